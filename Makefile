@@ -1,0 +1,26 @@
+.PHONY: setup demo test lint unit clients-quick faults-quick bench clients faults generate help
+.DEFAULT_GOAL := help
+
+PY := .venv/bin/python
+
+help:            ## this list
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | column -t -s:
+
+setup:           ## make .venv and install everything into it
+	@scripts/setup
+
+demo: setup      ## the main job, end to end
+	@$(PY) scripts/demo.py
+
+test: lint       ## every functional check
+	$(PY) -m pytest tests
+
+lint: setup      ## style, types, layers, generated code
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	$(PY) -m flowstone.wire.generate --check
+
+generate: setup  ## regenerate the typed messages from the schema text
+	$(PY) -m flowstone.wire.generate
