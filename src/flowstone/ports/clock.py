@@ -1,0 +1,93 @@
+"""Time: the only module that reads a clock or waits for one.
+
+Wall-clock milliseconds stamp records and decide retention; monotonic seconds measure durations and deadlines. Timers
+belong to the clock, not to the event loop, so that moving a virtual clock moves every timeout with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    def time_ms(self) -> int:
+        """Milliseconds since the epoch, as stored in records."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer: ...
+
+    async def sleep(self, delay_s: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's clock and the running event loop's timers."""
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+
+class SimulatedClock:
+    """Stands still until told to advance; timers fire, in order, while it does."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._start_ms = start_ms
+        self._elapsed_s = 0.0
+        self._timers: list[tuple[float, int, _SimulatedTimer]] = []
+        self._order = itertools.count()
+
+    def time_ms(self) -> int:
+        return self._start_ms + int(self._elapsed_s * 1000)
+
+    def monotonic(self) -> float:
+        return self._elapsed_s
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        timer = _SimulatedTimer(callback)
+        heapq.heappush(self._timers, (self._elapsed_s + max(delay_s, 0.0), next(self._order), timer))
+        return timer
+
+    async def sleep(self, delay_s: float) -> None:
+        woken = asyncio.Event()
+        self.call_later(delay_s, woken.set)
+        await woken.wait()
+
+    def advance(self, seconds: float) -> None:
+        end_s = self._elapsed_s + seconds
+        while self._timers and self._timers[0][0] <= end_s:
+            self._elapsed_s, _, timer = heapq.heappop(self._timers)
+            timer.fire()
+        self._elapsed_s = end_s
+
+
+class _SimulatedTimer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self._callback = None
+
+    def fire(self) -> None:
+        if self._callback is not None:
+            self._callback()

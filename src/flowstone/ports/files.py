@@ -1,0 +1,335 @@
+"""Files: the only module that touches the disk.
+
+`Files` is the file system, `File` one open file with positioned reads and writes. Every call is a plain system call and
+may block, except the two that promise not to: `read_cached` and `is_cached` look only at the page cache, so that the
+event loop can tell what it may read itself from what a reader thread must fetch. Errors are the system's `OSError`;
+what they mean is for the caller to say.
+
+There is no mmap here on purpose: an I/O error under it is a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Protocol
+
+from flowstone.types import Bytes
+
+IOVECS_MAX = 1024
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Without the cachestat system call, residency is probed at this stride: the usual readahead window.
+PROBE_STRIDE_BYTES = 128 * 1024
+_SYS_CACHESTAT = 451
+_TEMPORARY_SUFFIX = ".tmp"
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class File(Protocol):
+    @property
+    def path(self) -> str: ...
+
+    def fileno(self) -> int: ...
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, count: int) -> bytes:
+        """Up to `count` bytes; fewer only at the end of the file. May wait for the disk."""
+        ...
+
+    def read_cached(self, position: int, count: int) -> bytes | None:
+        """Like `read`, but None where it would have to wait for the disk."""
+        ...
+
+    def is_cached(self, position: int, count: int) -> bool:
+        """Whether `count` bytes from `position` can be read without waiting for the disk."""
+        ...
+
+    def write(self, position: int, buffers: Sequence[Bytes]) -> int:
+        """Writes all the buffers one after the other at `position`; the number of bytes written."""
+        ...
+
+    def sync(self) -> None:
+        """Returns once the file's bytes and size survive a power loss."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """The file holds either what it held or `data`, also after a power loss."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def names(self, directory: str) -> list[str]: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def make_directory(self, path: str) -> None:
+        """With its parents; the new names are durable."""
+        ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """(usable, total) bytes of the file system that holds `path`."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """An exclusive lock on the file; BlockingIOError if another process has it."""
+        ...
+
+
+class SystemFile:
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read(self, position: int, count: int) -> bytes:
+        data = os.pread(self._descriptor, count, position)
+        if len(data) == count or not data:
+            return data
+        parts = [data]
+        missing = count - len(data)
+        while missing and (data := os.pread(self._descriptor, missing, position + count - missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def read_cached(self, position: int, count: int) -> bytes | None:
+        buffer = bytearray(count)
+        got = _read_nowait(self._descriptor, buffer, position)
+        if got is None:
+            return self.read(position, count)
+        if got == count:
+            return bytes(buffer)
+        # Short: either the end of the file, which is no wait, or pages that are not there.
+        if got >= 0 and position + got >= self.size():
+            return bytes(memoryview(buffer)[:got])
+        return None
+
+    def is_cached(self, position: int, count: int) -> bool:
+        pages = _cached_pages(self._descriptor, position, count)
+        if pages is not None:
+            first, last = position // PAGE_BYTES, (position + max(count, 1) - 1) // PAGE_BYTES
+            return pages > last - first
+        probe = bytearray(1)
+        probes = [*range(position, position + count, PROBE_STRIDE_BYTES), position + max(count, 1) - 1]
+        return all(_read_nowait(self._descriptor, probe, at) != -1 for at in probes)
+
+    def write(self, position: int, buffers: Sequence[Bytes]) -> int:
+        total = sum(map(len, buffers))
+        if len(buffers) <= IOVECS_MAX:
+            written = os.pwritev(self._descriptor, buffers, position)
+            if written == total:
+                return total
+        else:
+            written = 0
+        pending = _skip(buffers, written)
+        while pending:
+            count = os.pwritev(self._descriptor, pending[:IOVECS_MAX], position + written)
+            if not count:
+                raise OSError(errno.EIO, "the file takes no more bytes", self.path)
+            written += count
+            pending = _skip(pending, count)
+        return written
+
+    def sync(self) -> None:
+        _sync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class SystemFiles:
+    """The machine's own file system."""
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return SystemFile(path, os.open(path, flags, 0o644))
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace(self, path: str, data: bytes) -> None:
+        temporary = path + _TEMPORARY_SUFFIX
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            _sync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, path)
+        self.sync_directory(os.path.dirname(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def names(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def make_directory(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.make_directory(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+        self.sync_directory(parent)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
+
+    def lock(self, path: str) -> Lock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return _SystemLock(descriptor)
+
+
+class _SystemLock:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+def _skip(buffers: Sequence[Bytes], count: int) -> list[Bytes]:
+    """What is left of `buffers` after their first `count` bytes."""
+    left: list[Bytes] = []
+    for buffer in buffers:
+        if count >= len(buffer):
+            count -= len(buffer)
+        else:
+            left.append(memoryview(buffer)[count:] if count else buffer)
+            count = 0
+    return left
+
+
+# macOS: fsync alone leaves the bytes in the drive's cache.
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def _sync(descriptor: int) -> None:
+    if _FULL_SYNC is not None:
+        fcntl.fcntl(descriptor, _FULL_SYNC)
+    else:
+        os.fdatasync(descriptor)
+
+
+def _read_nowait(descriptor: int, buffer: bytearray, position: int) -> int | None:
+    """Bytes read from the page cache, -1 if the first of them is not there, None if the system cannot tell."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return None
+    try:
+        return os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return -1
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            return None
+        raise
+
+
+class _CachestatRange(ctypes.Structure):
+    _fields_ = [("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
+
+
+class _Cachestat(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("cache", "dirty", "writeback", "evicted", "recently_evicted")]
+
+
+def _cachestat_call() -> ctypes._NamedFuncPointer | None:
+    if os.uname().sysname != "Linux":
+        return None
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.argtypes = [ctypes.c_long, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
+    call.restype = ctypes.c_long
+    return call
+
+
+_cachestat = _cachestat_call()
+
+
+def _cached_pages(descriptor: int, position: int, count: int) -> int | None:
+    """How many pages of the range are in the page cache (Linux 6.5 and later); None if the system cannot tell."""
+    global _cachestat
+    if _cachestat is None:
+        return None
+    wanted, result = _CachestatRange(position, max(count, 1)), _Cachestat()
+    if _cachestat(_SYS_CACHESTAT, descriptor, ctypes.byref(wanted), ctypes.byref(result), 0) != 0:
+        _cachestat = None
+        return None
+    return int(result.cache)

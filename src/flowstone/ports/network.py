@@ -1,0 +1,148 @@
+"""The network: the only module that touches sockets.
+
+A `Channel` is one byte stream with non-blocking calls and readiness callbacks, nothing more: who owns it decides what
+to read into which buffer and what to send next. That keeps a request's bytes in the one buffer they were received into,
+and lets file bytes go from the page cache to the socket without passing through Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from flowstone.ports.files import IOVECS_MAX, File
+from flowstone.types import Bytes
+
+LISTEN_BACKLOG = 1024
+ACCEPTS_PER_WAKEUP_MAX = 64
+# How long accepting rests after the process has run out of descriptors or memory.
+ACCEPT_REST_S = 0.1
+# What one send_file call may hand to the kernel; more would starve the other connections of the loop.
+SEND_FILE_BYTES_MAX = 1 << 20
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Channel(Protocol):
+    @property
+    def peer(self) -> str: ...
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Bytes received, 0 at the end of the stream. BlockingIOError if there are none yet."""
+        ...
+
+    def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
+        """Bytes taken; `more` says that others follow at once. BlockingIOError if there is no room."""
+        ...
+
+    def send_file(self, file: File, position: int, count: int) -> int:
+        """Like `send`, from a file. 0 if the file ends before `position`."""
+        ...
+
+    def on_readable(self, callback: Callable[[], None] | None) -> None: ...
+
+    def on_writable(self, callback: Callable[[], None] | None) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SocketChannel:
+    __slots__ = ("_descriptor", "_loop", "_reading", "_socket", "_writing", "peer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str) -> None:
+        sock.setblocking(False)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._loop, self._socket, self.peer = loop, sock, peer
+        self._descriptor = sock.fileno()
+        self._reading = self._writing = False
+
+    def receive_into(self, buffer: memoryview) -> int:
+        return self._socket.recv_into(buffer)
+
+    def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
+        flags = socket.MSG_MORE if more and hasattr(socket, "MSG_MORE") else 0
+        return self._socket.sendmsg(buffers[:IOVECS_MAX], (), flags)
+
+    def send_file(self, file: File, position: int, count: int) -> int:
+        return os.sendfile(self._descriptor, file.fileno(), position, min(count, SEND_FILE_BYTES_MAX))
+
+    def on_readable(self, callback: Callable[[], None] | None) -> None:
+        if callback is not None:
+            self._loop.add_reader(self._descriptor, callback)
+        elif self._reading:
+            self._loop.remove_reader(self._descriptor)
+        self._reading = callback is not None
+
+    def on_writable(self, callback: Callable[[], None] | None) -> None:
+        if callback is not None:
+            self._loop.add_writer(self._descriptor, callback)
+        elif self._writing:
+            self._loop.remove_writer(self._descriptor)
+        self._writing = callback is not None
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self.on_readable(None)
+            self.on_writable(None)
+            self._socket.close()
+
+
+class Listener:
+    """Accepts connections on one address and hands each out as a channel."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accept: Callable[[Channel], None]) -> None:
+        self._loop, self._socket, self._accept = loop, sock, accept
+        self._resting: asyncio.TimerHandle | None = None
+        loop.add_reader(sock.fileno(), self._ready)
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+    def _ready(self) -> None:
+        for _ in range(ACCEPTS_PER_WAKEUP_MAX):
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._loop.remove_reader(self._socket.fileno())
+                self._resting = self._loop.call_later(ACCEPT_REST_S, self._resume)
+                return
+            with contextlib.suppress(OSError):  # reset by the peer before we looked at it
+                self._accept(SocketChannel(self._loop, sock, f"{address[0]}:{address[1]}"))
+
+    def _resume(self) -> None:
+        self._resting = None
+        self._loop.add_reader(self._socket.fileno(), self._ready)
+
+
+def listen(host: str, port: int, accept: Callable[[Channel], None]) -> Listener:
+    """Listens on `host` and `port` (0: any free one) of the running loop. OSError if it cannot."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(LISTEN_BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return Listener(asyncio.get_running_loop(), sock, accept)

@@ -1,0 +1,205 @@
+"""A file system in memory that tells what was written from what would survive a power loss.
+
+Bytes become durable with `File.sync`, names with `sync_directory`, as POSIX promises and no better. `lose_power` drops
+the rest. `fail_next` makes a coming call fail, for tests of disks that misbehave.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Sequence
+
+from flowstone.types import Bytes
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = b""
+
+
+class _Directory:
+    def __init__(self) -> None:
+        self.entries: dict[str, _Node | _Directory] = {}
+        self.durable_entries: dict[str, _Node | _Directory] = {}
+
+
+class SimulatedFiles:
+    def __init__(self) -> None:
+        self._root = _Directory()
+        self._failures: dict[str, list[OSError]] = {}
+        self._locked: set[str] = set()
+
+    def lose_power(self) -> None:
+        """Only what was synced is left. Files opened before must not be used again."""
+        self._locked.clear()
+        _forget(self._root)
+
+    def fail_next(self, operation: str, error_number: int = errno.EIO, times: int = 1) -> None:
+        """The next calls of `operation` ("write", "sync", "read", "rename"…) raise OSError."""
+        errors = [OSError(error_number, f"simulated {operation} failure") for _ in range(times)]
+        self._failures.setdefault(operation, []).extend(errors)
+
+    def check(self, operation: str) -> None:
+        if errors := self._failures.get(operation):
+            raise errors.pop(0)
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            node = directory.entries[name] = _Node()
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        return SimulatedFile(self, path, node)
+
+    def read(self, path: str) -> bytes:
+        file = self.open(path)
+        return file.read(0, file.size())
+
+    def replace(self, path: str, data: bytes) -> None:
+        file = self.open(path + ".tmp", create=True)
+        file.truncate(0)
+        file.write(0, [data])
+        file.sync()
+        self.rename(path + ".tmp", path)
+        self.sync_directory(posixpath.dirname(path))
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def size(self, path: str) -> int:
+        return self.open(path).size()
+
+    def names(self, directory: str) -> list[str]:
+        return sorted(self._directory(directory).entries)
+
+    def is_directory(self, path: str) -> bool:
+        return isinstance(self._find(path), _Directory)
+
+    def make_directory(self, path: str) -> None:
+        directory = self._root
+        for name in _parts(path):
+            child = directory.entries.get(name)
+            if child is None:
+                child = directory.entries[name] = directory.durable_entries[name] = _Directory()
+            if not isinstance(child, _Directory):
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
+            directory = child
+
+    def rename(self, source: str, target: str) -> None:
+        self.check("rename")
+        from_directory, from_name = self._parent(source)
+        to_directory, to_name = self._parent(target)
+        if from_name not in from_directory.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        to_directory.entries[to_name] = from_directory.entries.pop(from_name)
+
+    def remove(self, path: str) -> None:
+        self.check("remove")
+        directory, name = self._parent(path)
+        if name not in directory.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        del directory.entries[name]
+
+    def remove_tree(self, path: str) -> None:
+        self.remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.check("sync_directory")
+        directory = self._directory(path)
+        directory.durable_entries = dict(directory.entries)
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        self._directory(path)
+        return 1 << 40, 1 << 41
+
+    def lock(self, path: str) -> SimulatedLock:
+        if path in self._locked:
+            raise BlockingIOError(errno.EWOULDBLOCK, "locked", path)
+        self.open(path, create=True)
+        self._locked.add(path)
+        return SimulatedLock(self._locked, path)
+
+    def _find(self, path: str) -> _Node | _Directory | None:
+        node: _Node | _Directory = self._root
+        for name in _parts(path):
+            if not isinstance(node, _Directory) or name not in node.entries:
+                return None
+            node = node.entries[name]
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._find(path)
+        if not isinstance(node, _Directory):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        return self._directory(posixpath.dirname(path)), posixpath.basename(path)
+
+
+class SimulatedLock:
+    def __init__(self, locked: set[str], path: str) -> None:
+        self._locked, self._path = locked, path
+
+    def release(self) -> None:
+        self._locked.discard(self._path)
+
+
+class SimulatedFile:
+    def __init__(self, files: SimulatedFiles, path: str, node: _Node) -> None:
+        self.path = path
+        self._files, self._node = files, node
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, "a simulated file has no descriptor", self.path)
+
+    def size(self) -> int:
+        return len(self._node.data)
+
+    def read(self, position: int, count: int) -> bytes:
+        self._files.check("read")
+        return bytes(self._node.data[position : position + count])
+
+    def read_cached(self, position: int, count: int) -> bytes | None:
+        return self.read(position, count)
+
+    def is_cached(self, position: int, count: int) -> bool:
+        return True
+
+    def write(self, position: int, buffers: Sequence[Bytes]) -> int:
+        self._files.check("write")
+        data = b"".join(bytes(buffer) for buffer in buffers)
+        if position > len(self._node.data):
+            self._node.data.extend(bytes(position - len(self._node.data)))
+        self._node.data[position : position + len(data)] = data
+        return len(data)
+
+    def sync(self) -> None:
+        self._files.check("sync")
+        self._node.durable = bytes(self._node.data)
+
+    def truncate(self, size: int) -> None:
+        self._files.check("truncate")
+        del self._node.data[size:]
+        self._node.data.extend(bytes(size - len(self._node.data)))
+
+    def close(self) -> None:
+        pass
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _forget(directory: _Directory) -> None:
+    directory.entries = dict(directory.durable_entries)
+    for child in directory.entries.values():
+        if isinstance(child, _Directory):
+            _forget(child)
+        else:
+            child.data = bytearray(child.durable)
