@@ -1,0 +1,237 @@
+"""The brokers that are measured: started on loopback with a data directory of their own, always stopped by process id.
+
+A server is a context manager: inside it the broker answers requests, after it the process is gone and its data removed.
+Data lies on a real disk (a tmpfs would measure memory). Knows how to start each broker and how to read its cost from
+the kernel; knows nothing of the load. Every wait is bounded.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from abc import ABC, abstractmethod
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from scripts.fetch_kafka import java_command, kafka_classpath
+
+from bench import wire
+from bench.connection import Connection
+
+START_TIMEOUT_SECONDS = 60
+STOP_TIMEOUT_SECONDS = 30
+DELETE_TIMEOUT_SECONDS = 30
+FORMAT_TIMEOUT_SECONDS = 60
+POLL_INTERVAL_SECONDS = 0.02
+OUTPUT_TAIL_BYTES = 2000
+
+MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+
+# What kafka-server-start.sh gives the JVM when nothing is set.
+KAFKA_JVM_FLAGS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+
+class ServerError(Exception):
+    """A broker did not start or stop. The message is for people."""
+
+
+class Server(ABC):
+    """A broker process. Subclasses say what to run and when it is ready."""
+
+    name = ""
+
+    def __init__(self, settings: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
+        self._settings = dict(settings or {})
+        self._parent = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = ""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server is not started"
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=self._parent or disk_folder()))
+        try:
+            self._output = self._folder / "output"
+            command = self._prepare()
+            with self._output.open("wb") as output:
+                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            self._wait(self._ready, START_TIMEOUT_SECONDS, "start")
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the broker and its child processes, to the nanosecond (/proc/PID/stat counts 10 ms ticks)."""
+        return sum(time.clock_gettime(_process_cpu_clock(pid)) for pid in _tree(self.pid))
+
+    def peak_rss_mb(self) -> float:
+        return sum(_status_kb(pid, "VmHWM") for pid in _tree(self.pid)) / 1000
+
+    def wait_until_deleted(self, topic: str) -> None:
+        """Brokers delete files after they have answered; until then the page cache keeps their memory."""
+        self._wait(lambda: not any(self._data.glob(f"{topic}*")), DELETE_TIMEOUT_SECONDS, f"delete {topic}")
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    @abstractmethod
+    def _prepare(self) -> list[str]:
+        """Makes what the broker needs in its folder and returns the command that runs it."""
+
+    @abstractmethod
+    def _ready(self) -> bool:
+        """Whether requests are being answered."""
+
+    def _wait(self, done: Callable[[], bool], timeout_seconds: float, what: str) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while not done():
+            assert self._process is not None
+            if self._process.poll() is not None:
+                raise ServerError(f"{self.name} ended with exit {self._process.returncode}: {self._output_tail()}")
+            if time.monotonic() > deadline:
+                raise ServerError(f"{self.name} did not {what} within {timeout_seconds} s: {self._output_tail()}")
+            time.sleep(POLL_INTERVAL_SECONDS)
+
+    def _output_tail(self) -> str:
+        return self._output.read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace").strip() or "no output"
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._folder)
+
+
+class Kafka(Server):
+    """Apache Kafka, one node that is broker and controller, with its own defaults but for what is named here."""
+
+    name = "kafka"
+
+    def _prepare(self) -> list[str]:
+        port, controller_port = free_ports(2)
+        self.address = f"127.0.0.1:{port}"
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self._data),
+            "offsets.topic.replication.factor": "1",
+            # A deleted topic's files would stay for a minute, and their page-cache memory with them.
+            "log.segment.delete.delay.ms": "0",
+            "log.initial.task.delay.ms": "0",
+            **self._settings,
+        }
+        file = self._folder / "server.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        java, classpath = java_command(), kafka_classpath()
+        cluster_id = _kafka_uuid()
+        done = subprocess.run(
+            [java, "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(file)],
+            capture_output=True, text=True, timeout=FORMAT_TIMEOUT_SECONDS, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise ServerError(f"Kafka's storage could not be formatted: {(done.stdout + done.stderr).strip()}")
+        return [java, *KAFKA_JVM_FLAGS, "-cp", classpath, "kafka.Kafka", str(file)]
+
+    def _ready(self) -> bool:
+        try:
+            with Connection(self.address) as connection:
+                return wire.brokers_alive(connection.ask(wire.metadata())) > 0
+        except OSError:
+            return False
+
+
+class Flowstone(Server):
+    """Flowstone as its command starts it, from the environment this program runs in."""
+
+    name = "flowstone"
+
+    def _prepare(self) -> list[str]:
+        (port,) = free_ports(1)
+        command = str(Path(sys.executable).with_name("flowstone"))
+        if not Path(command).exists():
+            raise ServerError(f"no flowstone command beside {sys.executable}: install the package there first")
+        self.address = f"127.0.0.1:{port}"
+        settings = [word for key, value in self._settings.items() for word in ("--set", f"{key}={value}")]
+        return [command, "up", "--data", str(self._data), "--listen", self.address, *settings]
+
+    def _ready(self) -> bool:
+        return f"ready {self.address}\n" in self._output.read_text(errors="replace")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that were free a moment ago, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def disk_folder() -> Path:
+    """A temporary folder on a real disk."""
+    for folder in (tempfile.gettempdir(), "/var/tmp", str(Path.home())):
+        kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=False)
+        if kind.returncode == 0 and kind.stdout.strip() not in MEMORY_FILE_SYSTEMS:
+            return Path(folder)
+    raise ServerError("every temporary folder is in memory: name one on a disk with TMPDIR")
+
+
+def _kafka_uuid() -> str:
+    """A random id as Kafka spells it. One that begins with a dash would read as an option of its tools."""
+    return "F" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+
+
+def _tree(pid: int) -> list[int]:
+    """A process and its living descendants."""
+    pids = [pid]
+    for parent in pids:
+        for task in Path(f"/proc/{parent}/task").iterdir():
+            pids += map(int, (task / "children").read_text().split())
+    return pids
+
+
+def _process_cpu_clock(pid: int) -> int:
+    """What clock_getcpuclockid(3) returns on Linux, which Python does not offer for another process."""
+    scheduler_clock = 2
+    return (~pid << 3) | scheduler_clock
+
+
+def _status_kb(pid: int, field: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
