@@ -48,6 +48,10 @@ KAFKA_JVM_FLAGS = (
 )
 
 
+# A deleted topic's files would stay for a minute, and their page-cache memory with them.
+DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
+
+
 class ServerError(Exception):
     """A broker did not start or stop. The message is for people."""
 
@@ -151,9 +155,8 @@ class Kafka(Server):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self._data),
             "offsets.topic.replication.factor": "1",
-            # A deleted topic's files would stay for a minute, and their page-cache memory with them.
-            "log.segment.delete.delay.ms": "0",
-            "log.initial.task.delay.ms": "0",
+            "log.initial.task.delay.ms": "0",  # else the first deletion waits for half a minute
+            **DELETE_AT_ONCE,
             **self._settings,
         }
         file = self._folder / "server.properties"
@@ -187,8 +190,9 @@ class Flowstone(Server):
         if not Path(command).exists():
             raise ServerError(f"no flowstone command beside {sys.executable}: install the package there first")
         self.address = f"127.0.0.1:{port}"
-        settings = [word for key, value in self._settings.items() for word in ("--set", f"{key}={value}")]
-        return [command, "up", "--data", str(self._data), "--listen", self.address, *settings]
+        settings = DELETE_AT_ONCE | self._settings
+        options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        return [command, "up", "--data", str(self._data), "--listen", self.address, *options]
 
     def _ready(self) -> bool:
         return f"ready {self.address}\n" in self._output.read_text(errors="replace")
