@@ -1,0 +1,105 @@
+"""Compiles kernel.c into the library that native.py loads: `python -m flowstone.kernel.build`.
+
+Stands alone: the wheel's build hook loads this file by its path, before the package exists. Standard library only.
+
+The library carries the fingerprint of the source and flags it was built from: one that is current is not built again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+_MACOS = sys.platform == "darwin"
+_MACOS_VERSION_MIN = "11.0"
+_GLIBC_MINOR_MIN = 17  # glibc 2.17: the oldest that today's installers know
+_COMPILE_TIMEOUT_SECONDS = 120
+
+SOURCE = Path(__file__).with_name("kernel.c")
+LIBRARY = Path(__file__).with_name("_kernel.dylib" if _MACOS else "_kernel.so")
+FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=default", "-Wall", "-Wextra", "-Werror")
+
+
+def compilers() -> list[list[str]]:
+    """The C compilers of this machine, as command prefixes, the preferred one first."""
+    found = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else []
+    found += [[path] for name in ("cc", "gcc", "clang") if (path := shutil.which(name))]
+    if importlib.util.find_spec("ziglang"):
+        found.append([sys.executable, "-m", "ziglang", "cc"])
+    return found
+
+
+def fingerprint() -> str:
+    return hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()
+
+
+def is_current() -> bool:
+    """Whether the library was built from this kernel.c with these flags."""
+    try:
+        return f"flowstone-kernel:{fingerprint()}".encode() in LIBRARY.read_bytes()
+    except FileNotFoundError:
+        return False
+
+
+def compile_kernel() -> Path | None:
+    """The up-to-date library, built if need be; None if there is no compiler or none succeeds (stderr says why)."""
+    if is_current():
+        return LIBRARY
+    for compiler in compilers():
+        try:
+            _compile_with(compiler)
+            return LIBRARY
+        except subprocess.CalledProcessError as error:
+            print(f"{shlex.join(compiler)} cannot build the kernel:\n{error.stderr}", file=sys.stderr)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            print(f"{shlex.join(compiler)} cannot build the kernel: {error}", file=sys.stderr)
+    return None
+
+
+def _compile_with(compiler: list[str]) -> None:
+    """Builds beside the library and renames: whoever loads it sees the old one or the new one, whole."""
+    with tempfile.TemporaryDirectory(dir=LIBRARY.parent, prefix="_kernel-") as scratch:
+        output = Path(scratch, LIBRARY.name)
+        platform_flags = [f"-mmacosx-version-min={_MACOS_VERSION_MIN}"] if _MACOS else []
+        define = f'-DKERNEL_FINGERPRINT="{fingerprint()}"'
+        command = [*compiler, *FLAGS, *platform_flags, define, str(SOURCE), "-o", str(output)]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_SECONDS)
+        os.replace(output, LIBRARY)
+
+
+def wheel_tag() -> str:
+    """The tag of a wheel that holds the library: any Python 3, this machine's platform."""
+    machine = platform.machine()
+    if _MACOS:
+        return f"py3-none-macosx_{_MACOS_VERSION_MIN.replace('.', '_')}_{machine}"
+    if platform.libc_ver()[0] == "glibc":
+        needed = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", LIBRARY.read_bytes())]
+        return f"py3-none-manylinux_2_{max([_GLIBC_MINOR_MIN, *needed])}_{machine}"
+    return f"py3-none-{re.sub(r'[-.]', '_', sysconfig.get_platform())}"
+
+
+def main() -> int:
+    if is_current():
+        print(f"kernel: {LIBRARY.name} is up to date")
+    elif not compilers():
+        print("kernel: no C compiler found (cc, gcc, clang or the package ziglang); the Python twin will run")
+    elif compile_kernel() is None:
+        print("kernel: not built; the Python twin will run")
+        return 1
+    else:
+        print(f"kernel: built {LIBRARY.name} for {wheel_tag()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The kernel through ctypes: finds a buffer's address, makes the call, reads the results.
+
+Importing this module raises ImportError unless the library is there, loads, and has the call layout known here.
+
+A call passes two pointers only, the buffer and a block of int64 that holds arguments and results: converting each
+argument costs ctypes 80 ns, packing them all into a block 100 ns. The block is the call's own, so any thread may call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from flowstone.kernel.twin import RecordsCheck, RecordsStatus, check_bounds
+from flowstone.types import Bytes
+
+LAYOUT_VERSION = 1  # flowstone_kernel_layout_version of kernel.c
+GIL_RELEASE_BYTES = 16384  # below it a walk takes a microsecond or two: less than getting the GIL back may cost
+
+_STATUSES = tuple(RecordsStatus)
+_PY_BUF_SIMPLE = 0
+
+# struct check_records_call and struct find_timestamp_call of kernel.c: the arguments, then the results.
+_CHECK_ARGUMENTS = Struct("=3q")
+_CHECK_RESULTS = Struct("=6q")
+_FIND_ARGUMENTS = Struct("=4q")
+_CheckCall = ctypes.c_int64 * 9
+_FindCall = ctypes.c_int64 * 5
+_FIND_RESULT = 4
+
+_KernelFunction = Callable[[Any, Any], None]
+
+
+class _PyBuffer(ctypes.Structure):
+    """CPython's Py_buffer, part of its stable ABI since 3.11."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+def _load() -> tuple[ctypes.CDLL, ctypes.PyDLL]:
+    path = str(Path(__file__).with_name("_kernel.dylib" if sys.platform == "darwin" else "_kernel.so"))
+    try:
+        library = ctypes.CDLL(path)
+        version = ctypes.c_int64.in_dll(library, "flowstone_kernel_layout_version").value
+    except (OSError, ValueError) as error:
+        raise ImportError(f"the native kernel does not load: {error}") from error
+    if version != LAYOUT_VERSION:
+        raise ImportError(f"the native kernel has layout {version}, not {LAYOUT_VERSION}: build it again")
+    return library, ctypes.PyDLL(path)
+
+
+def _function(library: ctypes.CDLL, name: str) -> _KernelFunction:
+    function = library[name]
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    function.restype = None
+    return function
+
+
+_releasing, _holding = _load()
+_CHECK_RECORDS = (_function(_holding, "flowstone_check_records"), _function(_releasing, "flowstone_check_records"))
+_FIND_TIMESTAMP = (_function(_holding, "flowstone_find_timestamp"), _function(_releasing, "flowstone_find_timestamp"))
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = (ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = (ctypes.c_void_p,)
+_release_buffer.restype = None
+
+
+def check_records(buffer: Bytes, position: int, size: int, record_count: int) -> RecordsCheck:
+    check_bounds(buffer, position, size)
+    call = _CheckCall()
+    _CHECK_ARGUMENTS.pack_into(call, 0, position, size, record_count)
+    _run(_CHECK_RECORDS[size >= GIL_RELEASE_BYTES], buffer, call)
+    status, *summary = _CHECK_RESULTS.unpack_from(call, _CHECK_ARGUMENTS.size)
+    return RecordsCheck(_STATUSES[status], *summary)
+
+
+def find_timestamp(buffer: Bytes, position: int, size: int, record_count: int, target_delta: int) -> int:
+    check_bounds(buffer, position, size)
+    call = _FindCall()
+    _FIND_ARGUMENTS.pack_into(call, 0, position, size, record_count, target_delta)
+    _run(_FIND_TIMESTAMP[size >= GIL_RELEASE_BYTES], buffer, call)
+    return call[_FIND_RESULT]
+
+
+def _run(function: _KernelFunction, buffer: Bytes, call: Any) -> None:
+    """Calls with the buffer's address. Meanwhile it is held (bytes) or exported, so it can neither move nor go."""
+    if isinstance(buffer, bytes):
+        function(buffer, call)
+    elif not buffer:
+        function(b"", call)
+    elif isinstance(buffer, memoryview) and buffer.readonly:
+        view = _PyBuffer()
+        _get_buffer(buffer, ctypes.byref(view), _PY_BUF_SIMPLE)
+        try:
+            function(view.buf, call)
+        finally:
+            _release_buffer(ctypes.byref(view))
+    else:
+        export = ctypes.c_char.from_buffer(buffer)
+        function(ctypes.addressof(export), call)

@@ -1,0 +1,156 @@
+"""The kernel in Python: what it computes, and the fallback where it is not built.
+
+Owns the contract (`RecordsStatus`, `RecordsCheck`) that kernel.c fulfils too; the tests hold the two equal over
+generated and damaged batches. It knows records only: headers, checksums and compression are `wire`'s. About 400 times
+slower.
+
+A payload is what follows the 61-byte header of an uncompressed v2 batch. Its bytes are a peer's and may say anything.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from flowstone.types import Bytes
+
+VARINT_BITS = 32
+VARLONG_BITS = 64
+
+
+class RecordsStatus(IntEnum):
+    """What is wrong with the first bad record. Keep equal to `enum status` in kernel.c."""
+
+    VALID = 0
+    TRUNCATED = 1  # the payload ends inside the record, or before the last one
+    BAD_VARINT = 2  # too long, or out of its type's range
+    BAD_LENGTH = 3  # the record's fields do not fill exactly the length it states
+    BAD_OFFSET_DELTA = 4  # not the record's index in the batch
+    BAD_KEY_LENGTH = 5
+    BAD_VALUE_LENGTH = 6
+    BAD_HEADERS = 7  # a negative count, or a length that cannot be
+    TRAILING_BYTES = 8  # bytes are left after the last record
+
+
+class RecordsCheck(NamedTuple):
+    """The outcome of a walk. All but the first two are 0, 0, 0 and -1 unless the status is VALID."""
+
+    status: RecordsStatus
+    record_index: int  # of the first bad record; the count if bytes trail it; -1 if all are good
+    null_keys: int
+    min_timestamp_delta: int
+    max_timestamp_delta: int
+    max_timestamp_index: int  # the first record that has it
+
+
+class _BadRecordError(Exception):
+    def __init__(self, status: RecordsStatus) -> None:
+        self.status = status
+
+
+def check_records(buffer: Bytes, position: int, size: int, record_count: int) -> RecordsCheck:
+    """Whether buffer[position : position + size] is exactly `record_count` well-formed records, and their summary."""
+    check_bounds(buffer, position, size)
+    at, end = position, position + size
+    null_keys = min_delta = max_delta = 0
+    max_index = -1
+    index = 0
+    try:
+        for index in range(record_count):
+            at, record_end = _read_record_length(buffer, at, end)
+            timestamp_delta, key_is_null = _check_record(buffer, at, record_end, index)
+            at = record_end
+            null_keys += key_is_null
+            if index == 0 or timestamp_delta < min_delta:
+                min_delta = timestamp_delta
+            if index == 0 or timestamp_delta > max_delta:
+                max_delta, max_index = timestamp_delta, index
+        if at != end:
+            index = max(record_count, 0)
+            raise _BadRecordError(RecordsStatus.TRAILING_BYTES)
+    except _BadRecordError as bad:
+        return RecordsCheck(bad.status, index, 0, 0, 0, -1)
+    return RecordsCheck(RecordsStatus.VALID, -1, null_keys, min_delta, max_delta, max_index)
+
+
+def find_timestamp(buffer: Bytes, position: int, size: int, record_count: int, target_delta: int) -> int:
+    """The index of the first record whose timestamp delta is at least `target_delta`, or -1.
+
+    For a payload that was checked when it was appended; a damaged one ends the search.
+    """
+    check_bounds(buffer, position, size)
+    at, end = position, position + size
+    try:
+        for index in range(record_count):
+            at, record_end = _read_record_length(buffer, at, end)
+            if at == record_end:
+                return -1
+            timestamp_delta, _ = _read_varint(buffer, at + 1, record_end, VARLONG_BITS)
+            if timestamp_delta >= target_delta:
+                return index
+            at = record_end
+    except _BadRecordError:
+        pass
+    return -1
+
+
+def check_bounds(buffer: Bytes, position: int, size: int) -> None:
+    """The caller's mistake, not the peer's: but C would read past the buffer, so it must hold under `python -O` too."""
+    if position < 0 or size < 0 or position + size > len(buffer):
+        raise ValueError(f"[{position}, {position + size}) is outside a buffer of {len(buffer)} bytes")
+
+
+def _check_record(buffer: Bytes, at: int, end: int, index: int) -> tuple[int, bool]:
+    if at == end:
+        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+    at += 1  # the record's attributes: unused by the format, any value is legal
+    timestamp_delta, at = _read_varint(buffer, at, end, VARLONG_BITS)
+    offset_delta, at = _read_varint(buffer, at, end)
+    if offset_delta != index:
+        raise _BadRecordError(RecordsStatus.BAD_OFFSET_DELTA)
+    key_length, at = _skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_KEY_LENGTH)
+    _, at = _skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_VALUE_LENGTH)
+    header_count, at = _read_varint(buffer, at, end)
+    if header_count < 0:
+        raise _BadRecordError(RecordsStatus.BAD_HEADERS)
+    for _ in range(header_count):
+        _, at = _skip_bytes(buffer, at, end, 0, RecordsStatus.BAD_HEADERS)
+        _, at = _skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_HEADERS)
+    if at != end:
+        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+    return timestamp_delta, key_length < 0
+
+
+def _read_record_length(buffer: Bytes, at: int, end: int) -> tuple[int, int]:
+    length, at = _read_varint(buffer, at, end, missing=RecordsStatus.TRUNCATED)
+    if length < 0:
+        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+    if length > end - at:
+        raise _BadRecordError(RecordsStatus.TRUNCATED)
+    return at, at + length
+
+
+def _skip_bytes(buffer: Bytes, at: int, end: int, least: int, bad: RecordsStatus) -> tuple[int, int]:
+    length, at = _read_varint(buffer, at, end)
+    if length < least:
+        raise _BadRecordError(bad)
+    if length > end - at:
+        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+    return length, at + max(length, 0)
+
+
+def _read_varint(
+    buffer: Bytes, at: int, end: int, bits: int = VARINT_BITS, missing: RecordsStatus = RecordsStatus.BAD_LENGTH
+) -> tuple[int, int]:
+    raw = 0
+    for shift in range(0, bits, 7):
+        if at == end:
+            raise _BadRecordError(missing)
+        byte = buffer[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if raw >> bits:
+            break
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at
+    raise _BadRecordError(RecordsStatus.BAD_VARINT)
