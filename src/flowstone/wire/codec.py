@@ -1,0 +1,95 @@
+"""Encoders and decoders of message bodies, compiled on first use per API, version and direction.
+
+A decoder takes a view of a whole frame and the position where the body starts, and returns the message. Any malformed
+byte raises `ProtocolError`, nothing else escapes. Bytes after the body are tolerated, as Kafka does. `records` fields
+become views into the frame: who keeps them keeps the frame.
+
+An encoder returns a list of chunks: everything between two `records` values is one bytes object, the values themselves
+are in the list by reference, whatever their type (an object with a length may stand for a slice of a file).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import cast
+
+from flowstone.errors import ProtocolError
+from flowstone.wire import primitives
+from flowstone.wire.apis import APIS
+from flowstone.wire.decoder_source import DecoderSource
+from flowstone.wire.encoder_source import EncoderSource
+from flowstone.wire.message import Chunk, Message
+from flowstone.wire.messages import generated
+from flowstone.wire.schema import FIXED_CODES, ApiSchema, Struct, load_api
+
+Decoder = Callable[[memoryview, int], Message]
+Encoder = Callable[[Message], list[Chunk]]
+
+_HELPERS: dict[str, object] = {
+    "ProtocolError": ProtocolError,
+    # What reading past the end, or text that is not UTF-8, raises in the middle of straight-line code.
+    "MALFORMED": (struct.error, IndexError, ValueError),
+    "new": object.__new__,
+    "read_uvarint": primitives.read_uvarint,
+    "read_tag": primitives.read_tag,
+    "read_tag_count": primitives.read_tag_count,
+    "skip_tags": primitives.skip_tags,
+    "check_array_length": primitives.check_array_length,
+    "encode_uvarint": primitives.encode_uvarint,
+    "encode_tags": primitives.encode_tags,
+} | {f"{name}_arrays": primitives.array_structs(code) for name, code in FIXED_CODES.items()}
+
+
+@cache
+def request_decoder(api_key: int, version: int) -> Decoder:
+    schema = _schema(api_key, version)
+    return compile_decoder(schema.request, version, schema.is_flexible(version), vars(generated))
+
+
+@cache
+def response_decoder(api_key: int, version: int) -> Decoder:
+    schema = _schema(api_key, version)
+    return compile_decoder(schema.response, version, schema.is_flexible(version), vars(generated))
+
+
+@cache
+def request_encoder(api_key: int, version: int) -> Encoder:
+    schema = _schema(api_key, version)
+    return compile_encoder(schema.request, version, schema.is_flexible(version))
+
+
+@cache
+def response_encoder(api_key: int, version: int) -> Encoder:
+    schema = _schema(api_key, version)
+    return compile_encoder(schema.response, version, schema.is_flexible(version))
+
+
+def compile_decoder(message: Struct, version: int, flexible: bool, classes: dict[str, object]) -> Decoder:
+    source = DecoderSource(message, version, flexible)
+    unpackers = {name: struct.Struct(code).unpack_from for name, code in source.formats.items()}
+    namespace = classes | _HELPERS | unpackers
+    return cast(Decoder, _execute(source.text, f"<decoder of {message.name} {version}>", namespace)["decode"])
+
+
+def compile_encoder(message: Struct, version: int, flexible: bool) -> Encoder:
+    source = EncoderSource(message, version, flexible)
+    packers = {name: struct.Struct(code).pack for name, code in source.formats.items()}
+    return cast(Encoder, _execute(source.text, f"<encoder of {message.name} {version}>", _HELPERS | packers)["encode"])
+
+
+def _execute(text: str, file_name: str, namespace: dict[str, object]) -> dict[str, object]:
+    """Run our own generated source; the names it defines are left in the namespace."""
+    exec(compile(text, file_name, "exec"), namespace)
+    return namespace
+
+
+def _schema(api_key: int, version: int) -> ApiSchema:
+    api = APIS.get(api_key)
+    if api is None or not api.has_version(version):
+        raise ProtocolError(f"there is no version {version} of API {api_key}")
+    return _load_api(api.name)
+
+
+_load_api = cache(load_api)

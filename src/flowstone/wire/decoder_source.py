@@ -1,0 +1,239 @@
+"""Writes the source of a decoder: one straight-line function per message and version.
+
+The shape that measured fastest: fields of fixed size are collected until something of variable size follows; they, its
+length prefix and a struct's tag count are then read by a single `Struct.unpack_from`, straight into the attributes of
+the object. Loops are inlined, so a decoder calls nothing per element. Compact lengths and tag counts are read as one
+byte and re-read by a helper only if it has the continuation bit.
+
+Invariant of the emitted code: `position` never passes `size` unseen. Slices are guarded, `unpack_from` guards itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from flowstone.wire.primitives import ARRAY_LENGTH_UNCHECKED_MAX, STRING_LENGTH_MAX
+from flowstone.wire.schema import FIXED_CODES, FIXED_SIZES_BYTES, Field, Struct
+
+_READERS = {
+    "string": 'str(view[position:end], "utf-8")',
+    "bytes": "bytes(view[position:end])",
+    "records": "view[position:end]",
+}
+_CODE_SIZES_BYTES = {FIXED_CODES[name]: size for name, size in FIXED_SIZES_BYTES.items()} | {"B": 1}
+
+
+class DecoderSource:
+    """The source text of one decoder, and the `struct` formats it needs by the name it knows them under."""
+
+    def __init__(self, message: Struct, version: int, flexible: bool) -> None:
+        self._version = version
+        self._flexible = flexible
+        self._lines: list[str] = []
+        self._depth = 0
+        self._names = 0
+        self._pending: list[tuple[str, str]] = []  # (struct code, target) of fixed-size fields not yet read
+        self.formats: dict[str, str] = {}
+        self._emit("def decode(view, position):")
+        with self._block():
+            self._emit("size = len(view)")
+            self._emit("try:")
+            with self._block():
+                self._struct(message, "message", message.name)
+                self._flush()
+                self._emit("return message")
+            self._emit("except MALFORMED as error:")
+            with self._block():
+                self._emit(f'raise ProtocolError(f"{message.name} version {version}: {{error}}") from error')
+        self.text = "\n".join(self._lines) + "\n"
+
+    # Emission
+
+    def _emit(self, line: str) -> None:
+        self._lines.append("    " * self._depth + line)
+
+    @contextmanager
+    def _block(self) -> Iterator[None]:
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def _name(self, stem: str) -> str:
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def _flush(self) -> None:
+        """Read all pending fixed-size fields at once."""
+        if not self._pending:
+            return
+        codes = "".join(code for code, _ in self._pending)
+        reader = f"unpack_{codes.replace('?', 'o')}"
+        self.formats[reader] = ">" + codes
+        targets = ", ".join(target for _, target in self._pending)
+        comma = "," if len(self._pending) == 1 else ""
+        self._emit(f"{targets}{comma} = {reader}(view, position)")
+        self._emit(f"position += {sum(_CODE_SIZES_BYTES[code] for code, _ in self._pending)}")
+        self._pending.clear()
+
+    # Structs
+
+    def _struct(self, struct: Struct, target: str, path: str) -> None:
+        self._emit(f"{target} = new({struct.name})")
+        for field in struct.absent_fields(self._version):
+            self._emit(f"{target}.{field.name} = {field.default!r}")
+        for field in struct.plain_fields(self._version):
+            self._field(field, f"{target}.{field.name}", f"{path}.{field.name}")
+        if self._flexible:
+            self._tags(struct.tagged_fields(self._version), target, path)
+
+    def _tags(self, fields: list[Field], target: str, path: str) -> None:
+        for field in fields:
+            self._emit(f"{target}.{field.name} = {field.default!r}")
+        count = self._name("tags")
+        self._pending.append(("B", count))
+        self._flush()
+        self._emit(f"if {count}:")
+        with self._block():
+            if not fields:
+                self._emit("position = skip_tags(view, position - 1)")
+                return
+            tag, tag_end = self._name("tag"), self._name("tag_end")
+            self._emit(f"{count}, position = read_tag_count(view, position - 1)")
+            self._emit(f"for _ in range({count}):")
+            with self._block():
+                self._emit(f"{tag}, position, {tag_end} = read_tag(view, position)")
+                for index, field in enumerate(fields):
+                    self._emit(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
+                    with self._block():
+                        self._field(field, f"{target}.{field.name}", f"{path}.{field.name}")
+                        self._flush()
+                self._emit("else:")
+                with self._block():
+                    self._emit(f"position = {tag_end}")
+                self._emit(f"if position != {tag_end}:")
+                with self._block():
+                    self._refuse(f"{path}: a tagged field is not as long as it says")
+
+    # Fields
+
+    def _field(self, field: Field, target: str, path: str) -> None:
+        if field.is_array:
+            self._array(field, target, path)
+        elif field.struct is not None:
+            self._struct_field(field, field.struct, target, path)
+        elif field.type in FIXED_CODES:
+            self._pending.append((FIXED_CODES[field.type], target))
+        else:
+            self._variable(field.type, field.is_nullable(self._version), target, path)
+
+    def _struct_field(self, field: Field, struct: Struct, target: str, path: str) -> None:
+        local = self._name("struct")
+        if not field.is_nullable(self._version):
+            self._struct(struct, local, path)
+            self._flush()
+            self._emit(f"{target} = {local}")
+            return
+        marker = self._name("marker")
+        self._pending.append(("b", marker))
+        self._flush()
+        self._emit(f"if {marker} < 0:")
+        with self._block():
+            self._emit(f"{target} = None")
+        self._emit("else:")
+        with self._block():
+            self._struct(struct, local, path)
+            self._flush()
+            self._emit(f"{target} = {local}")
+
+    def _length(self, code: str) -> str:
+        """Read a length prefix along with what is pending. A compact length is one more than the true one."""
+        length = self._name("length")
+        self._pending.append(("B" if self._flexible else code, length))
+        self._flush()
+        if self._flexible:
+            self._emit(f"if {length} > 127:")
+            with self._block():
+                self._emit(f"{length}, position = read_uvarint(view, position - 1)")
+        return length
+
+    def _variable(self, type_name: str, nullable: bool, target: str, path: str) -> None:
+        length = self._length("h" if type_name == "string" else "i")
+        null = "0" if self._flexible else "-1"
+        if nullable:
+            self._emit(f"if {length} == {null}:")
+            with self._block():
+                self._emit(f"{target} = None")
+            self._emit("else:")
+        with self._block() if nullable else _nothing():
+            self._emit(f"end = position + {length}{' - 1' if self._flexible else ''}")
+            limit = ""
+            if self._flexible and type_name == "string":
+                limit = f" or {length} > {STRING_LENGTH_MAX + 1}"
+            self._emit(f"if not position <= end <= size{limit}:")
+            with self._block():
+                self._refuse(f"{path}: bad length")
+            self._emit(f"{target} = {_READERS[type_name]}")
+            self._emit("position = end")
+
+    def _array(self, field: Field, target: str, path: str) -> None:
+        length = self._length("i")
+        if field.is_nullable(self._version):
+            self._emit(f"if {length} == {'0' if self._flexible else '-1'}:")
+            with self._block():
+                self._emit(f"{target} = None")
+            self._emit("else:")
+            with self._block():
+                self._elements(field, length, target, path)
+        else:
+            self._elements(field, length, target, path)
+
+    def _elements(self, field: Field, length: str, target: str, path: str) -> None:
+        if self._flexible:
+            self._emit(f"{length} -= 1")
+        element_size_bytes = self._minimum_size_bytes(field)
+        assert element_size_bytes > 0, f"{path}: an element of no bytes would make the array's length unbounded"
+        self._emit(f"if not 0 <= {length} <= {ARRAY_LENGTH_UNCHECKED_MAX}:")
+        with self._block():
+            self._emit(f"check_array_length({length}, size - position, {element_size_bytes})")
+        if field.struct is None and field.type in FIXED_CODES:
+            structs = f"{field.type}_arrays"
+            self._emit(f"{target} = list({structs}[{length}].unpack_from(view, position))")
+            self._emit(f"position += {length} * {FIXED_SIZES_BYTES[field.type]}")
+            return
+        items, item = self._name("items"), self._name("item")
+        self._emit(f"{target} = {items} = []")
+        self._emit(f"for _ in range({length}):")
+        with self._block():
+            if field.struct is not None:
+                self._struct(field.struct, item, path)
+                self._flush()
+            else:
+                self._variable(field.type, False, item, path)
+            self._emit(f"{items}.append({item})")
+
+    def _minimum_size_bytes(self, field: Field) -> int:
+        """The fewest bytes one element (or the field itself, if it is no array) can take on the wire."""
+        if field.struct is not None:
+            inner = sum(self._field_size_bytes(each) for each in field.struct.plain_fields(self._version))
+            return inner + (1 if self._flexible else 0)
+        if field.type in FIXED_SIZES_BYTES:
+            return FIXED_SIZES_BYTES[field.type]
+        if self._flexible:
+            return 1
+        return 2 if field.type == "string" else 4
+
+    def _field_size_bytes(self, field: Field) -> int:
+        if field.is_array:
+            return 1 if self._flexible else 4
+        if field.struct is not None and field.is_nullable(self._version):
+            return 1
+        return self._minimum_size_bytes(field)
+
+    def _refuse(self, reason: str) -> None:
+        self._emit(f"raise ProtocolError({reason!r})")
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield

@@ -1,0 +1,37 @@
+"""What every message and struct of the protocol has in common.
+
+The classes themselves are generated (`messages/generated.py`); this base gives them equality and a short repr for tests
+and logs. A struct holds the fields of all versions; those that a version does not carry hold their defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import TypeAlias
+
+from flowstone.types import Bytes
+
+# What an encoder hands to the connection: bytes, or an object with a length (a slice of a file) that leaves by itself.
+Chunk: TypeAlias = Bytes | Sized
+Records: TypeAlias = Bytes | Sized
+
+
+class Message:
+    """A struct of the wire protocol: plain typed attributes, keyword-only constructor, no behaviour."""
+
+    __slots__: tuple[str, ...] = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(_comparable(getattr(self, name)) == _comparable(getattr(other, name)) for name in self.__slots__)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({fields})"
+
+
+def _comparable(value: object) -> object:
+    """A default array is a tuple, a decoded one a list: they are the same array."""
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,1935 @@
+"""Every message of the protocol as a typed class. Generated from the schema text: do not edit.
+
+Regenerate with `python -m flowstone.wire.generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowstone.types import Bytes
+from flowstone.wire.message import Message, Records
+
+
+class ProduceRequestPartition(Message):
+    __slots__ = ("index", "records")
+
+    def __init__(
+        self,
+        *,
+        index: int = 0,
+        records: Bytes | None = None,
+    ) -> None:
+        self.index = index
+        self.records = records
+
+
+class ProduceRequestTopic(Message):
+    __slots__ = ("name", "topic_id", "partition_data")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        topic_id: bytes = bytes(16),
+        partition_data: Sequence[ProduceRequestPartition] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_data = partition_data
+
+
+class ProduceRequest(Message):
+    __slots__ = ("transactional_id", "acks", "timeout_ms", "topic_data")
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str | None = None,
+        acks: int = 0,
+        timeout_ms: int = 0,
+        topic_data: Sequence[ProduceRequestTopic] = (),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.topic_data = topic_data
+
+
+class ProduceResponseRecordError(Message):
+    __slots__ = ("batch_index", "batch_index_error_message")
+
+    def __init__(
+        self,
+        *,
+        batch_index: int = 0,
+        batch_index_error_message: str | None = None,
+    ) -> None:
+        self.batch_index = batch_index
+        self.batch_index_error_message = batch_index_error_message
+
+
+class ProduceResponseLeader(Message):
+    __slots__ = ("leader_id", "leader_epoch")
+
+    def __init__(
+        self,
+        *,
+        leader_id: int = -1,
+        leader_epoch: int = -1,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+
+
+class ProduceResponsePartition(Message):
+    __slots__ = (
+        "index",
+        "error_code",
+        "base_offset",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_errors",
+        "error_message",
+        "current_leader",
+    )
+
+    def __init__(
+        self,
+        *,
+        index: int = 0,
+        error_code: int = 0,
+        base_offset: int = 0,
+        log_append_time_ms: int = -1,
+        log_start_offset: int = -1,
+        record_errors: Sequence[ProduceResponseRecordError] = (),
+        error_message: str | None = None,
+        current_leader: ProduceResponseLeader | None = None,
+    ) -> None:
+        self.index = index
+        self.error_code = error_code
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.record_errors = record_errors
+        self.error_message = error_message
+        self.current_leader = current_leader
+
+
+class ProduceResponseTopic(Message):
+    __slots__ = ("name", "topic_id", "partition_responses")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        topic_id: bytes = bytes(16),
+        partition_responses: Sequence[ProduceResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_responses = partition_responses
+
+
+class ProduceResponseNodeEndpoint(Message):
+    __slots__ = ("node_id", "host", "port", "rack")
+
+    def __init__(
+        self,
+        *,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+
+
+class ProduceResponse(Message):
+    __slots__ = ("responses", "throttle_time_ms", "node_endpoints")
+
+    def __init__(
+        self,
+        *,
+        responses: Sequence[ProduceResponseTopic] = (),
+        throttle_time_ms: int = 0,
+        node_endpoints: Sequence[ProduceResponseNodeEndpoint] = (),
+    ) -> None:
+        self.responses = responses
+        self.throttle_time_ms = throttle_time_ms
+        self.node_endpoints = node_endpoints
+
+
+class FetchRequestReplicaState(Message):
+    __slots__ = ("replica_id", "replica_epoch")
+
+    def __init__(
+        self,
+        *,
+        replica_id: int = -1,
+        replica_epoch: int = -1,
+    ) -> None:
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+
+
+class FetchRequestPartition(Message):
+    __slots__ = (
+        "partition",
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "partition_max_bytes",
+        "replica_directory_id",
+        "high_watermark",
+    )
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        current_leader_epoch: int = -1,
+        fetch_offset: int = 0,
+        last_fetched_epoch: int = -1,
+        log_start_offset: int = -1,
+        partition_max_bytes: int = 0,
+        replica_directory_id: bytes = bytes(16),
+        high_watermark: int = 9223372036854775807,
+    ) -> None:
+        self.partition = partition
+        self.current_leader_epoch = current_leader_epoch
+        self.fetch_offset = fetch_offset
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        self.partition_max_bytes = partition_max_bytes
+        self.replica_directory_id = replica_directory_id
+        self.high_watermark = high_watermark
+
+
+class FetchRequestTopic(Message):
+    __slots__ = ("topic", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[FetchRequestPartition] = (),
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class FetchRequestForgottenTopic(Message):
+    __slots__ = ("topic", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class FetchRequest(Message):
+    __slots__ = (
+        "cluster_id",
+        "replica_id",
+        "replica_state",
+        "max_wait_ms",
+        "min_bytes",
+        "max_bytes",
+        "isolation_level",
+        "session_id",
+        "session_epoch",
+        "topics",
+        "forgotten_topics_data",
+        "rack_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str | None = None,
+        replica_id: int = -1,
+        replica_state: FetchRequestReplicaState | None = None,
+        max_wait_ms: int = 0,
+        min_bytes: int = 0,
+        max_bytes: int = 2147483647,
+        isolation_level: int = 0,
+        session_id: int = 0,
+        session_epoch: int = -1,
+        topics: Sequence[FetchRequestTopic] = (),
+        forgotten_topics_data: Sequence[FetchRequestForgottenTopic] = (),
+        rack_id: str = "",
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.replica_id = replica_id
+        self.replica_state = replica_state
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.isolation_level = isolation_level
+        self.session_id = session_id
+        self.session_epoch = session_epoch
+        self.topics = topics
+        self.forgotten_topics_data = forgotten_topics_data
+        self.rack_id = rack_id
+
+
+class FetchResponseEpochEndOffset(Message):
+    __slots__ = ("epoch", "end_offset")
+
+    def __init__(
+        self,
+        *,
+        epoch: int = -1,
+        end_offset: int = -1,
+    ) -> None:
+        self.epoch = epoch
+        self.end_offset = end_offset
+
+
+class FetchResponseLeader(Message):
+    __slots__ = ("leader_id", "leader_epoch")
+
+    def __init__(
+        self,
+        *,
+        leader_id: int = -1,
+        leader_epoch: int = -1,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+
+
+class FetchResponseSnapshotId(Message):
+    __slots__ = ("end_offset", "epoch")
+
+    def __init__(
+        self,
+        *,
+        end_offset: int = -1,
+        epoch: int = -1,
+    ) -> None:
+        self.end_offset = end_offset
+        self.epoch = epoch
+
+
+class FetchResponseAbortedTransaction(Message):
+    __slots__ = ("producer_id", "first_offset")
+
+    def __init__(
+        self,
+        *,
+        producer_id: int = 0,
+        first_offset: int = 0,
+    ) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+
+
+class FetchResponsePartition(Message):
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "diverging_epoch",
+        "current_leader",
+        "snapshot_id",
+        "aborted_transactions",
+        "preferred_read_replica",
+        "records",
+    )
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        high_watermark: int = 0,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,
+        diverging_epoch: FetchResponseEpochEndOffset | None = None,
+        current_leader: FetchResponseLeader | None = None,
+        snapshot_id: FetchResponseSnapshotId | None = None,
+        aborted_transactions: Sequence[FetchResponseAbortedTransaction] | None = (),
+        preferred_read_replica: int = -1,
+        records: Records | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.diverging_epoch = diverging_epoch
+        self.current_leader = current_leader
+        self.snapshot_id = snapshot_id
+        self.aborted_transactions = aborted_transactions
+        self.preferred_read_replica = preferred_read_replica
+        self.records = records
+
+
+class FetchResponseTopic(Message):
+    __slots__ = ("topic", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[FetchResponsePartition] = (),
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class FetchResponseNodeEndpoint(Message):
+    __slots__ = ("node_id", "host", "port", "rack")
+
+    def __init__(
+        self,
+        *,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+
+
+class FetchResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "session_id", "responses", "node_endpoints")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        session_id: int = 0,
+        responses: Sequence[FetchResponseTopic] = (),
+        node_endpoints: Sequence[FetchResponseNodeEndpoint] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.session_id = session_id
+        self.responses = responses
+        self.node_endpoints = node_endpoints
+
+
+class ListOffsetsRequestPartition(Message):
+    __slots__ = ("partition_index", "current_leader_epoch", "timestamp")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        current_leader_epoch: int = -1,
+        timestamp: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.current_leader_epoch = current_leader_epoch
+        self.timestamp = timestamp
+
+
+class ListOffsetsRequestTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[ListOffsetsRequestPartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class ListOffsetsRequest(Message):
+    __slots__ = ("replica_id", "isolation_level", "topics", "timeout_ms")
+
+    def __init__(
+        self,
+        *,
+        replica_id: int = 0,
+        isolation_level: int = 0,
+        topics: Sequence[ListOffsetsRequestTopic] = (),
+        timeout_ms: int = 0,
+    ) -> None:
+        self.replica_id = replica_id
+        self.isolation_level = isolation_level
+        self.topics = topics
+        self.timeout_ms = timeout_ms
+
+
+class ListOffsetsResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code", "timestamp", "offset", "leader_epoch")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        timestamp: int = -1,
+        offset: int = -1,
+        leader_epoch: int = -1,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.timestamp = timestamp
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+
+
+class ListOffsetsResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[ListOffsetsResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class ListOffsetsResponse(Message):
+    __slots__ = ("throttle_time_ms", "topics")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        topics: Sequence[ListOffsetsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
+
+
+class MetadataRequestTopic(Message):
+    __slots__ = ("topic_id", "name")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = bytes(16),
+        name: str | None = "",
+    ) -> None:
+        self.topic_id = topic_id
+        self.name = name
+
+
+class MetadataRequest(Message):
+    __slots__ = (
+        "topics",
+        "allow_auto_topic_creation",
+        "include_cluster_authorized_operations",
+        "include_topic_authorized_operations",
+    )
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[MetadataRequestTopic] | None = (),
+        allow_auto_topic_creation: bool = True,
+        include_cluster_authorized_operations: bool = False,
+        include_topic_authorized_operations: bool = False,
+    ) -> None:
+        self.topics = topics
+        self.allow_auto_topic_creation = allow_auto_topic_creation
+        self.include_cluster_authorized_operations = include_cluster_authorized_operations
+        self.include_topic_authorized_operations = include_topic_authorized_operations
+
+
+class MetadataResponseBroker(Message):
+    __slots__ = ("node_id", "host", "port", "rack")
+
+    def __init__(
+        self,
+        *,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+
+
+class MetadataResponsePartition(Message):
+    __slots__ = (
+        "error_code",
+        "partition_index",
+        "leader_id",
+        "leader_epoch",
+        "replica_nodes",
+        "isr_nodes",
+        "offline_replicas",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        partition_index: int = 0,
+        leader_id: int = 0,
+        leader_epoch: int = -1,
+        replica_nodes: Sequence[int] = (),
+        isr_nodes: Sequence[int] = (),
+        offline_replicas: Sequence[int] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.partition_index = partition_index
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.replica_nodes = replica_nodes
+        self.isr_nodes = isr_nodes
+        self.offline_replicas = offline_replicas
+
+
+class MetadataResponseTopic(Message):
+    __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        name: str | None = "",
+        topic_id: bytes = bytes(16),
+        is_internal: bool = False,
+        partitions: Sequence[MetadataResponsePartition] = (),
+        topic_authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.name = name
+        self.topic_id = topic_id
+        self.is_internal = is_internal
+        self.partitions = partitions
+        self.topic_authorized_operations = topic_authorized_operations
+
+
+class MetadataResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "brokers",
+        "cluster_id",
+        "controller_id",
+        "topics",
+        "cluster_authorized_operations",
+        "error_code",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        brokers: Sequence[MetadataResponseBroker] = (),
+        cluster_id: str | None = None,
+        controller_id: int = -1,
+        topics: Sequence[MetadataResponseTopic] = (),
+        cluster_authorized_operations: int = -2147483648,
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.brokers = brokers
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.topics = topics
+        self.cluster_authorized_operations = cluster_authorized_operations
+        self.error_code = error_code
+
+
+class FindCoordinatorRequest(Message):
+    __slots__ = ("key", "key_type", "coordinator_keys")
+
+    def __init__(
+        self,
+        *,
+        key: str = "",
+        key_type: int = 0,
+        coordinator_keys: Sequence[str] = (),
+    ) -> None:
+        self.key = key
+        self.key_type = key_type
+        self.coordinator_keys = coordinator_keys
+
+
+class FindCoordinatorResponseCoordinator(Message):
+    __slots__ = ("key", "node_id", "host", "port", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        key: str = "",
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.key = key
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class FindCoordinatorResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "node_id", "host", "port", "coordinators")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        coordinators: Sequence[FindCoordinatorResponseCoordinator] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.coordinators = coordinators
+
+
+class ApiVersionsRequest(Message):
+    __slots__ = ("client_software_name", "client_software_version", "cluster_id", "node_id")
+
+    def __init__(
+        self,
+        *,
+        client_software_name: str = "",
+        client_software_version: str = "",
+        cluster_id: str | None = None,
+        node_id: int = -1,
+    ) -> None:
+        self.client_software_name = client_software_name
+        self.client_software_version = client_software_version
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+
+
+class ApiVersionsResponseApiVersion(Message):
+    __slots__ = ("api_key", "min_version", "max_version")
+
+    def __init__(
+        self,
+        *,
+        api_key: int = 0,
+        min_version: int = 0,
+        max_version: int = 0,
+    ) -> None:
+        self.api_key = api_key
+        self.min_version = min_version
+        self.max_version = max_version
+
+
+class ApiVersionsResponseSupportedFeature(Message):
+    __slots__ = ("name", "min_version", "max_version")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        min_version: int = 0,
+        max_version: int = 0,
+    ) -> None:
+        self.name = name
+        self.min_version = min_version
+        self.max_version = max_version
+
+
+class ApiVersionsResponseFinalizedFeature(Message):
+    __slots__ = ("name", "max_version_level", "min_version_level")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        max_version_level: int = 0,
+        min_version_level: int = 0,
+    ) -> None:
+        self.name = name
+        self.max_version_level = max_version_level
+        self.min_version_level = min_version_level
+
+
+class ApiVersionsResponse(Message):
+    __slots__ = (
+        "error_code",
+        "api_keys",
+        "throttle_time_ms",
+        "supported_features",
+        "finalized_features_epoch",
+        "finalized_features",
+        "zk_migration_ready",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        api_keys: Sequence[ApiVersionsResponseApiVersion] = (),
+        throttle_time_ms: int = 0,
+        supported_features: Sequence[ApiVersionsResponseSupportedFeature] = (),
+        finalized_features_epoch: int = -1,
+        finalized_features: Sequence[ApiVersionsResponseFinalizedFeature] = (),
+        zk_migration_ready: bool = False,
+    ) -> None:
+        self.error_code = error_code
+        self.api_keys = api_keys
+        self.throttle_time_ms = throttle_time_ms
+        self.supported_features = supported_features
+        self.finalized_features_epoch = finalized_features_epoch
+        self.finalized_features = finalized_features
+        self.zk_migration_ready = zk_migration_ready
+
+
+class CreateTopicsRequestAssignment(Message):
+    __slots__ = ("partition_index", "broker_ids")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        broker_ids: Sequence[int] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.broker_ids = broker_ids
+
+
+class CreateTopicsRequestConfig(Message):
+    __slots__ = ("name", "value")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        value: str | None = "",
+    ) -> None:
+        self.name = name
+        self.value = value
+
+
+class CreateTopicsRequestTopic(Message):
+    __slots__ = ("name", "num_partitions", "replication_factor", "assignments", "configs")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        num_partitions: int = 0,
+        replication_factor: int = 0,
+        assignments: Sequence[CreateTopicsRequestAssignment] = (),
+        configs: Sequence[CreateTopicsRequestConfig] = (),
+    ) -> None:
+        self.name = name
+        self.num_partitions = num_partitions
+        self.replication_factor = replication_factor
+        self.assignments = assignments
+        self.configs = configs
+
+
+class CreateTopicsRequest(Message):
+    __slots__ = ("topics", "timeout_ms", "validate_only")
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[CreateTopicsRequestTopic] = (),
+        timeout_ms: int = 60000,
+        validate_only: bool = False,
+    ) -> None:
+        self.topics = topics
+        self.timeout_ms = timeout_ms
+        self.validate_only = validate_only
+
+
+class CreateTopicsResponseConfig(Message):
+    __slots__ = ("name", "value", "read_only", "config_source", "is_sensitive")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        value: str | None = "",
+        read_only: bool = False,
+        config_source: int = -1,
+        is_sensitive: bool = False,
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.read_only = read_only
+        self.config_source = config_source
+        self.is_sensitive = is_sensitive
+
+
+class CreateTopicsResponseTopic(Message):
+    __slots__ = (
+        "name",
+        "topic_id",
+        "error_code",
+        "error_message",
+        "topic_config_error_code",
+        "num_partitions",
+        "replication_factor",
+        "configs",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        topic_id: bytes = bytes(16),
+        error_code: int = 0,
+        error_message: str | None = "",
+        topic_config_error_code: int = 0,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Sequence[CreateTopicsResponseConfig] | None = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topic_config_error_code = topic_config_error_code
+        self.num_partitions = num_partitions
+        self.replication_factor = replication_factor
+        self.configs = configs
+
+
+class CreateTopicsResponse(Message):
+    __slots__ = ("throttle_time_ms", "topics")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        topics: Sequence[CreateTopicsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
+
+
+class DeleteTopicsRequestTopic(Message):
+    __slots__ = ("name", "topic_id")
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        topic_id: bytes = bytes(16),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+
+
+class DeleteTopicsRequest(Message):
+    __slots__ = ("topics", "topic_names", "timeout_ms")
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[DeleteTopicsRequestTopic] = (),
+        topic_names: Sequence[str] = (),
+        timeout_ms: int = 0,
+    ) -> None:
+        self.topics = topics
+        self.topic_names = topic_names
+        self.timeout_ms = timeout_ms
+
+
+class DeleteTopicsResponseTopic(Message):
+    __slots__ = ("name", "topic_id", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        name: str | None = "",
+        topic_id: bytes = bytes(16),
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class DeleteTopicsResponse(Message):
+    __slots__ = ("throttle_time_ms", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        responses: Sequence[DeleteTopicsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = responses
+
+
+class DeleteRecordsRequestPartition(Message):
+    __slots__ = ("partition_index", "offset")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        offset: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.offset = offset
+
+
+class DeleteRecordsRequestTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[DeleteRecordsRequestPartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class DeleteRecordsRequest(Message):
+    __slots__ = ("topics", "timeout_ms")
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[DeleteRecordsRequestTopic] = (),
+        timeout_ms: int = 0,
+    ) -> None:
+        self.topics = topics
+        self.timeout_ms = timeout_ms
+
+
+class DeleteRecordsResponsePartition(Message):
+    __slots__ = ("partition_index", "low_watermark", "error_code")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        low_watermark: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.low_watermark = low_watermark
+        self.error_code = error_code
+
+
+class DeleteRecordsResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[DeleteRecordsResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class DeleteRecordsResponse(Message):
+    __slots__ = ("throttle_time_ms", "topics")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        topics: Sequence[DeleteRecordsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
+
+
+class InitProducerIdRequest(Message):
+    __slots__ = (
+        "transactional_id",
+        "transaction_timeout_ms",
+        "producer_id",
+        "producer_epoch",
+        "enable_2pc",
+        "keep_prepared_txn",
+    )
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str | None = "",
+        transaction_timeout_ms: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        enable_2pc: bool = False,
+        keep_prepared_txn: bool = False,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.enable_2pc = enable_2pc
+        self.keep_prepared_txn = keep_prepared_txn
+
+
+class InitProducerIdResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "producer_id",
+        "producer_epoch",
+        "ongoing_txn_producer_id",
+        "ongoing_txn_producer_epoch",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = 0,
+        ongoing_txn_producer_id: int = -1,
+        ongoing_txn_producer_epoch: int = -1,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.ongoing_txn_producer_id = ongoing_txn_producer_id
+        self.ongoing_txn_producer_epoch = ongoing_txn_producer_epoch
+
+
+class OffsetForLeaderEpochRequestPartition(Message):
+    __slots__ = ("partition", "current_leader_epoch", "leader_epoch")
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        current_leader_epoch: int = -1,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.current_leader_epoch = current_leader_epoch
+        self.leader_epoch = leader_epoch
+
+
+class OffsetForLeaderEpochRequestTopic(Message):
+    __slots__ = ("topic", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic: str = "",
+        partitions: Sequence[OffsetForLeaderEpochRequestPartition] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+
+
+class OffsetForLeaderEpochRequest(Message):
+    __slots__ = ("replica_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        replica_id: int = -2,
+        topics: Sequence[OffsetForLeaderEpochRequestTopic] = (),
+    ) -> None:
+        self.replica_id = replica_id
+        self.topics = topics
+
+
+class OffsetForLeaderEpochResponsePartition(Message):
+    __slots__ = ("error_code", "partition", "leader_epoch", "end_offset")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        partition: int = 0,
+        leader_epoch: int = -1,
+        end_offset: int = -1,
+    ) -> None:
+        self.error_code = error_code
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.end_offset = end_offset
+
+
+class OffsetForLeaderEpochResponseTopic(Message):
+    __slots__ = ("topic", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic: str = "",
+        partitions: Sequence[OffsetForLeaderEpochResponsePartition] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+
+
+class OffsetForLeaderEpochResponse(Message):
+    __slots__ = ("throttle_time_ms", "topics")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        topics: Sequence[OffsetForLeaderEpochResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
+
+
+class DescribeConfigsRequestResource(Message):
+    __slots__ = ("resource_type", "resource_name", "configuration_keys")
+
+    def __init__(
+        self,
+        *,
+        resource_type: int = 0,
+        resource_name: str = "",
+        configuration_keys: Sequence[str] | None = (),
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configuration_keys = configuration_keys
+
+
+class DescribeConfigsRequest(Message):
+    __slots__ = ("resources", "include_synonyms", "include_documentation")
+
+    def __init__(
+        self,
+        *,
+        resources: Sequence[DescribeConfigsRequestResource] = (),
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+    ) -> None:
+        self.resources = resources
+        self.include_synonyms = include_synonyms
+        self.include_documentation = include_documentation
+
+
+class DescribeConfigsResponseSynonym(Message):
+    __slots__ = ("name", "value", "source")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        value: str | None = "",
+        source: int = 0,
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.source = source
+
+
+class DescribeConfigsResponseConfig(Message):
+    __slots__ = (
+        "name",
+        "value",
+        "read_only",
+        "config_source",
+        "is_sensitive",
+        "synonyms",
+        "config_type",
+        "documentation",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        value: str | None = "",
+        read_only: bool = False,
+        config_source: int = -1,
+        is_sensitive: bool = False,
+        synonyms: Sequence[DescribeConfigsResponseSynonym] = (),
+        config_type: int = 0,
+        documentation: str | None = "",
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.read_only = read_only
+        self.config_source = config_source
+        self.is_sensitive = is_sensitive
+        self.synonyms = synonyms
+        self.config_type = config_type
+        self.documentation = documentation
+
+
+class DescribeConfigsResponseResource(Message):
+    __slots__ = ("error_code", "error_message", "resource_type", "resource_name", "configs")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resource_type: int = 0,
+        resource_name: str = "",
+        configs: Sequence[DescribeConfigsResponseConfig] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configs = configs
+
+
+class DescribeConfigsResponse(Message):
+    __slots__ = ("throttle_time_ms", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        results: Sequence[DescribeConfigsResponseResource] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = results
+
+
+class AlterConfigsRequestConfig(Message):
+    __slots__ = ("name", "value")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        value: str | None = "",
+    ) -> None:
+        self.name = name
+        self.value = value
+
+
+class AlterConfigsRequestResource(Message):
+    __slots__ = ("resource_type", "resource_name", "configs")
+
+    def __init__(
+        self,
+        *,
+        resource_type: int = 0,
+        resource_name: str = "",
+        configs: Sequence[AlterConfigsRequestConfig] = (),
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configs = configs
+
+
+class AlterConfigsRequest(Message):
+    __slots__ = ("resources", "validate_only")
+
+    def __init__(
+        self,
+        *,
+        resources: Sequence[AlterConfigsRequestResource] = (),
+        validate_only: bool = False,
+    ) -> None:
+        self.resources = resources
+        self.validate_only = validate_only
+
+
+class AlterConfigsResponseResource(Message):
+    __slots__ = ("error_code", "error_message", "resource_type", "resource_name")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resource_type: int = 0,
+        resource_name: str = "",
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+
+
+class AlterConfigsResponse(Message):
+    __slots__ = ("throttle_time_ms", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        responses: Sequence[AlterConfigsResponseResource] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = responses
+
+
+class DescribeLogDirsRequestTopic(Message):
+    __slots__ = ("topic", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+
+
+class DescribeLogDirsRequest(Message):
+    __slots__ = ("topics",)
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[DescribeLogDirsRequestTopic] | None = (),
+    ) -> None:
+        self.topics = topics
+
+
+class DescribeLogDirsResponsePartition(Message):
+    __slots__ = ("partition_index", "partition_size", "offset_lag", "is_future_key")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        partition_size: int = 0,
+        offset_lag: int = 0,
+        is_future_key: bool = False,
+    ) -> None:
+        self.partition_index = partition_index
+        self.partition_size = partition_size
+        self.offset_lag = offset_lag
+        self.is_future_key = is_future_key
+
+
+class DescribeLogDirsResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[DescribeLogDirsResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class DescribeLogDirsResponseLogDir(Message):
+    __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes", "is_cordoned")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        log_dir: str = "",
+        topics: Sequence[DescribeLogDirsResponseTopic] = (),
+        total_bytes: int = -1,
+        usable_bytes: int = -1,
+        is_cordoned: bool = False,
+    ) -> None:
+        self.error_code = error_code
+        self.log_dir = log_dir
+        self.topics = topics
+        self.total_bytes = total_bytes
+        self.usable_bytes = usable_bytes
+        self.is_cordoned = is_cordoned
+
+
+class DescribeLogDirsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        results: Sequence[DescribeLogDirsResponseLogDir] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.results = results
+
+
+class CreatePartitionsRequestAssignment(Message):
+    __slots__ = ("broker_ids",)
+
+    def __init__(
+        self,
+        *,
+        broker_ids: Sequence[int] = (),
+    ) -> None:
+        self.broker_ids = broker_ids
+
+
+class CreatePartitionsRequestTopic(Message):
+    __slots__ = ("name", "count", "assignments")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        count: int = 0,
+        assignments: Sequence[CreatePartitionsRequestAssignment] | None = (),
+    ) -> None:
+        self.name = name
+        self.count = count
+        self.assignments = assignments
+
+
+class CreatePartitionsRequest(Message):
+    __slots__ = ("topics", "timeout_ms", "validate_only")
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[CreatePartitionsRequestTopic] = (),
+        timeout_ms: int = 0,
+        validate_only: bool = False,
+    ) -> None:
+        self.topics = topics
+        self.timeout_ms = timeout_ms
+        self.validate_only = validate_only
+
+
+class CreatePartitionsResponseTopic(Message):
+    __slots__ = ("name", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.name = name
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class CreatePartitionsResponse(Message):
+    __slots__ = ("throttle_time_ms", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        results: Sequence[CreatePartitionsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = results
+
+
+class IncrementalAlterConfigsRequestConfig(Message):
+    __slots__ = ("name", "config_operation", "value")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        config_operation: int = 0,
+        value: str | None = "",
+    ) -> None:
+        self.name = name
+        self.config_operation = config_operation
+        self.value = value
+
+
+class IncrementalAlterConfigsRequestResource(Message):
+    __slots__ = ("resource_type", "resource_name", "configs")
+
+    def __init__(
+        self,
+        *,
+        resource_type: int = 0,
+        resource_name: str = "",
+        configs: Sequence[IncrementalAlterConfigsRequestConfig] = (),
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configs = configs
+
+
+class IncrementalAlterConfigsRequest(Message):
+    __slots__ = ("resources", "validate_only")
+
+    def __init__(
+        self,
+        *,
+        resources: Sequence[IncrementalAlterConfigsRequestResource] = (),
+        validate_only: bool = False,
+    ) -> None:
+        self.resources = resources
+        self.validate_only = validate_only
+
+
+class IncrementalAlterConfigsResponseResource(Message):
+    __slots__ = ("error_code", "error_message", "resource_type", "resource_name")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resource_type: int = 0,
+        resource_name: str = "",
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+
+
+class IncrementalAlterConfigsResponse(Message):
+    __slots__ = ("throttle_time_ms", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        responses: Sequence[IncrementalAlterConfigsResponseResource] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = responses
+
+
+class DescribeClusterRequest(Message):
+    __slots__ = ("include_cluster_authorized_operations", "endpoint_type", "include_fenced_brokers")
+
+    def __init__(
+        self,
+        *,
+        include_cluster_authorized_operations: bool = False,
+        endpoint_type: int = 1,
+        include_fenced_brokers: bool = False,
+    ) -> None:
+        self.include_cluster_authorized_operations = include_cluster_authorized_operations
+        self.endpoint_type = endpoint_type
+        self.include_fenced_brokers = include_fenced_brokers
+
+
+class DescribeClusterResponseBroker(Message):
+    __slots__ = ("broker_id", "host", "port", "rack", "is_fenced")
+
+    def __init__(
+        self,
+        *,
+        broker_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+        is_fenced: bool = False,
+    ) -> None:
+        self.broker_id = broker_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+        self.is_fenced = is_fenced
+
+
+class DescribeClusterResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "endpoint_type",
+        "cluster_id",
+        "controller_id",
+        "brokers",
+        "cluster_authorized_operations",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        endpoint_type: int = 1,
+        cluster_id: str = "",
+        controller_id: int = -1,
+        brokers: Sequence[DescribeClusterResponseBroker] = (),
+        cluster_authorized_operations: int = -2147483648,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.endpoint_type = endpoint_type
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.brokers = brokers
+        self.cluster_authorized_operations = cluster_authorized_operations
+
+
+class DescribeTopicPartitionsRequestTopic(Message):
+    __slots__ = ("name",)
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+    ) -> None:
+        self.name = name
+
+
+class DescribeTopicPartitionsCursor(Message):
+    __slots__ = ("topic_name", "partition_index")
+
+    def __init__(
+        self,
+        *,
+        topic_name: str = "",
+        partition_index: int = 0,
+    ) -> None:
+        self.topic_name = topic_name
+        self.partition_index = partition_index
+
+
+class DescribeTopicPartitionsRequest(Message):
+    __slots__ = ("topics", "response_partition_limit", "cursor")
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[DescribeTopicPartitionsRequestTopic] = (),
+        response_partition_limit: int = 2000,
+        cursor: DescribeTopicPartitionsCursor | None = None,
+    ) -> None:
+        self.topics = topics
+        self.response_partition_limit = response_partition_limit
+        self.cursor = cursor
+
+
+class DescribeTopicPartitionsResponsePartition(Message):
+    __slots__ = (
+        "error_code",
+        "partition_index",
+        "leader_id",
+        "leader_epoch",
+        "replica_nodes",
+        "isr_nodes",
+        "eligible_leader_replicas",
+        "last_known_elr",
+        "offline_replicas",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        partition_index: int = 0,
+        leader_id: int = 0,
+        leader_epoch: int = -1,
+        replica_nodes: Sequence[int] = (),
+        isr_nodes: Sequence[int] = (),
+        eligible_leader_replicas: Sequence[int] | None = None,
+        last_known_elr: Sequence[int] | None = None,
+        offline_replicas: Sequence[int] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.partition_index = partition_index
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.replica_nodes = replica_nodes
+        self.isr_nodes = isr_nodes
+        self.eligible_leader_replicas = eligible_leader_replicas
+        self.last_known_elr = last_known_elr
+        self.offline_replicas = offline_replicas
+
+
+class DescribeTopicPartitionsResponseTopic(Message):
+    __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        name: str | None = "",
+        topic_id: bytes = bytes(16),
+        is_internal: bool = False,
+        partitions: Sequence[DescribeTopicPartitionsResponsePartition] = (),
+        topic_authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.name = name
+        self.topic_id = topic_id
+        self.is_internal = is_internal
+        self.partitions = partitions
+        self.topic_authorized_operations = topic_authorized_operations
+
+
+class DescribeTopicPartitionsResponse(Message):
+    __slots__ = ("throttle_time_ms", "topics", "next_cursor")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        topics: Sequence[DescribeTopicPartitionsResponseTopic] = (),
+        next_cursor: DescribeTopicPartitionsCursor | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
+        self.next_cursor = next_cursor
+
+
+API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], ...] = (
+    (0, "Produce", 3, 13, 9, ProduceRequest, ProduceResponse),
+    (1, "Fetch", 4, 18, 12, FetchRequest, FetchResponse),
+    (2, "ListOffsets", 1, 11, 6, ListOffsetsRequest, ListOffsetsResponse),
+    (3, "Metadata", 0, 13, 9, MetadataRequest, MetadataResponse),
+    (10, "FindCoordinator", 0, 6, 3, FindCoordinatorRequest, FindCoordinatorResponse),
+    (18, "ApiVersions", 0, 5, 3, ApiVersionsRequest, ApiVersionsResponse),
+    (19, "CreateTopics", 2, 7, 5, CreateTopicsRequest, CreateTopicsResponse),
+    (20, "DeleteTopics", 1, 6, 4, DeleteTopicsRequest, DeleteTopicsResponse),
+    (21, "DeleteRecords", 0, 2, 2, DeleteRecordsRequest, DeleteRecordsResponse),
+    (22, "InitProducerId", 0, 6, 2, InitProducerIdRequest, InitProducerIdResponse),
+    (23, "OffsetForLeaderEpoch", 2, 4, 4, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    (32, "DescribeConfigs", 1, 4, 4, DescribeConfigsRequest, DescribeConfigsResponse),
+    (33, "AlterConfigs", 0, 2, 2, AlterConfigsRequest, AlterConfigsResponse),
+    (35, "DescribeLogDirs", 1, 5, 2, DescribeLogDirsRequest, DescribeLogDirsResponse),
+    (37, "CreatePartitions", 0, 3, 2, CreatePartitionsRequest, CreatePartitionsResponse),
+    (44, "IncrementalAlterConfigs", 0, 1, 1, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
+    (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+)
+
+__all__ = [
+    "ProduceRequestPartition",
+    "ProduceRequestTopic",
+    "ProduceRequest",
+    "ProduceResponseRecordError",
+    "ProduceResponseLeader",
+    "ProduceResponsePartition",
+    "ProduceResponseTopic",
+    "ProduceResponseNodeEndpoint",
+    "ProduceResponse",
+    "FetchRequestReplicaState",
+    "FetchRequestPartition",
+    "FetchRequestTopic",
+    "FetchRequestForgottenTopic",
+    "FetchRequest",
+    "FetchResponseEpochEndOffset",
+    "FetchResponseLeader",
+    "FetchResponseSnapshotId",
+    "FetchResponseAbortedTransaction",
+    "FetchResponsePartition",
+    "FetchResponseTopic",
+    "FetchResponseNodeEndpoint",
+    "FetchResponse",
+    "ListOffsetsRequestPartition",
+    "ListOffsetsRequestTopic",
+    "ListOffsetsRequest",
+    "ListOffsetsResponsePartition",
+    "ListOffsetsResponseTopic",
+    "ListOffsetsResponse",
+    "MetadataRequestTopic",
+    "MetadataRequest",
+    "MetadataResponseBroker",
+    "MetadataResponsePartition",
+    "MetadataResponseTopic",
+    "MetadataResponse",
+    "FindCoordinatorRequest",
+    "FindCoordinatorResponseCoordinator",
+    "FindCoordinatorResponse",
+    "ApiVersionsRequest",
+    "ApiVersionsResponseApiVersion",
+    "ApiVersionsResponseSupportedFeature",
+    "ApiVersionsResponseFinalizedFeature",
+    "ApiVersionsResponse",
+    "CreateTopicsRequestAssignment",
+    "CreateTopicsRequestConfig",
+    "CreateTopicsRequestTopic",
+    "CreateTopicsRequest",
+    "CreateTopicsResponseConfig",
+    "CreateTopicsResponseTopic",
+    "CreateTopicsResponse",
+    "DeleteTopicsRequestTopic",
+    "DeleteTopicsRequest",
+    "DeleteTopicsResponseTopic",
+    "DeleteTopicsResponse",
+    "DeleteRecordsRequestPartition",
+    "DeleteRecordsRequestTopic",
+    "DeleteRecordsRequest",
+    "DeleteRecordsResponsePartition",
+    "DeleteRecordsResponseTopic",
+    "DeleteRecordsResponse",
+    "InitProducerIdRequest",
+    "InitProducerIdResponse",
+    "OffsetForLeaderEpochRequestPartition",
+    "OffsetForLeaderEpochRequestTopic",
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponsePartition",
+    "OffsetForLeaderEpochResponseTopic",
+    "OffsetForLeaderEpochResponse",
+    "DescribeConfigsRequestResource",
+    "DescribeConfigsRequest",
+    "DescribeConfigsResponseSynonym",
+    "DescribeConfigsResponseConfig",
+    "DescribeConfigsResponseResource",
+    "DescribeConfigsResponse",
+    "AlterConfigsRequestConfig",
+    "AlterConfigsRequestResource",
+    "AlterConfigsRequest",
+    "AlterConfigsResponseResource",
+    "AlterConfigsResponse",
+    "DescribeLogDirsRequestTopic",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponsePartition",
+    "DescribeLogDirsResponseTopic",
+    "DescribeLogDirsResponseLogDir",
+    "DescribeLogDirsResponse",
+    "CreatePartitionsRequestAssignment",
+    "CreatePartitionsRequestTopic",
+    "CreatePartitionsRequest",
+    "CreatePartitionsResponseTopic",
+    "CreatePartitionsResponse",
+    "IncrementalAlterConfigsRequestConfig",
+    "IncrementalAlterConfigsRequestResource",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponseResource",
+    "IncrementalAlterConfigsResponse",
+    "DescribeClusterRequest",
+    "DescribeClusterResponseBroker",
+    "DescribeClusterResponse",
+    "DescribeTopicPartitionsRequestTopic",
+    "DescribeTopicPartitionsCursor",
+    "DescribeTopicPartitionsRequest",
+    "DescribeTopicPartitionsResponsePartition",
+    "DescribeTopicPartitionsResponseTopic",
+    "DescribeTopicPartitionsResponse",
+]

@@ -1,0 +1,115 @@
+"""The pieces of the wire format that compiled codecs call when the straight line is left.
+
+Compiled code reads lengths itself while they fit in one byte or are sane; everything rare (long varints, long arrays,
+tag sections) comes here, and so do all limits. Peers' mistakes raise `ProtocolError`; running off the end of the frame
+may also raise `struct.error` or `IndexError`, which the decoders turn into one.
+
+Varints that are padded with needless zero groups are accepted, as Kafka does; more than five bytes are not.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+
+from flowstone.errors import ProtocolError
+
+# Kafka has none today with more than four; enough for any future, too few to cost memory or time.
+TAGGED_FIELDS_MAX = 64
+# A Fetch of every partition of a large cluster is a few hundred thousand; Kafka knows no such limit.
+ARRAY_LENGTH_MAX = 1_000_000
+# The signed 16-bit length of the old string encoding binds the compact one too, as in Kafka.
+STRING_LENGTH_MAX = 0x7FFF
+# Up to here an array's length is not worth checking against the bytes left: the elements will be missed soon enough.
+ARRAY_LENGTH_UNCHECKED_MAX = 126
+
+_UVARINT_BYTES_MAX = 5
+_UINT32_MAX = 0xFFFFFFFF
+
+
+def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint and the position after it."""
+    value = 0
+    for index in range(_UVARINT_BYTES_MAX):
+        byte = view[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if value > _UINT32_MAX:
+                break
+            return value, position + index + 1
+    raise ProtocolError("a varint does not fit in 32 bits")
+
+
+def encode_uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
+
+
+def check_array_length(length: int, bytes_left: int, element_size_bytes_min: int) -> None:
+    """Refuse a length before anything is allocated for it."""
+    if not 0 <= length <= ARRAY_LENGTH_MAX or length * element_size_bytes_min > bytes_left:
+        raise ProtocolError(f"an array of {length} elements does not fit in the {bytes_left} bytes left")
+
+
+def read_tag_count(view: memoryview, position: int) -> tuple[int, int]:
+    count, position = read_uvarint(view, position)
+    if count > TAGGED_FIELDS_MAX:
+        raise ProtocolError(f"{count} tagged fields in one struct")
+    return count, position
+
+
+def read_tag(view: memoryview, position: int) -> tuple[int, int, int]:
+    """One tagged field: its tag, where its value starts and where it ends."""
+    tag, position = read_uvarint(view, position)
+    size, position = read_uvarint(view, position)
+    end = position + size
+    if end > len(view):
+        raise ProtocolError(f"tagged field {tag} runs past the end of the frame")
+    return tag, position, end
+
+
+def skip_tags(view: memoryview, position: int) -> int:
+    """Pass over a tag section in which nothing is known to us (KIP-482), from its count on."""
+    count, position = read_tag_count(view, position)
+    for _ in range(count):
+        _, _, position = read_tag(view, position)
+    return position
+
+
+def encode_tags(tags: Sequence[tuple[int, bytes]]) -> bytes:
+    """A whole tag section from encoded values, in ascending order of tag."""
+    parts = [encode_uvarint(len(tags))]
+    for tag, value in tags:
+        parts += (encode_uvarint(tag), encode_uvarint(len(value)), value)
+    return b"".join(parts)
+
+
+class ArrayStructs(dict[int, struct.Struct]):
+    """Packers for arrays of one fixed-size type, made on first use of a length and kept while the length is small."""
+
+    KEPT_LENGTH_MAX = 256
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self._code = code
+
+    def __missing__(self, length: int) -> struct.Struct:
+        made = struct.Struct(">" + self._code * length if self._code == "16s" else f">{length}{self._code}")
+        if length <= self.KEPT_LENGTH_MAX:
+            self[length] = made
+        return made
+
+
+@cache
+def array_structs(code: str) -> ArrayStructs:
+    return ArrayStructs(code)
