@@ -39,7 +39,11 @@ _HELPERS: dict[str, object] = {
     "check_array_length": primitives.check_array_length,
     "encode_uvarint": primitives.encode_uvarint,
     "encode_tags": primitives.encode_tags,
-} | {f"{name}_arrays": primitives.array_structs(code) for name, code in FIXED_CODES.items()}
+    "ONE_BYTE": primitives.ONE_BYTE,
+}
+for _name, _code in FIXED_CODES.items():
+    _HELPERS[f"pack_{_name}s"] = primitives.ArrayCalls(_code, "pack")
+    _HELPERS[f"unpack_{_name}s"] = primitives.ArrayCalls(_code, "unpack_from")
 
 
 @cache

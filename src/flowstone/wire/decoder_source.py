@@ -67,6 +67,11 @@ class DecoderSource:
         """Read all pending fixed-size fields at once."""
         if not self._pending:
             return
+        if len(self._pending) == 1 and self._pending[0][0] == "B":
+            self._emit(f"{self._pending[0][1]} = view[position]")
+            self._emit("position += 1")
+            self._pending.clear()
+            return
         codes = "".join(code for code, _ in self._pending)
         reader = f"unpack_{codes.replace('?', 'o')}"
         self.formats[reader] = ">" + codes
@@ -197,8 +202,7 @@ class DecoderSource:
         with self._block():
             self._emit(f"check_array_length({length}, size - position, {element_size_bytes})")
         if field.struct is None and field.type in FIXED_CODES:
-            structs = f"{field.type}_arrays"
-            self._emit(f"{target} = list({structs}[{length}].unpack_from(view, position))")
+            self._emit(f"{target} = list(unpack_{field.type}s[{length}](view, position))")
             self._emit(f"position += {length} * {FIXED_SIZES_BYTES[field.type]}")
             return
         items, item = self._name("items"), self._name("item")

@@ -68,6 +68,8 @@ class EncoderSource:
         values = [*self._pending, *extra]
         if all(value == _ZERO_BYTE for value in values):
             return f"{self._add}({bytes(len(values))!r})"
+        if [code for code, _ in values] == ["B"]:
+            return f"{self._add}(ONE_BYTE[{values[0][1]}])"
         codes = "".join(code for code, _ in values)
         packer = f"pack_{codes.replace('?', 'o')}"
         self.formats[packer] = ">" + codes
@@ -79,9 +81,14 @@ class EncoderSource:
             self._pending.append((code, length))
             self._flush()
             return
-        self._emit(f"if {length} < 128:")
+        self._emit(f"if {length} < 0x80:")
         with self._block():
             self._emit(self._packed(("B", length)))
+        if code == "i":
+            # Arrays and records are often longer than one byte can say, strings hardly ever.
+            self._emit(f"elif {length} < 0x4000:")
+            with self._block():
+                self._emit(self._packed(("B", f"{length} & 0x7F | 0x80"), ("B", f"{length} >> 7")))
         self._emit("else:")
         with self._block():
             if self._pending:
@@ -214,7 +221,7 @@ class EncoderSource:
         self._emit(f"if {local}:")
         with self._block():
             if field.struct is None and field.type in FIXED_CODES:
-                self._emit(f"{self._add}({field.type}_arrays[len({local})].pack(*{local}))")
+                self._emit(f"{self._add}(pack_{field.type}s[len({local})](*{local}))")
                 return
             item = self._name("item")
             self._emit(f"for {item} in {local}:")

@@ -10,8 +10,8 @@ Varints that are padded with needless zero groups are accepted, as Kafka does; m
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from flowstone.errors import ProtocolError
 
@@ -42,8 +42,6 @@ def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def encode_uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return _ONE_BYTE[value]
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -52,7 +50,7 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
-_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
+ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 def check_array_length(length: int, bytes_left: int, element_size_bytes_min: int) -> None:
@@ -94,22 +92,20 @@ def encode_tags(tags: Sequence[tuple[int, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-class ArrayStructs(dict[int, struct.Struct]):
-    """Packers for arrays of one fixed-size type, made on first use of a length and kept while the length is small."""
+class ArrayCalls(dict[int, Callable[..., Any]]):
+    """By length, what packs or unpacks an array of one fixed-size type; made on first use, kept while it is small."""
 
     KEPT_LENGTH_MAX = 256
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, method: str) -> None:
         super().__init__()
         self._code = code
+        self._method = method
 
-    def __missing__(self, length: int) -> struct.Struct:
-        made = struct.Struct(">" + self._code * length if self._code == "16s" else f">{length}{self._code}")
+    def __missing__(self, length: int) -> Callable[..., Any]:
+        # A count before `16s` would be read as part of the size.
+        layout = ">" + self._code * length if self._code == "16s" else f">{length}{self._code}"
+        call: Callable[..., Any] = getattr(struct.Struct(layout), self._method)
         if length <= self.KEPT_LENGTH_MAX:
-            self[length] = made
-        return made
-
-
-@cache
-def array_structs(code: str) -> ArrayStructs:
-    return ArrayStructs(code)
+            self[length] = call
+        return call
