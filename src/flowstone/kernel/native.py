@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from flowstone.kernel.twin import RecordsCheck, RecordsStatus, check_bounds
+from flowstone.kernel.twin import RecordsCheck, RecordsStatus, out_of_bounds
 from flowstone.types import Bytes
 
 LAYOUT_VERSION = 1  # flowstone_kernel_layout_version of kernel.c
@@ -27,10 +27,17 @@ _PY_BUF_SIMPLE = 0
 # struct check_records_call and struct find_timestamp_call of kernel.c: the arguments, then the results.
 _CHECK_ARGUMENTS = Struct("=3q")
 _CHECK_RESULTS = Struct("=6q")
-_FIND_ARGUMENTS = Struct("=4q")
 _CheckCall = ctypes.c_int64 * 9
-_FindCall = ctypes.c_int64 * 5
+_FIND_ARGUMENTS = Struct("=4q")
 _FIND_RESULT = 4
+_FindCall = ctypes.c_int64 * 5
+
+# Looked up once: these calls are made for every batch produced.
+_pack_check = _CHECK_ARGUMENTS.pack_into
+_unpack_check = _CHECK_RESULTS.unpack_from
+_pack_find = _FIND_ARGUMENTS.pack_into
+_export = ctypes.c_char.from_buffer
+_addressof = ctypes.addressof
 
 _KernelFunction = Callable[[Any, Any], None]
 
@@ -84,29 +91,31 @@ _release_buffer.restype = None
 
 
 def check_records(buffer: Bytes, position: int, size: int, record_count: int) -> RecordsCheck:
-    check_bounds(buffer, position, size)
+    if position < 0 or size < 0 or position + size > len(buffer):
+        raise out_of_bounds(buffer, position, size)
     call = _CheckCall()
-    _CHECK_ARGUMENTS.pack_into(call, 0, position, size, record_count)
+    _pack_check(call, 0, position, size, record_count)
     _run(_CHECK_RECORDS[size >= GIL_RELEASE_BYTES], buffer, call)
-    status, *summary = _CHECK_RESULTS.unpack_from(call, _CHECK_ARGUMENTS.size)
-    return RecordsCheck(_STATUSES[status], *summary)
+    status, record_index, null_keys, min_delta, max_delta, max_index = _unpack_check(call, _CHECK_ARGUMENTS.size)
+    return RecordsCheck(_STATUSES[status], record_index, null_keys, min_delta, max_delta, max_index)
 
 
 def find_timestamp(buffer: Bytes, position: int, size: int, record_count: int, target_delta: int) -> int:
-    check_bounds(buffer, position, size)
+    if position < 0 or size < 0 or position + size > len(buffer):
+        raise out_of_bounds(buffer, position, size)
     call = _FindCall()
-    _FIND_ARGUMENTS.pack_into(call, 0, position, size, record_count, target_delta)
+    _pack_find(call, 0, position, size, record_count, target_delta)
     _run(_FIND_TIMESTAMP[size >= GIL_RELEASE_BYTES], buffer, call)
     return call[_FIND_RESULT]
 
 
 def _run(function: _KernelFunction, buffer: Bytes, call: Any) -> None:
     """Calls with the buffer's address. Meanwhile it is held (bytes) or exported, so it can neither move nor go."""
-    if isinstance(buffer, bytes):
+    if type(buffer) is bytes:
         function(buffer, call)
     elif not buffer:
         function(b"", call)
-    elif isinstance(buffer, memoryview) and buffer.readonly:
+    elif type(buffer) is memoryview and buffer.readonly:
         view = _PyBuffer()
         _get_buffer(buffer, ctypes.byref(view), _PY_BUF_SIMPLE)
         try:
@@ -114,5 +123,5 @@ def _run(function: _KernelFunction, buffer: Bytes, call: Any) -> None:
         finally:
             _release_buffer(ctypes.byref(view))
     else:
-        export = ctypes.c_char.from_buffer(buffer)
-        function(ctypes.addressof(export), call)
+        export = _export(buffer)
+        function(_addressof(export), call)

@@ -50,7 +50,8 @@ class _BadRecordError(Exception):
 
 def check_records(buffer: Bytes, position: int, size: int, record_count: int) -> RecordsCheck:
     """Whether buffer[position : position + size] is exactly `record_count` well-formed records, and their summary."""
-    check_bounds(buffer, position, size)
+    if position < 0 or size < 0 or position + size > len(buffer):
+        raise out_of_bounds(buffer, position, size)
     at, end = position, position + size
     null_keys = min_delta = max_delta = 0
     max_index = -1
@@ -78,7 +79,8 @@ def find_timestamp(buffer: Bytes, position: int, size: int, record_count: int, t
 
     For a payload that was checked when it was appended; a damaged one ends the search.
     """
-    check_bounds(buffer, position, size)
+    if position < 0 or size < 0 or position + size > len(buffer):
+        raise out_of_bounds(buffer, position, size)
     at, end = position, position + size
     try:
         for index in range(record_count):
@@ -94,10 +96,9 @@ def find_timestamp(buffer: Bytes, position: int, size: int, record_count: int, t
     return -1
 
 
-def check_bounds(buffer: Bytes, position: int, size: int) -> None:
-    """The caller's mistake, not the peer's: but C would read past the buffer, so it must hold under `python -O` too."""
-    if position < 0 or size < 0 or position + size > len(buffer):
-        raise ValueError(f"[{position}, {position + size}) is outside a buffer of {len(buffer)} bytes")
+def out_of_bounds(buffer: Bytes, position: int, size: int) -> ValueError:
+    """The caller's mistake, not the peer's: but C would read past the buffer, so no `assert`, which -O removes."""
+    return ValueError(f"[{position}, {position + size}) is outside a buffer of {len(buffer)} bytes")
 
 
 def _check_record(buffer: Bytes, at: int, end: int, index: int) -> tuple[int, bool]:

@@ -1,0 +1,332 @@
+"""Record batches, format 2: the 61-byte header, its checksum, and the records for whoever must see them.
+
+Owns the layout. The broker lives by the header alone (`parse_header`, `checksum_matches`, `prefix`, `encode_header`):
+nothing on that path loops over records. `decode_records` and `build_batch` do, in Python, for tools and internal topics.
+
+A batch is the bytes from its base offset on. The first 16 (base offset, length, leader epoch) lie outside the checksum,
+so a broker may replace them. The bytes are a peer's: what cannot be raises `CorruptBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.types import Bytes
+from flowstone.wire.compression import Codec, compress, decompress
+
+HEADER_BYTES = 61
+LOG_OVERHEAD = 12  # base offset and length: what batch_length does not count
+PREFIX_BYTES = 16  # what the checksum does not cover and a broker replaces
+MAGIC = 2
+MAGIC_POSITION = 16
+CHECKSUM_START = 21
+BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD
+PAYLOAD_BYTES_MAX = 100 << 20  # as much as a request may hold, when nobody says less
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_PARTITION_LEADER_EPOCH = -1
+SEQUENCE_MAX = (1 << 31) - 1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_PREFIX = Struct(">qii")
+_MAGIC_AND_CHECKSUM = Struct(">bI")
+_CHECKED_HEADER = Struct(">hiqqqhii")  # the header from CHECKSUM_START on
+_CODECS = tuple(Codec)
+_VARINT_BITS = 32
+_VARLONG_BITS = 64
+
+
+class CorruptBatch(ApiError):
+    """These bytes are not a batch that a broker of today stores."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
+        super().__init__(code, message)
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        try:
+            return _CODECS[self.attributes & CODEC_MASK]
+        except IndexError:
+            number = self.attributes & CODEC_MASK
+            raise CorruptBatch(f"no codec {number}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE) from None
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def uses_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence number; after 2^31 - 1 comes 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def parse_header(view: Bytes, position: int = 0) -> BatchHeader:
+    """The header at `position`. The batch itself may be cut off: compare `size_bytes` with what is there."""
+    if len(view) - position < HEADER_BYTES:
+        # An old message can be shorter than today's header: name what it is rather than that it is short.
+        if len(view) - position > MAGIC_POSITION:
+            _check_magic(view[position + MAGIC_POSITION])
+        raise CorruptBatch(f"{len(view) - position} bytes are too few for a batch header")
+    header = BatchHeader._make(_HEADER.unpack_from(view, position))
+    if header.magic != MAGIC:
+        _check_magic(header.magic)
+    if header.batch_length < BATCH_LENGTH_MIN:
+        raise CorruptBatch(f"batch length {header.batch_length} is below {BATCH_LENGTH_MIN}")
+    return header
+
+
+def _check_magic(magic: int) -> None:
+    """Kafka 4 answers the formats it dropped with INVALID_RECORD, and those that never were with CORRUPT_MESSAGE."""
+    if magic in (0, 1):
+        raise CorruptBatch(f"message format {magic} is not supported, only {MAGIC}", ErrorCode.INVALID_RECORD)
+    if magic != MAGIC:
+        raise CorruptBatch(f"no message format {magic}")
+
+
+def compute_crc(view: Bytes, position: int, size_bytes: int) -> int:
+    """The CRC32C of the batch of `size_bytes` at `position`, without a copy."""
+    crc: int = crc32c(memoryview(view)[position + CHECKSUM_START : position + size_bytes])
+    return crc
+
+
+def checksum_matches(view: Bytes, position: int, header: BatchHeader) -> bool:
+    """False also if the batch is cut off."""
+    size_bytes = header.size_bytes
+    return position + size_bytes <= len(view) and compute_crc(view, position, size_bytes) == header.crc
+
+
+def prefix(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
+    return _PREFIX.pack(base_offset, batch_length, leader_epoch)
+
+
+def encode_header(header: BatchHeader, payload: Bytes) -> bytes:
+    """The 61 bytes of `header` with the length and checksum that make it and `payload` a batch; its own are ignored."""
+    checked = _CHECKED_HEADER.pack(*header[5:])
+    return b"".join(
+        (
+            prefix(header.base_offset, BATCH_LENGTH_MIN + len(payload), header.partition_leader_epoch),
+            _MAGIC_AND_CHECKSUM.pack(MAGIC, crc32c(payload, crc32c(checked))),
+            checked,
+        )
+    )
+
+
+def stamp(header: BatchHeader, log_append_time: int) -> BatchHeader:
+    """The header of the same records with LogAppendTime: readers take every timestamp from max_timestamp."""
+    return header._replace(attributes=header.attributes | LOG_APPEND_TIME_FLAG, max_timestamp=log_append_time)
+
+
+def rewrite(
+    batch: Bytes,
+    *,
+    codec: Codec | None = None,
+    level: int | None = None,
+    log_append_time: int | None = None,
+    max_bytes: int = PAYLOAD_BYTES_MAX,
+) -> bytes:
+    """The batch with its payload under another codec, or with LogAppendTime, or both. Records are not looked at."""
+    header = parse_header(batch)
+    payload: Bytes = _stored_payload(batch, 0, header)
+    if codec is not None and codec is not header.codec:
+        payload = compress(codec, decompress(header.codec, payload, max_bytes), level)
+        header = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
+    if log_append_time is not None:
+        header = stamp(header, log_append_time)
+    return b"".join((encode_header(header, payload), payload))
+
+
+def read_payload(view: Bytes, position: int, header: BatchHeader, max_bytes: int = PAYLOAD_BYTES_MAX) -> bytes:
+    """The batch's records, decompressed."""
+    return decompress(header.codec, _stored_payload(view, position, header), max_bytes)
+
+
+def _stored_payload(view: Bytes, position: int, header: BatchHeader) -> memoryview:
+    if position + header.size_bytes > len(view):
+        raise CorruptBatch(f"the batch at {header.base_offset} is cut off")
+    return memoryview(view)[position + HEADER_BYTES : position + header.size_bytes]
+
+
+def decode_records(view: Bytes, position: int = 0, max_bytes: int = PAYLOAD_BYTES_MAX) -> list[Record]:
+    """The records of one batch. The checksum is the caller's to check."""
+    header = parse_header(view, position)
+    payload = read_payload(view, position, header, max_bytes)
+    records = []
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            record, at = _decode_record(payload, at, header)
+            records.append(record)
+    except IndexError:
+        raise CorruptBatch("the payload ends inside a record") from None
+    if at != len(payload):
+        raise CorruptBatch(f"{len(payload) - at} bytes after the last record")
+    return records
+
+
+def _decode_record(payload: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
+    length, at = _read_varint(payload, at)
+    end = at + length
+    timestamp_delta, at = _read_varint(payload, at + 1, _VARLONG_BITS)  # + 1: the record's attributes, unused
+    offset_delta, at = _read_varint(payload, at)
+    key, at = _read_bytes(payload, at)
+    value, at = _read_bytes(payload, at)
+    header_count, at = _read_varint(payload, at)
+    headers = []
+    for _ in range(header_count):
+        header_key, at = _read_bytes(payload, at)
+        header_value, at = _read_bytes(payload, at)
+        headers.append(((header_key or b"").decode(errors="replace"), header_value))
+    if at != end:
+        raise CorruptBatch(f"a record states {length} bytes and has {length + at - end}")
+    timestamp = header.max_timestamp if header.uses_log_append_time else header.base_timestamp + timestamp_delta
+    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), at
+
+
+def _read_bytes(payload: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _read_varint(payload, at)
+    if length < 0:
+        return None, at
+    if length > len(payload) - at:
+        raise IndexError
+    return payload[at : at + length], at + length
+
+
+def _read_varint(payload: bytes, at: int, bits: int = _VARINT_BITS) -> tuple[int, int]:
+    raw = 0
+    for shift in range(0, bits, 7):
+        byte = payload[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at
+    raise CorruptBatch(f"a varint of more than {bits} bits")
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytes:
+    """A batch of `records`, whose offsets rise from `base_offset` on; the first one's timestamp is the base."""
+    assert records, "a batch holds at least one record"
+    base_timestamp = records[0].timestamp
+    payload = bytearray()
+    last_delta = -1
+    for record in records:
+        delta = record.offset - base_offset
+        assert delta > last_delta, f"offset {record.offset} after {base_offset + last_delta}"
+        last_delta = delta
+        _encode_record(payload, record, delta, record.timestamp - base_timestamp)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec | (TRANSACTIONAL_FLAG if is_transactional else 0) | (CONTROL_FLAG if is_control else 0),
+        last_offset_delta=last_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    stored = compress(codec, payload, level)
+    return encode_header(header, stored) + stored
+
+
+def _encode_record(payload: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
+    body = bytearray(1)  # the record's attributes
+    _write_varint(body, timestamp_delta)
+    _write_varint(body, offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    _write_varint(body, len(record.headers))
+    for key, value in record.headers:
+        _write_bytes(body, key.encode())
+        _write_bytes(body, value)
+    _write_varint(payload, len(body))
+    payload += body
+
+
+def _write_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        _write_varint(out, -1)
+    else:
+        _write_varint(out, len(data))
+        out += data
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    raw = (value << 1) ^ (value >> 63)
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
