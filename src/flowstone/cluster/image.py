@@ -1,0 +1,80 @@
+"""The cluster as one value: brokers, topics, partitions, configs, as of one point of the metadata log.
+
+An image is immutable and shared freely: whoever holds one sees one consistent moment. The only way to a new image is
+`replay.apply`; nothing else may build one from another. It knows nothing of files, requests or time.
+
+Invariant: `topics` and `topics_by_id` hold the same `TopicImage` objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from flowstone.types import TopicPartition
+
+NO_LEADER = -1
+NO_VERSION = -1
+# The name of the settings that every broker shares, as in Kafka's requests.
+CLUSTER_DEFAULT = ""
+
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[Any, Any]:
+    return _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    node_id: int
+    rack: str | None
+    listeners: Mapping[str, Endpoint]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...]
+    configs: Mapping[str, str] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    cluster_id: str = ""
+    brokers: Mapping[int, BrokerImage] = field(default_factory=_nothing)
+    topics: Mapping[str, TopicImage] = field(default_factory=_nothing)
+    topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=_nothing)
+    # Dynamic broker settings, by node id as text, or by CLUSTER_DEFAULT.
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
+    next_producer_id: int = 0
+    partition_count: int = 0
+    # The offset of the last record applied.
+    version: int = NO_VERSION
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
+        topic = self.topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+
+EMPTY_IMAGE = ClusterImage()

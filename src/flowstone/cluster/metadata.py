@@ -1,0 +1,82 @@
+"""A broker's running copy of the cluster's metadata: reads come from `image`, changes go through the log.
+
+Decisions are made on `proposed`, the image plus every change already handed to the log, so that two requests that
+arrive together cannot both create one topic, while their records still share one flush. Reads only ever see what is
+committed.
+
+Listeners are called on the event loop, synchronously and in the log's order, before the change's maker is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from typing import TypeVar
+
+from flowstone.cluster.controller import reserve_producer_ids
+from flowstone.cluster.image import ClusterImage
+from flowstone.cluster.metadata_log import MetadataLog
+from flowstone.cluster.records import MetadataRecord
+from flowstone.cluster.replay import apply
+
+Result = TypeVar("Result")
+# What a request makes of the metadata: the records to append, and what to answer once they are committed.
+Decision = tuple[Sequence[MetadataRecord], Result]
+ChangeListener = Callable[[ClusterImage, ClusterImage], None]
+
+
+class Metadata:
+    def __init__(self, log: MetadataLog) -> None:
+        self._log = log
+        self._image = self._proposed = log.load()
+        self._under_way: deque[Sequence[MetadataRecord]] = deque()
+        self._listeners: list[ChangeListener] = []
+        self._producer_ids: Iterator[int] = iter(())
+        self._producer_ids_lock = asyncio.Lock()
+        log.on_commit(self._committed)
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._image
+
+    def on_change(self, listener: ChangeListener) -> None:
+        """`listener(before, after)` from now on, for every append."""
+        self._listeners.append(listener)
+
+    async def change(self, decide: Callable[[ClusterImage], Decision[Result]]) -> Result:
+        """Decides on the newest image, makes the change, and returns the decision's result once it is committed."""
+        records, result = decide(self._proposed)
+        await self.append(records)
+        return result
+
+    async def append(self, records: Sequence[MetadataRecord]) -> None:
+        """Returns once the records are durable and applied; `StorageFault` if the log has failed."""
+        if not records:
+            return
+        self._proposed = apply(self._proposed, records)
+        self._under_way.append(records)
+        await self._log.append(records)
+
+    async def next_producer_id(self) -> int:
+        """A producer id never given out before, by any broker; most come from a block reserved earlier."""
+        async with self._producer_ids_lock:
+            producer_id = next(self._producer_ids, None)
+            if producer_id is None:
+                self._producer_ids = iter(await self.change(reserve_producer_ids))
+                producer_id = next(self._producer_ids)
+            return producer_id
+
+    async def close(self) -> None:
+        await self._log.close()
+
+    def _committed(self, records: Sequence[MetadataRecord]) -> None:
+        before, self._image = self._image, apply(self._image, records)
+        if self._under_way and self._under_way[0] is records:
+            self._under_way.popleft()
+        else:
+            # Another broker was first: our own changes under way come after its.
+            self._proposed = reduce(apply, self._under_way, self._image)
+        for listener in self._listeners:
+            listener(before, self._image)

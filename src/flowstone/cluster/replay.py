@@ -1,0 +1,156 @@
+"""From records to an image, and from an image back to the records that make it.
+
+`apply` is pure and deterministic: every broker that has applied the same records holds an equal image. A record that
+does not fit the image (a topic made twice, a change to an unknown one) means a damaged log and raises `StorageFault`.
+
+Cost: one shallow copy of the maps that change per call, whatever the number of records; partitions of other topics are
+shared, never copied. `snapshot` gives at most as many records as the image has applied, so that a compacted log can end
+at the offset at which the long one ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from flowstone.cluster.ids import id_text
+from flowstone.cluster.image import BrokerImage, ClusterImage, TopicImage
+from flowstone.cluster.records import (
+    BrokerConfigChanged,
+    BrokerRegistered,
+    ClusterCreated,
+    MetadataRecord,
+    PartitionChanged,
+    PartitionsAdded,
+    ProducerIdsReserved,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from flowstone.errors import StorageFault
+
+
+def apply(image: ClusterImage, records: Iterable[MetadataRecord]) -> ClusterImage:
+    draft = _Draft(image)
+    for record in records:
+        draft.apply(record)
+    return draft.finish()
+
+
+def snapshot(image: ClusterImage) -> list[MetadataRecord]:
+    records: list[MetadataRecord] = []
+    if image.cluster_id:
+        records.append(ClusterCreated(image.cluster_id))
+    records += [BrokerRegistered(broker) for broker in image.brokers.values()]
+    records += [BrokerConfigChanged(broker, dict(configs)) for broker, configs in image.broker_configs.items()]
+    records += [
+        TopicCreated(topic.name, topic.topic_id, topic.partitions, topic.configs) for topic in image.topics.values()
+    ]
+    if image.next_producer_id:
+        records.append(ProducerIdsReserved(image.next_producer_id))
+    assert len(records) <= image.version + 1
+    return records
+
+
+class _Draft:
+    """An image being changed. A map is copied when it is first written to."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._before = image
+        self._cluster_id = image.cluster_id
+        self._brokers: dict[int, BrokerImage] | None = None
+        self._topics: dict[str, TopicImage] | None = None
+        self._topics_by_id: dict[bytes, TopicImage] | None = None
+        self._broker_configs: dict[str, Mapping[str, str]] | None = None
+        self._next_producer_id = image.next_producer_id
+        self._partition_count = image.partition_count
+        self._version = image.version
+
+    def finish(self) -> ClusterImage:
+        before = self._before
+        return ClusterImage(
+            cluster_id=self._cluster_id,
+            brokers=before.brokers if self._brokers is None else self._brokers,
+            topics=before.topics if self._topics is None else self._topics,
+            topics_by_id=before.topics_by_id if self._topics_by_id is None else self._topics_by_id,
+            broker_configs=before.broker_configs if self._broker_configs is None else self._broker_configs,
+            next_producer_id=self._next_producer_id,
+            partition_count=self._partition_count,
+            version=self._version,
+        )
+
+    def apply(self, record: MetadataRecord) -> None:
+        match record:
+            case ClusterCreated(cluster_id):
+                if self._cluster_id:
+                    raise StorageFault(f"the metadata log makes cluster {cluster_id} within cluster {self._cluster_id}")
+                self._cluster_id = cluster_id
+            case BrokerRegistered(broker):
+                if self._brokers is None:
+                    self._brokers = dict(self._before.brokers)
+                self._brokers[broker.node_id] = broker
+            case TopicCreated(name, topic_id, partitions, configs):
+                self._create_topic(TopicImage(name, topic_id, partitions, configs))
+            case TopicDeleted(topic_id):
+                self._delete_topic(topic_id)
+            case PartitionsAdded(topic_id, partitions):
+                topic = self._topic(topic_id)
+                self._partition_count += len(partitions)
+                self._put(dataclasses.replace(topic, partitions=topic.partitions + partitions))
+            case PartitionChanged(topic_id, partition, state):
+                topic = self._topic(topic_id)
+                if not 0 <= partition < len(topic.partitions):
+                    raise StorageFault(f"the metadata log changes partition {partition} of {topic.name}: there is none")
+                changed = (*topic.partitions[:partition], state, *topic.partitions[partition + 1 :])
+                self._put(dataclasses.replace(topic, partitions=changed))
+            case TopicConfigChanged(topic_id, changes):
+                topic = self._topic(topic_id)
+                self._put(dataclasses.replace(topic, configs=_changed(topic.configs, changes)))
+            case BrokerConfigChanged(name, changes):
+                self._change_broker_config(name, changes)
+            case ProducerIdsReserved(next_producer_id):
+                if next_producer_id < self._next_producer_id:
+                    raise StorageFault(f"the metadata log takes back producer ids from {next_producer_id} on")
+                self._next_producer_id = next_producer_id
+        self._version += 1
+
+    def _topic_maps(self) -> tuple[dict[str, TopicImage], dict[bytes, TopicImage]]:
+        if self._topics is None or self._topics_by_id is None:
+            self._topics, self._topics_by_id = dict(self._before.topics), dict(self._before.topics_by_id)
+        return self._topics, self._topics_by_id
+
+    def _topic(self, topic_id: bytes) -> TopicImage:
+        topics_by_id = self._before.topics_by_id if self._topics_by_id is None else self._topics_by_id
+        topic = topics_by_id.get(topic_id)
+        if topic is None:
+            raise StorageFault(f"the metadata log changes the unknown topic {id_text(topic_id)}")
+        return topic
+
+    def _put(self, topic: TopicImage) -> None:
+        topics, topics_by_id = self._topic_maps()
+        topics[topic.name] = topics_by_id[topic.topic_id] = topic
+
+    def _create_topic(self, topic: TopicImage) -> None:
+        topics, topics_by_id = self._topic_maps()
+        if topic.name in topics or topic.topic_id in topics_by_id:
+            raise StorageFault(f"the metadata log makes topic {topic.name} ({id_text(topic.topic_id)}) twice")
+        self._partition_count += len(topic.partitions)
+        self._put(topic)
+
+    def _delete_topic(self, topic_id: bytes) -> None:
+        topic = self._topic(topic_id)
+        topics, topics_by_id = self._topic_maps()
+        del topics[topic.name], topics_by_id[topic_id]
+        self._partition_count -= len(topic.partitions)
+
+    def _change_broker_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+        if self._broker_configs is None:
+            self._broker_configs = dict(self._before.broker_configs)
+        configs = _changed(self._broker_configs.pop(name, {}), changes)
+        if configs:
+            self._broker_configs[name] = configs
+
+
+def _changed(values: Mapping[str, str], changes: Mapping[str, str | None]) -> Mapping[str, str]:
+    merged = {**values, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
