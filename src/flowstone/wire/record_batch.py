@@ -1,7 +1,7 @@
 """Record batches, format 2: the 61-byte header, its checksum, and the records for whoever must see them.
 
 Owns the layout. The broker lives by the header alone (`parse_header`, `checksum_matches`, `prefix`, `encode_header`):
-nothing on that path loops over records. `decode_records` and `build_batch` do, in Python, for tools and internal topics.
+nothing on that path loops over records. `decode_records` and `build_batch` do, for tools and internal topics.
 
 A batch is the bytes from its base offset on. The first 16 (base offset, length, leader epoch) lie outside the checksum,
 so a broker may replace them. The bytes are a peer's: what cannot be raises `CorruptBatch`.
@@ -233,9 +233,11 @@ def _decode_record(payload: bytes, at: int, header: BatchHeader) -> tuple[Record
     for _ in range(header_count):
         header_key, at = _read_bytes(payload, at)
         header_value, at = _read_bytes(payload, at)
-        headers.append(((header_key or b"").decode(errors="replace"), header_value))
-    if at != end:
-        raise CorruptBatch(f"a record states {length} bytes and has {length + at - end}")
+        if header_key is None:
+            raise CorruptBatch("a record header without a key")
+        headers.append((header_key.decode(errors="replace"), header_value))
+    if header_count < 0 or at != end:
+        raise CorruptBatch(f"a record's fields do not fill the {length} bytes it states")
     timestamp = header.max_timestamp if header.uses_log_append_time else header.base_timestamp + timestamp_delta
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), at
 
@@ -255,7 +257,7 @@ def _read_varint(payload: bytes, at: int, bits: int = _VARINT_BITS) -> tuple[int
         byte = payload[at]
         at += 1
         raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if byte < 0x80 and not raw >> bits:
             return (raw >> 1) ^ -(raw & 1), at
     raise CorruptBatch(f"a varint of more than {bits} bits")
 
