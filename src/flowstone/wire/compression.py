@@ -100,17 +100,24 @@ def _gzip(data: Bytes, level: int | None) -> bytes:
 
 def _gunzip(data: Bytes, max_bytes: int) -> bytes:
     stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
-    try:
-        content = stream.decompress(data, max_bytes + 1)  # grows with the content, up to this
-    except zlib.error as error:
-        raise DecompressError(Codec.GZIP, str(error)) from error
-    if len(content) > max_bytes:
-        raise _too_large(Codec.GZIP, max_bytes)
-    if not stream.eof:
-        raise DecompressError(Codec.GZIP, "ends too soon")
+    rest: Bytes = data
+    chunks: list[bytes] = []
+    room_bytes = max_bytes
+    while not stream.eof:
+        try:
+            chunk = stream.decompress(rest, min(CHUNK_BYTES, room_bytes + 1))
+        except zlib.error as error:
+            raise DecompressError(Codec.GZIP, str(error)) from error
+        if len(chunk) > room_bytes:
+            raise _too_large(Codec.GZIP, max_bytes)
+        if not stream.eof and not chunk:
+            raise DecompressError(Codec.GZIP, "ends too soon")
+        chunks.append(chunk)
+        room_bytes -= len(chunk)
+        rest = stream.unconsumed_tail
     if stream.unused_data:
         raise DecompressError(Codec.GZIP, "bytes after the end")
-    return content
+    return b"".join(chunks)
 
 
 def _snappy(data: Bytes, level: int | None) -> bytes:
@@ -128,6 +135,8 @@ def _unsnappy(data: Bytes, max_bytes: int) -> bytes:
     view = memoryview(data)
     if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         return bytes(_unsnappy_block(view, max_bytes))
+    if len(view) < len(XERIAL_HEADER):
+        raise DecompressError(Codec.SNAPPY, "ends too soon")
     blocks: list[memoryview] = []
     size_bytes = 0
     position = len(XERIAL_HEADER)

@@ -1,0 +1,182 @@
+"""Every codec round trips, stops at its cap, refuses damage, and writes the bytes that Kafka's clients expect."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowstone.errors import ErrorCode
+from flowstone.wire.compression import (
+    CHUNK_BYTES,
+    XERIAL_BLOCK_BYTES,
+    XERIAL_BLOCKS_MAX,
+    XERIAL_HEADER,
+    Codec,
+    DecompressError,
+    compress,
+    decompress,
+)
+
+COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
+TEXT = b"streams, set in stone; " * 10_000
+CAP_BYTES = 4 << 20
+
+every_codec = pytest.mark.parametrize("codec", list(Codec))
+compressing_codec = pytest.mark.parametrize("codec", COMPRESSED)
+
+
+@every_codec
+@given(data=st.binary(max_size=2000), repeat=st.sampled_from([1, 50]))
+@settings(max_examples=40, deadline=None)
+def test_what_is_compressed_comes_back(codec: Codec, data: bytes, repeat: int) -> None:
+    content = data * repeat
+    assert decompress(codec, compress(codec, content), CAP_BYTES) == content
+
+
+@every_codec
+@pytest.mark.parametrize("size", [1, XERIAL_BLOCK_BYTES, XERIAL_BLOCK_BYTES + 1, CHUNK_BYTES, CHUNK_BYTES + 1])
+def test_sizes_around_a_block_and_a_chunk_come_back(codec: Codec, size: int) -> None:
+    content = (TEXT * (size // len(TEXT) + 1))[:size]
+    assert decompress(codec, compress(codec, content), size) == content
+
+
+@every_codec
+def test_any_kind_of_buffer_is_taken(codec: Codec) -> None:
+    for data in (bytearray(TEXT), memoryview(TEXT), memoryview(bytearray(TEXT))[:]):
+        compressed = compress(codec, data)
+        assert decompress(codec, compressed, len(TEXT)) == TEXT
+        assert decompress(codec, memoryview(bytearray(compressed)), len(TEXT)) == TEXT
+        assert decompress(codec, memoryview(compressed), len(TEXT)) == TEXT
+
+
+@every_codec
+def test_content_above_the_cap_is_refused(codec: Codec) -> None:
+    with pytest.raises(DecompressError) as caught:
+        decompress(codec, compress(codec, TEXT), len(TEXT) - 1)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def bombs() -> list[object]:
+    """Streams that state no size, as Java's do, so that only decoding finds out."""
+    zeros = bytes(64 << 20)
+    stated_no_size = zstandard.ZstdCompressor(write_content_size=False)
+    return [
+        pytest.param(Codec.GZIP, gzip.compress(zeros, 1), id="gzip"),
+        pytest.param(Codec.SNAPPY, compress(Codec.SNAPPY, zeros), id="snappy"),
+        pytest.param(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(zeros)), id="snappy raw"),
+        pytest.param(Codec.LZ4, compress(Codec.LZ4, zeros), id="lz4"),
+        pytest.param(Codec.ZSTD, stated_no_size.compress(zeros), id="zstd"),
+        pytest.param(Codec.ZSTD, compress(Codec.ZSTD, zeros), id="zstd with its size"),
+    ]
+
+
+@pytest.mark.parametrize(("codec", "bomb"), bombs())
+def test_a_bomb_is_refused_before_it_takes_more_than_the_cap_and_a_chunk(codec: Codec, bomb: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecompressError):
+            decompress(codec, bomb, CAP_BYTES)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < CAP_BYTES + 2 * CHUNK_BYTES
+
+
+@compressing_codec
+@given(garbage=st.binary(max_size=100))
+@settings(max_examples=100, deadline=None)
+def test_garbage_raises_nothing_but_its_own_error(codec: Codec, garbage: bytes) -> None:
+    with contextlib.suppress(DecompressError):
+        decompress(codec, garbage, CAP_BYTES)
+
+
+@compressing_codec
+@given(position=st.integers(0, 10_000), byte=st.integers(0, 255))
+@settings(max_examples=100, deadline=None)
+def test_damage_raises_nothing_but_its_own_error(codec: Codec, position: int, byte: int) -> None:
+    damaged = bytearray(compress(codec, TEXT[:5000]))
+    damaged[position % len(damaged)] = byte
+    with contextlib.suppress(DecompressError):
+        decompress(codec, damaged, CAP_BYTES)
+
+
+@compressing_codec
+def test_a_stream_cut_anywhere_is_refused(codec: Codec) -> None:
+    compressed = compress(codec, bytes(range(256)))
+    # Before its first block a xerial stream is whole: it holds nothing.
+    cuts = set(range(len(compressed))) - ({len(XERIAL_HEADER)} if codec is Codec.SNAPPY else set())
+    for cut in cuts:
+        with pytest.raises(DecompressError):
+            decompress(codec, compressed[:cut], CAP_BYTES)
+
+
+@compressing_codec
+def test_bytes_after_the_end_are_refused(codec: Codec) -> None:
+    with pytest.raises(DecompressError):
+        decompress(codec, compress(codec, TEXT) + b"\x00", CAP_BYTES)
+
+
+def test_snappy_is_written_as_xerial_blocks_as_java_does() -> None:
+    compressed = compress(Codec.SNAPPY, TEXT[: XERIAL_BLOCK_BYTES + 1])
+
+    assert compressed[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+    length = int.from_bytes(compressed[16:20], "big")
+    assert bytes(cramjam.snappy.decompress_raw(compressed[20 : 20 + length])) == TEXT[:XERIAL_BLOCK_BYTES]
+
+
+def test_bare_snappy_as_librdkafka_writes_it_is_read() -> None:
+    assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT)), len(TEXT)) == TEXT
+
+
+def test_a_xerial_stream_of_countless_tiny_blocks_is_refused() -> None:
+    block = bytes(cramjam.snappy.compress_raw(b""))
+    stream = XERIAL_HEADER + (len(block).to_bytes(4, "big") + block) * (XERIAL_BLOCKS_MAX + 1)
+
+    with pytest.raises(DecompressError, match="blocks"):
+        decompress(Codec.SNAPPY, stream, CAP_BYTES)
+
+
+def test_lz4_blocks_are_independent_as_java_demands() -> None:
+    info = lz4.frame.get_frame_info(compress(Codec.LZ4, TEXT))
+
+    assert not info["block_linked"]
+    assert info["block_size"] == 64 * 1024
+    assert not info["content_checksum"]
+
+
+@pytest.mark.parametrize(("codec", "level"), [(Codec.GZIP, 9), (Codec.LZ4, 9), (Codec.ZSTD, 19)])
+def test_a_higher_level_compresses_more(codec: Codec, level: int) -> None:
+    content = b"".join(b"%d;" % (number * number) for number in range(20_000))
+    fast, thorough = compress(codec, content, 1), compress(codec, content, level)
+
+    assert len(thorough) < len(fast)
+    assert decompress(codec, thorough, len(content)) == content
+
+
+@compressing_codec
+def test_threads_do_not_disturb_each_other(codec: Codec) -> None:
+    def round_trips(seed: int) -> bool:
+        content = TEXT[seed:] * 3
+        return all(decompress(codec, compress(codec, content), len(content)) == content for _ in range(5))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(round_trips, range(16)))
+
+
+def test_codecs_have_kafkas_numbers_and_names() -> None:
+    assert {codec.name.lower(): codec.value for codec in Codec} == {
+        "none": 0,
+        "gzip": 1,
+        "snappy": 2,
+        "lz4": 3,
+        "zstd": 4,
+    }
