@@ -27,9 +27,9 @@ class MemoryLog:
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         # No await in here: a decision and its append are one step of the event loop, so brokers cannot race.
-        self._image = apply(self._image, records)
+        image = self._image = apply(self._image, records)
         for listener in self._listeners:
-            listener(records)
+            listener(records, image)
 
     async def close(self) -> None:
         pass

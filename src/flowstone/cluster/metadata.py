@@ -71,12 +71,12 @@ class Metadata:
     async def close(self) -> None:
         await self._log.close()
 
-    def _committed(self, records: Sequence[MetadataRecord]) -> None:
-        before, self._image = self._image, apply(self._image, records)
+    def _committed(self, records: Sequence[MetadataRecord], image: ClusterImage) -> None:
+        before, self._image = self._image, image
         if self._under_way and self._under_way[0] is records:
             self._under_way.popleft()
         else:
             # Another broker was first: our own changes under way come after its.
             self._proposed = reduce(apply, self._under_way, self._image)
         for listener in self._listeners:
-            listener(before, self._image)
+            listener(before, image)

@@ -8,8 +8,8 @@ from typing import Protocol
 from flowstone.cluster.image import ClusterImage
 from flowstone.cluster.records import MetadataRecord
 
-# Called on the event loop with the records of one append, in the log's order, once they are committed.
-CommitListener = Callable[[Sequence[MetadataRecord]], None]
+# Called on the event loop for each append, in the log's order, once it is committed: its records, the image after them.
+CommitListener = Callable[[Sequence[MetadataRecord], ClusterImage], None]
 
 
 class MetadataLog(Protocol):
@@ -18,7 +18,7 @@ class MetadataLog(Protocol):
         ...
 
     def on_commit(self, listener: CommitListener) -> None:
-        """From now on the listener sees every append, this broker's own and others'."""
+        """From now on the listener sees every append, this broker's own (the very object it gave) and others'."""
         ...
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:

@@ -1,0 +1,149 @@
+"""The metadata log in a file: the single broker's home, opened by Kafka's own log dump tool too.
+
+Every write is one record batch, followed by a sync before anybody hears of it; appends that arrive meanwhile share the
+next batch. So a write that a crash cut short can only be the last batch of the file, and is cut off at start. A bad
+batch with a good one after it is damage: the broker refuses to start rather than forget topics. A failed write or sync
+fails the log for good, for a second sync may falsely succeed.
+
+When the file has grown far beyond what its image needs, it is replaced by the image's snapshot. The snapshot's last
+record keeps the offset of the last record it stands for, so offsets go on as if nothing had happened.
+
+Blocking calls run in a thread of the log's own; everything else runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage
+from flowstone.cluster.log_batches import encode_batch, encode_snapshot, read_batches
+from flowstone.cluster.metadata_log import CommitListener
+from flowstone.cluster.records import MetadataRecord
+from flowstone.cluster.replay import apply
+from flowstone.errors import StartupError, StorageFault
+from flowstone.ports.clock import Clock
+from flowstone.ports.files import File, Files
+
+# Without the "-<number>" of a partition's directory, so no topic's name can lead here.
+DIRECTORY = "__cluster_metadata"
+FILE_NAME = "00000000000000000000.log"
+# A file is replaced by its snapshot once it exceeds both.
+COMPACTION_MIN_BYTES = 8 << 20
+COMPACTION_GROWTH = 4
+
+_log = logging.getLogger(__name__)
+
+
+class FileLog:
+    def __init__(
+        self, files: Files, data_directory: str, clock: Clock, *, compaction_min_bytes: int = COMPACTION_MIN_BYTES
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._compaction_min_bytes = compaction_min_bytes
+        self._path = posixpath.join(data_directory, DIRECTORY, FILE_NAME)
+        self._file: File | None = None
+        self._size_bytes = 0
+        self._snapshot_bytes = 0
+        self._image = EMPTY_IMAGE
+        self._listeners: list[CommitListener] = []
+        self._waiting: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._failure: StorageFault | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-log")
+
+    def load(self) -> ClusterImage:
+        """The image that the file adds up to; `StartupError` if it is damaged or another release's."""
+        assert self._file is None, "a metadata log is loaded once"
+        directory = posixpath.dirname(self._path)
+        self._files.make_directory(directory)
+        self._file = self._files.open(self._path, create=True)
+        self._files.sync_directory(directory)
+        data = self._file.read(0, self._file.size())
+        try:
+            first_offset, records, valid_bytes = read_batches(data)
+            self._image = apply(ClusterImage(version=first_offset - 1), records)
+        except StorageFault as fault:
+            raise StartupError(f"the metadata log {self._path} cannot be read: {fault}") from fault
+        if valid_bytes < len(data):
+            _log.warning("%s: cut off %d bytes of an unfinished write", self._path, len(data) - valid_bytes)
+            self._file.truncate(valid_bytes)
+            self._file.sync()
+        self._size_bytes = valid_bytes
+        return self._image
+
+    def on_commit(self, listener: CommitListener) -> None:
+        self._listeners.append(listener)
+
+    async def append(self, records: Sequence[MetadataRecord]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        assert self._file is not None, "load() comes before append()"
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((records, committed))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_waiting())
+        await committed
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            await self._writer
+        self._thread.shutdown()
+        if self._file is not None:
+            self._file.close()
+
+    async def _write_waiting(self) -> None:
+        """Runs while there is something to write. An append's caller may be cancelled; what it asked for is not."""
+        loop = asyncio.get_running_loop()
+        group: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]] = []
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting, []
+                together = [record for records, _ in group for record in records]
+                batch = encode_batch(together, self._image.version + 1, self._clock.time_ms())
+                await loop.run_in_executor(self._thread, self._write, batch)
+                for records, committed in group:
+                    self._commit(records, committed)
+                group = []
+                if self._is_overgrown():
+                    await loop.run_in_executor(self._thread, self._compact, self._image)
+        except OSError as error:
+            self._fail(error, group + self._waiting)
+        finally:
+            self._writer = None
+
+    def _write(self, batch: bytes) -> None:
+        assert self._file is not None
+        self._file.write(self._size_bytes, [batch])
+        self._file.sync()
+        self._size_bytes += len(batch)
+
+    def _commit(self, records: Sequence[MetadataRecord], committed: asyncio.Future[None]) -> None:
+        image = self._image = apply(self._image, records)
+        for listener in self._listeners:
+            listener(records, image)
+        if not committed.done():
+            committed.set_result(None)
+
+    def _is_overgrown(self) -> bool:
+        return self._size_bytes > max(self._compaction_min_bytes, COMPACTION_GROWTH * self._snapshot_bytes)
+
+    def _compact(self, image: ClusterImage) -> None:
+        assert self._file is not None
+        data = encode_snapshot(image, self._clock.time_ms())
+        self._files.replace(self._path, data)
+        self._file.close()
+        self._file = self._files.open(self._path)
+        self._size_bytes = self._snapshot_bytes = len(data)
+
+    def _fail(self, error: OSError, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]) -> None:
+        self._failure = StorageFault(f"the metadata log {self._path} failed and takes no more changes: {error}")
+        _log.error("%s", self._failure)
+        self._waiting = []
+        for _, committed in unanswered:
+            if not committed.done():
+                committed.set_exception(self._failure)
