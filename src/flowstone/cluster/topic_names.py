@@ -1,0 +1,44 @@
+"""Kafka's rules for topic names. They also keep names from being paths: a name is a directory's name on disk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from flowstone.errors import ApiError, ErrorCode
+
+TOPIC_NAME_LENGTH_MAX = 249
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+SHARE_GROUP_STATE = "__share_group_state"
+CLUSTER_METADATA = "__cluster_metadata"
+
+_INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def is_internal(name: str) -> bool:
+    return name in _INTERNAL
+
+
+def check_topic_name(name: str) -> None:
+    """INVALID_TOPIC_EXCEPTION if Kafka would not take the name."""
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > TOPIC_NAME_LENGTH_MAX:
+        problem = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
+    elif not _LEGAL.fullmatch(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def find_collision(name: str, existing: Iterable[str]) -> str | None:
+    """A name that differs from `name` only in '.' and '_': the two would share their metrics' names in Kafka."""
+    if "." not in name and "_" not in name:
+        return None
+    length, unified = len(name), name.replace(".", "_")
+    return next((each for each in existing if len(each) == length and each.replace(".", "_") == unified), None)
