@@ -90,6 +90,7 @@ class Run:
                 except RoundFailed as failure:
                     self.failures.append(f"{case}: {label} of {name} does not count: {failure}")
                     print(f"  {self.failures[-1]}", file=sys.stderr, flush=True)
+                    servers[name].check_running()
                     continue
                 progress = f"{figures.produce_mb_per_s:7.0f} MB/s in {figures.fetch_mb_per_s:7.0f} MB/s out"
                 print(f"  {case}: {label:<8} {name:<10}{progress}", file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ import uuid
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -90,6 +91,11 @@ class Server(ABC):
     ) -> None:
         self._stop()
 
+    def check_running(self) -> None:
+        assert self._process is not None, "the server is not started"
+        if self._process.poll() is not None:
+            raise ServerError(f"{self.name} ended with exit {self._process.returncode}: {self._output_tail()}")
+
     def cpu_seconds(self) -> float:
         """CPU time of the broker and its child processes, to the nanosecond (/proc/PID/stat counts 10 ms ticks)."""
         return sum(time.clock_gettime(_process_cpu_clock(pid)) for pid in _tree(self.pid))
@@ -116,9 +122,7 @@ class Server(ABC):
     def _wait(self, done: Callable[[], bool], timeout_seconds: float, what: str) -> None:
         deadline = time.monotonic() + timeout_seconds
         while not done():
-            assert self._process is not None
-            if self._process.poll() is not None:
-                raise ServerError(f"{self.name} ended with exit {self._process.returncode}: {self._output_tail()}")
+            self.check_running()
             if time.monotonic() > deadline:
                 raise ServerError(f"{self.name} did not {what} within {timeout_seconds} s: {self._output_tail()}")
             time.sleep(POLL_INTERVAL_SECONDS)
@@ -225,8 +229,9 @@ def _tree(pid: int) -> list[int]:
     """A process and its living descendants."""
     pids = [pid]
     for parent in pids:
-        for task in Path(f"/proc/{parent}/task").iterdir():
-            pids += map(int, (task / "children").read_text().split())
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends as we look
+                pids += map(int, children.read_text().split())
     return pids
 
 
