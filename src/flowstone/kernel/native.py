@@ -20,6 +20,7 @@ from flowstone.types import Bytes
 
 LAYOUT_VERSION = 1  # flowstone_kernel_layout_version of kernel.c
 GIL_RELEASE_BYTES = 16384  # below it a walk takes a microsecond or two: less than getting the GIL back may cost
+COPY_BYTES_MAX = 4096  # below it a copy takes less time than asking for the address
 
 _STATUSES = tuple(RecordsStatus)
 _PY_BUF_SIMPLE = 0
@@ -116,12 +117,20 @@ def _run(function: _KernelFunction, buffer: Bytes, call: Any) -> None:
     elif not buffer:
         function(b"", call)
     elif type(buffer) is memoryview and buffer.readonly:
-        view = _PyBuffer()
-        _get_buffer(buffer, ctypes.byref(view), _PY_BUF_SIMPLE)
-        try:
-            function(view.buf, call)
-        finally:
-            _release_buffer(ctypes.byref(view))
+        _run_read_only(function, buffer, call)
     else:
         export = _export(buffer)
         function(_addressof(export), call)
+
+
+def _run_read_only(function: _KernelFunction, buffer: memoryview, call: Any) -> None:
+    """ctypes exports writable buffers only; the address of others comes from CPython itself, which takes longer."""
+    if buffer.nbytes <= COPY_BYTES_MAX:
+        function(bytes(buffer), call)
+        return
+    view = _PyBuffer()
+    _get_buffer(buffer, ctypes.byref(view), _PY_BUF_SIMPLE)
+    try:
+        function(view.buf, call)
+    finally:
+        _release_buffer(ctypes.byref(view))

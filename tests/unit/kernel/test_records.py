@@ -139,9 +139,10 @@ def test_a_range_outside_the_buffer_is_refused(form: ModuleType, position: int, 
 
 
 @every_form
-def test_every_kind_of_buffer_is_read_in_place(form: ModuleType) -> None:
+@pytest.mark.parametrize("padding_bytes", [0, 100_000])
+def test_every_kind_of_buffer_is_read(form: ModuleType, padding_bytes: int) -> None:
     payload = payload_of(TWO)
-    data = b"before" + payload + b"after"
+    data = b"before" + payload + b"after" + bytes(padding_bytes)
     expected = form.check_records(payload, 0, len(payload), 2)
     views = [memoryview(data), memoryview(bytearray(data)), memoryview(bytearray(data)).toreadonly()]
 
@@ -153,8 +154,9 @@ def test_every_kind_of_buffer_is_read_in_place(form: ModuleType) -> None:
 
 
 @every_form
-def test_a_buffer_is_free_again_after_the_call(form: ModuleType) -> None:
-    data = bytearray(payload_of(TWO))
+@pytest.mark.parametrize("padding_bytes", [0, 100_000])
+def test_a_buffer_is_free_again_after_the_call(form: ModuleType, padding_bytes: int) -> None:
+    data = bytearray(payload_of(TWO) + bytes(padding_bytes))
     view = memoryview(data).toreadonly()
     form.check_records(data, 0, len(data), 2)
     form.check_records(view, 0, len(data), 2)
