@@ -40,10 +40,9 @@ _HELPERS: dict[str, object] = {
     "encode_uvarint": primitives.encode_uvarint,
     "encode_tags": primitives.encode_tags,
     "ONE_BYTE": primitives.ONE_BYTE,
+    **{f"pack_{name}s": primitives.ArrayCalls(code, "pack") for name, code in FIXED_CODES.items()},
+    **{f"unpack_{name}s": primitives.ArrayCalls(code, "unpack_from") for name, code in FIXED_CODES.items()},
 }
-for _name, _code in FIXED_CODES.items():
-    _HELPERS[f"pack_{_name}s"] = primitives.ArrayCalls(_code, "pack")
-    _HELPERS[f"unpack_{_name}s"] = primitives.ArrayCalls(_code, "unpack_from")
 
 
 @cache

@@ -11,7 +11,7 @@ Invariant of the emitted code: `position` never passes `size` unseen. Slices are
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from flowstone.wire.primitives import ARRAY_LENGTH_UNCHECKED_MAX, STRING_LENGTH_MAX
 from flowstone.wire.schema import FIXED_CODES, FIXED_SIZES_BYTES, Field, Struct
@@ -170,7 +170,7 @@ class DecoderSource:
             with self._block():
                 self._emit(f"{target} = None")
             self._emit("else:")
-        with self._block() if nullable else _nothing():
+        with self._block() if nullable else nullcontext():
             self._emit(f"end = position + {length}{' - 1' if self._flexible else ''}")
             limit = ""
             if self._flexible and type_name == "string":
@@ -236,8 +236,3 @@ class DecoderSource:
 
     def _refuse(self, reason: str) -> None:
         self._emit(f"raise ProtocolError({reason!r})")
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from flowstone.wire.schema import ApiSchema, Field, Struct, load_all
+from flowstone.wire.schema import MESSAGES_DIRECTORY, ApiSchema, Field, Struct, load_all
 
-TARGET = Path(__file__).parent / "messages" / "generated.py"
+TARGET = MESSAGES_DIRECTORY / "generated.py"
 _LINE_LENGTH_MAX = 120
 
 _HEADER = '''"""Every message of the protocol as a typed class. Generated from the schema text: do not edit.

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 Default = int | float | bool | str | bytes | tuple[()] | None
 
@@ -50,6 +49,8 @@ _DEFAULTS: dict[str, Default] = {
 _INTEGERS = ("int8", "int16", "int32", "int64")
 VARIABLE_TYPES = ("string", "bytes", "records")
 _NO_END = 1 << 15
+
+MESSAGES_DIRECTORY = Path(__file__).parent / "messages"
 
 
 class SchemaError(Exception):
@@ -138,7 +139,7 @@ def file_name(api_name: str) -> str:
 
 def load_api(api_name: str) -> ApiSchema:
     """Read one API's description from the package."""
-    schema = parse_api(_directory().joinpath(file_name(api_name)).read_text(encoding="utf-8"))
+    schema = parse_api((MESSAGES_DIRECTORY / file_name(api_name)).read_text(encoding="utf-8"))
     if schema.name != api_name:
         raise SchemaError(f"{file_name(api_name)} describes {schema.name}")
     return schema
@@ -146,14 +147,8 @@ def load_api(api_name: str) -> ApiSchema:
 
 def load_all() -> list[ApiSchema]:
     """Every API's description, by key."""
-    files = [file for file in _directory().iterdir() if file.name.endswith(".txt")]
-    texts = [file.read_text(encoding="utf-8") for file in files]
+    texts = [file.read_text(encoding="utf-8") for file in MESSAGES_DIRECTORY.glob("*.txt")]
     return sorted((parse_api(text) for text in texts), key=lambda schema: schema.key)
-
-
-def _directory() -> Traversable:
-    # Not the package `messages` itself: importing that needs the module generated from this text.
-    return resources.files("flowstone.wire").joinpath("messages")
 
 
 def parse_api(text: str) -> ApiSchema:

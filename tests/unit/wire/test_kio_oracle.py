@@ -72,7 +72,7 @@ def to_kio_value(value, kafka_type):
 
 
 @given(data=st.data())
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 def test_the_bytes_are_those_of_kio(case, messages_of, data):
     if (case.api_name, case.version) in LATER_THAN_KIO:
         pytest.skip("unknown to kio")

@@ -11,7 +11,7 @@ PREFIX = b"header"
 
 
 @given(data=st.data())
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 def test_a_message_survives_encoding_and_decoding(case, messages_of, data):
     message = data.draw(messages_of(case))
     assert case.decode(PREFIX + case.encode(message), len(PREFIX)) == message
