@@ -87,6 +87,10 @@ class Files(Protocol):
         """With its parents; the new names are durable."""
         ...
 
+    def new_directory(self, path: str) -> None:
+        """In a parent that exists, if it is not there yet; its name is durable once the parent is synced."""
+        ...
+
     def rename(self, source: str, target: str) -> None: ...
 
     def remove(self, path: str) -> None: ...
@@ -94,6 +98,14 @@ class Files(Protocol):
     def remove_tree(self, path: str) -> None: ...
 
     def sync_directory(self, path: str) -> None: ...
+
+    def sync_filesystem(self, path: str) -> None:
+        """Returns once everything written to the file system that holds `path` survives a power loss."""
+        ...
+
+    def is_own_filesystem(self, path: str) -> bool:
+        """Whether the directory is the root of a file system, so that syncing that syncs nobody else's files."""
+        ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         """(usable, total) bytes of the file system that holds `path`."""
@@ -226,6 +238,10 @@ class SystemFiles:
             os.mkdir(path)
         self.sync_directory(parent)
 
+    def new_directory(self, path: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
 
@@ -241,6 +257,20 @@ class SystemFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def sync_filesystem(self, path: str) -> None:
+        if _syncfs is None:
+            raise OSError(errno.ENOSYS, "this system cannot sync one file system", path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _syncfs(descriptor) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), path)
+        finally:
+            os.close(descriptor)
+
+    def is_own_filesystem(self, path: str) -> bool:
+        return _syncfs is not None and os.path.ismount(path)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         stat = os.statvfs(path)
@@ -301,6 +331,20 @@ def _read_nowait(descriptor: int, buffer: bytearray, position: int) -> int | Non
         if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             return None
         raise
+
+
+def _syncfs_call() -> ctypes._NamedFuncPointer | None:
+    """syncfs(2) reports write errors since Linux 5.8; before that it cannot be relied on."""
+    system = os.uname()
+    if system.sysname != "Linux" or tuple(map(int, system.release.split(".")[:2])) < (5, 8):
+        return None
+    call = ctypes.CDLL(None, use_errno=True).syncfs
+    call.argtypes = [ctypes.c_int]
+    call.restype = ctypes.c_int
+    return call
+
+
+_syncfs = _syncfs_call()
 
 
 class _CachestatRange(ctypes.Structure):

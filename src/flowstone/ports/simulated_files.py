@@ -90,6 +90,12 @@ class SimulatedFiles:
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
             directory = child
 
+    def new_directory(self, path: str) -> None:
+        self.check("new_directory")
+        directory, name = self._parent(path)
+        if name not in directory.entries:
+            directory.entries[name] = _Directory()
+
     def rename(self, source: str, target: str) -> None:
         self.check("rename")
         from_directory, from_name = self._parent(source)
@@ -112,6 +118,13 @@ class SimulatedFiles:
         self.check("sync_directory")
         directory = self._directory(path)
         directory.durable_entries = dict(directory.entries)
+
+    def sync_filesystem(self, path: str) -> None:
+        self.check("sync_filesystem")
+        _remember(self._directory(path))
+
+    def is_own_filesystem(self, path: str) -> bool:
+        return self._directory(path) is self._root
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         self._directory(path)
@@ -203,3 +216,12 @@ def _forget(directory: _Directory) -> None:
             _forget(child)
         else:
             child.data = bytearray(child.durable)
+
+
+def _remember(directory: _Directory) -> None:
+    directory.durable_entries = dict(directory.entries)
+    for child in directory.entries.values():
+        if isinstance(child, _Directory):
+            _remember(child)
+        else:
+            child.durable = bytes(child.data)

@@ -1,0 +1,67 @@
+"""Offsets per partition, and topic ids, in Kafka's small text files. Pure text in and out; the caller has it stored.
+
+An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
+`replication-offset-checkpoint`) is a version line, a count line and a line `topic partition offset` each. Files are
+replaced whole, so anything else than a whole file is damage.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+from flowstone.types import TopicPartition
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+_VERSION = "0"
+_UUID_BYTES = 16
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    lines = [_VERSION, str(len(offsets))]
+    lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, int] | None:
+    """None if the text is not a whole checkpoint."""
+    try:
+        version, count, *lines = data.decode("ascii").splitlines()
+        fields = [line.split(" ") for line in lines]
+        offsets = {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in fields}
+        if version != _VERSION or int(count) != len(fields) or len(offsets) != len(fields) or data[-1:] != b"\n":
+            return None
+    except ValueError:
+        return None
+    return None if any(offset < 0 for offset in offsets.values()) else offsets
+
+
+def format_uuid(uuid: bytes) -> str:
+    """Kafka's text form: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def parse_uuid(text: str) -> bytes | None:
+    try:
+        uuid = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return uuid if len(uuid) == _UUID_BYTES else None
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {format_uuid(topic_id)}\n".encode()
+
+
+def decode_partition_metadata(data: bytes) -> bytes | None:
+    """The topic id; None if the text is not a whole file."""
+    try:
+        fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines())
+    except ValueError:
+        return None
+    return parse_uuid(fields.get("topic_id", "")) if fields.get("version") == "0" else None

@@ -1,0 +1,96 @@
+"""Which leader epoch began at which offset: Kafka's leader-epoch-checkpoint, and the questions asked of it.
+
+Pure. The entries are derivable from the log, whose batches carry their leader epoch.
+Invariant: epochs and start offsets both rise.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+_VERSION = "0"
+
+
+class LeaderEpochs:
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._start_offsets: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LeaderEpochs) and self.entries() == other.entries()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._start_offsets, strict=True))
+
+    @property
+    def latest(self) -> int:
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """A batch of this epoch lies at this offset; whether that was news."""
+        if epoch <= self.latest or epoch < 0:
+            return False
+        # An epoch without a single record left no trace: the new one begins where it would have.
+        while self._start_offsets and self._start_offsets[-1] >= start_offset:
+            self._epochs.pop()
+            self._start_offsets.pop()
+        self._epochs.append(epoch)
+        self._start_offsets.append(start_offset)
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch not above `epoch`, and the offset where it ended; (-1, -1) if it is not known."""
+        if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        at = bisect_right(self._epochs, epoch)
+        if at == 0:
+            return epoch, self._start_offsets[0]
+        return self._epochs[at - 1], self._start_offsets[at]
+
+    def truncate_end(self, end_offset: int) -> bool:
+        """Drops what began at `end_offset` or later; whether anything did."""
+        before = len(self._epochs)
+        while self._start_offsets and self._start_offsets[-1] >= end_offset:
+            self._epochs.pop()
+            self._start_offsets.pop()
+        return len(self._epochs) < before
+
+    def truncate_start(self, start_offset: int) -> bool:
+        """The log now begins at `start_offset`: earlier epochs go, the one it falls into begins there."""
+        at = bisect_right(self._start_offsets, start_offset) - 1
+        if at < 0 or self._start_offsets[at] == start_offset == self._start_offsets[0]:
+            return False
+        changed = at > 0 or self._start_offsets[0] < start_offset
+        del self._epochs[:at], self._start_offsets[:at]
+        self._start_offsets[0] = start_offset
+        return changed
+
+    def encode(self) -> bytes:
+        lines = [_VERSION, str(len(self._epochs)), *(f"{epoch} {offset}" for epoch, offset in self.entries())]
+        return ("\n".join(lines) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> LeaderEpochs | None:
+        """None if the text is not a whole checkpoint."""
+        try:
+            version, count, *lines = data.decode("ascii").splitlines()
+            pairs = [(int(epoch), int(offset)) for epoch, offset in (line.split() for line in lines)]
+            if version != _VERSION or int(count) != len(pairs) or not data.endswith(b"\n"):
+                return None
+        except ValueError:
+            return None
+        epochs = cls()
+        for epoch, offset in pairs:
+            if epoch < 0 or epoch <= epochs.latest or (len(epochs) and offset <= epochs._start_offsets[-1]):
+                return None
+            epochs.assign(epoch, offset)
+        return epochs

@@ -1,0 +1,110 @@
+"""The two sparse indexes of a segment, in Kafka's file formats.
+
+The offset index maps offsets to positions in the log file (8 bytes: relative offset, position); the time index maps
+timestamps to offsets (12 bytes: timestamp, relative offset). Both are sorted, both are derivable from the log, both
+are big-endian. The entries of the active segment live in memory and are written when the segment is sealed; those of
+a sealed one are searched in its file, through the page cache.
+
+Which batches get an entry is for the segment to say. An entry of the offset index names the last offset of a batch
+and that batch's position; one of the time index says that up to this offset no record is newer than this timestamp.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from struct import Struct
+
+from flowstone.log.handles import Handle
+from flowstone.log.reading import read_cached
+
+OFFSET_ENTRY = Struct(">ii")
+TIME_ENTRY = Struct(">qi")
+# A sealed index is searched down to a run of this many bytes, which is then read whole: one page, as a rule.
+SEARCH_RUN_BYTES = 1536
+assert SEARCH_RUN_BYTES % OFFSET_ENTRY.size == SEARCH_RUN_BYTES % TIME_ENTRY.size == 0
+
+
+class IndexEntries:
+    """Entries in memory: sorted keys (relative offsets or timestamps) and what each one leads to."""
+
+    __slots__ = ("_entry", "keys", "values")
+
+    def __init__(self, entry: Struct) -> None:
+        self._entry = entry
+        self.keys: array[int] = array("q")
+        self.values: array[int] = array("q")
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def append(self, key: int, value: int) -> None:
+        assert not self.keys or key > self.keys[-1]
+        self.keys.append(key)
+        self.values.append(value)
+
+    def lookup(self, key: int) -> tuple[int, int] | None:
+        """The last entry at or before `key`."""
+        at = bisect_right(self.keys, key) - 1
+        return (self.keys[at], self.values[at]) if at >= 0 else None
+
+    def truncate(self, value_end: int) -> None:
+        """Drops the entries whose value is `value_end` or more."""
+        while self.values and self.values[-1] >= value_end:
+            self.keys.pop()
+            self.values.pop()
+
+    def encode(self) -> bytes:
+        pack = self._entry.pack
+        return b"".join([pack(key, value) for key, value in zip(self.keys, self.values, strict=True)])
+
+    @classmethod
+    def decode(cls, entry: Struct, data: bytes) -> IndexEntries | None:
+        """None if the bytes cannot be an index: a broken length, or entries out of order."""
+        if len(data) % entry.size:
+            return None
+        entries = cls(entry)
+        for key, value in entry.iter_unpack(data):
+            if value < 0 or (entries.keys and (key <= entries.keys[-1] or value <= entries.values[-1])):
+                return None
+            entries.keys.append(key)
+            entries.values.append(value)
+        return entries
+
+
+class SealedIndex:
+    """A finished index, searched in its file. `size_bytes` was checked when the segment was sealed or opened."""
+
+    __slots__ = ("_count", "_entry", "_handle")
+
+    def __init__(self, entry: Struct, handle: Handle, size_bytes: int) -> None:
+        assert size_bytes % entry.size == 0
+        self._entry = entry
+        self._handle = handle
+        self._count = size_bytes // entry.size
+
+    def __len__(self) -> int:
+        return self._count
+
+    def lookup(self, key: int) -> tuple[int, int] | None:
+        """The last entry at or before `key`; raises NotCached."""
+        file, entry = self._handle.get(), self._entry
+        low, high = 0, self._count  # entries before `low` are at or before the key, those from `high` on are after it
+        run = SEARCH_RUN_BYTES // entry.size
+        while high - low > run:
+            middle = (low + high) // 2
+            found, _value = entry.unpack(read_cached(file, middle * entry.size, entry.size))
+            if found <= key:
+                low = middle
+            else:
+                high = middle
+        data = read_cached(file, low * entry.size, (high - low) * entry.size)
+        before: tuple[int, int] | None = None
+        for found, value in entry.iter_unpack(data):
+            if found > key:
+                break
+            before = (found, value)
+        return before
+
+
+Index = IndexEntries | SealedIndex

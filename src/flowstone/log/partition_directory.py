@@ -1,0 +1,122 @@
+"""A partition's directory: its names, and what in it a power loss could still take back.
+
+Owns the files beside the segments (partition.metadata, leader-epoch-checkpoint, producer snapshots) and the list of
+what is written but not yet durable. Nothing here waits for the disk on the event loop: files are written to the page
+cache, and a `FlushTask` makes them durable, in a thread, before the recovery point may pass them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import NamedTuple
+
+from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
+from flowstone.ports.files import File, Files
+
+SNAPSHOT_SUFFIX = ".snapshot"
+SNAPSHOTS_KEPT = 2
+
+
+class LogPosition(NamedTuple):
+    """A place between two batches: the next offset, and where its batch lies or will lie."""
+
+    offset: int
+    segment_base_offset: int
+    position: int
+
+
+class FlushTask(NamedTuple):
+    """What makes a log durable up to `end`. `run` is for a flush thread: plain file calls, OSError if one fails."""
+
+    end: LogPosition
+    generation: int  # a truncation in between makes the outcome void
+    files: Files
+    unsynced: tuple[File, ...]
+    replacements: tuple[tuple[str, bytes], ...]
+    directories: tuple[str, ...]
+
+    def run(self) -> None:
+        for path, data in self.replacements:
+            self.files.replace(path, data)
+        for file in self.unsynced:
+            file.sync()
+        for directory in self.directories:
+            self.files.sync_directory(directory)
+
+
+class PartitionDirectory:
+    def __init__(self, files: Files, path: str, *, exists: bool) -> None:
+        self.files = files
+        self.path = path
+        self.exists = exists
+        self._unsynced: list[File] = []
+        self._replacements: dict[str, bytes] = {}
+        self._directories: dict[str, None] = {}
+        self._snapshots: list[int] = []
+
+    @property
+    def has_unsynced(self) -> bool:
+        return bool(self._unsynced or self._replacements or self._directories)
+
+    def create(self, topic_id: bytes) -> None:
+        """The topic id comes first: a directory that has records says whose they are."""
+        self.files.new_directory(self.path)
+        metadata = self.files.open(f"{self.path}/{PARTITION_METADATA}", create=True)
+        metadata.truncate(0)
+        metadata.write(0, [encode_partition_metadata(topic_id)])
+        self._unsynced.append(metadata)
+        self._directories[self.path] = None
+        self._directories[posixpath.dirname(self.path)] = None
+        self.exists = True
+
+    def note_unsynced(self, *files: File) -> None:
+        self._unsynced.extend(files)
+
+    def note_names_changed(self) -> None:
+        self._directories[self.path] = None
+
+    def store_epochs(self, data: bytes) -> None:
+        self._replacements[f"{self.path}/{LEADER_EPOCH_CHECKPOINT}"] = data
+
+    def take(self, end: LogPosition, generation: int, active: File) -> FlushTask:
+        """Everything not durable yet, and `active`, the file being appended to."""
+        task = FlushTask(
+            end,
+            generation,
+            self.files,
+            (*self._unsynced, active),
+            tuple(self._replacements.items()),
+            tuple(self._directories),
+        )
+        self._unsynced, self._replacements, self._directories = [], {}, {}
+        return task
+
+    # Producer snapshots, named by the offset they were taken at
+
+    def snapshot_path(self, offset: int) -> str:
+        return f"{self.path}/{offset:020d}{SNAPSHOT_SUFFIX}"
+
+    def write_snapshot(self, offset: int, data: bytes) -> None:
+        file = self.files.open(self.snapshot_path(offset), create=True)
+        file.truncate(len(data))
+        file.write(0, [data])
+        self._unsynced.append(file)
+        self._directories[self.path] = None
+        self.keep_snapshots([*(each for each in self._snapshots if each != offset), offset])
+
+    def keep_snapshots(self, offsets: list[int]) -> None:
+        """Takes over these snapshots and removes all but the newest."""
+        offsets = sorted(offsets)
+        for offset in offsets[:-SNAPSHOTS_KEPT]:
+            self.remove_snapshot(offset)
+        self._snapshots = offsets[-SNAPSHOTS_KEPT:]
+
+    def remove_snapshots_after(self, offset: int) -> None:
+        for each in [each for each in self._snapshots if each > offset]:
+            self.remove_snapshot(each)
+            self._snapshots.remove(each)
+
+    def remove_snapshot(self, offset: int) -> None:
+        if self.files.exists(self.snapshot_path(offset)):
+            self.files.remove(self.snapshot_path(offset))
+            self._directories[self.path] = None

@@ -1,0 +1,304 @@
+"""One partition's log: batches in, slices out, offsets without a gap.
+
+Owns the order of things: the segments, the end of the log, the next offset, what is durable of it, and the state
+derived from it (producers, leader epochs). It knows nothing of replicas, requests or who waits; it never flushes, it
+only says what there is to flush. All calls come from the event loop. Reads never wait for the disk: see `reading`.
+
+Invariants: offsets rise without a gap; `log_start_offset <= end`; `flushed_end <= end`; the recovery point, which is
+the flushed end, moves only when every byte, index, snapshot and name below it is durable. A failed write leaves the
+log as it was; if even that fails, the fault is for good.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flowstone.config import TopicConfig
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log import timestamps
+from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.handles import FileHandles
+from flowstone.log.partition_directory import FlushTask, LogPosition, PartitionDirectory
+from flowstone.log.producer_state import ProducerStates
+from flowstone.log.reading import LogSlice, NotCached
+from flowstone.log.segment import RELATIVE_OFFSET_MAX, Segment
+from flowstone.log.validation import check_batch
+from flowstone.ports.clock import Clock
+from flowstone.types import Bytes, TopicPartition
+from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, prefix
+
+__all__ = ["Appended", "FlushTask", "LogPosition", "LogSlice", "NotCached", "PartitionLog"]
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1: the producer's timestamps were kept
+    log_start_offset: int
+    duplicate: bool  # this very batch was in the log already
+
+
+class PartitionLog:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        config: TopicConfig,
+        clock: Clock,
+        handles: FileHandles,
+        directory: PartitionDirectory,
+    ) -> None:
+        """An empty log that begins at 0. Nothing touches the disk before the first append."""
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.log_start_offset = 0
+        self.high_watermark = 0  # the replication layer's; kept here for retention and checkpoints
+        self.epochs = LeaderEpochs()
+        self.producers = ProducerStates()
+        self._clock = clock
+        self._handles = handles
+        self._directory = directory
+        self._generation = 0
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self.end = LogPosition(0, 0, 0)
+        self.flushed_end = self.end
+        self._add_segment(self._new_segment(0))
+
+    def adopt(
+        self,
+        segments: Sequence[Segment],
+        log_start_offset: int,
+        log_end_offset: int,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+    ) -> None:
+        """Takes over what recovery found; all of it is durable. The last segment is the active one."""
+        assert segments
+        self._segments, self._bases = list(segments), [segment.base_offset for segment in segments]
+        self._roll_ms = self._roll_age_ms(self._bases[-1])
+        self.log_start_offset = log_start_offset
+        self.epochs, self.producers = epochs, producers
+        self.end = LogPosition(log_end_offset, self._bases[-1], segments[-1].size_bytes)
+        self.flushed_end = self.end
+
+    # What it is
+
+    @property
+    def path(self) -> str:
+        return self._directory.path
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.end.offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it survives a power loss."""
+        return self.flushed_end.offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return self._segments
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a directory: it is made with the first append."""
+        return self._directory.exists
+
+    def configure(self, config: TopicConfig) -> None:
+        self.config = config
+        self._roll_ms = self._roll_age_ms(self._bases[-1])
+
+    # Appending
+
+    def append(self, records: Bytes, *, leader_epoch: int) -> Appended:
+        """Appends a client's batch. ApiError: it was refused, or there is no room; nothing was written then."""
+        now_ms = self._clock.time_ms()
+        header, stored = check_batch(records, self.config, now_ms)
+        append_time_ms = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
+        if header.producer_id >= 0:
+            repeated = self.producers.check(header)
+            if repeated is not None:
+                return Appended(repeated.base_offset, repeated.last_offset, append_time_ms, self.log_start_offset, True)
+        base_offset = self.end.offset
+        last_offset = base_offset + header.last_offset_delta
+        try:
+            if not self._directory.exists:
+                self._create()
+            if self._must_roll(len(records), last_offset, stored.max_timestamp, now_ms):
+                self.roll()
+        except OSError as error:
+            raise self._write_error(error) from error
+        self._write(records, header, stored, base_offset, leader_epoch)
+        if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
+            self._directory.store_epochs(self.epochs.encode())
+        if header.producer_id >= 0:
+            self.producers.update(header, base_offset, now_ms)
+        return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
+
+    def _write(
+        self, records: Bytes, header: BatchHeader, stored: BatchHeader, base_offset: int, leader_epoch: int
+    ) -> None:
+        buffers: list[Bytes]
+        if stored is header:
+            buffers = [
+                prefix(base_offset, header.batch_length, leader_epoch),
+                memoryview(records)[PREFIX_BYTES:],
+            ]
+        else:
+            payload = memoryview(records)[HEADER_BYTES:]
+            placed = stored._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
+            buffers = [encode_header(placed, payload), payload]
+        segment = self._segments[-1]
+        last_offset = base_offset + header.last_offset_delta
+        try:
+            segment.append(buffers, base_offset, len(records), last_offset, stored.max_timestamp)
+        except OSError as error:
+            raise self._undo(segment, error) from error
+        self.end = LogPosition(last_offset + 1, segment.base_offset, segment.size_bytes)
+
+    def _undo(self, segment: Segment, error: OSError) -> ApiError | StorageFault:
+        """Part of a batch may be in the file: without it, the log is as if nothing had been tried."""
+        try:
+            segment.log.get().truncate(segment.size_bytes)
+        except OSError as second:
+            return StorageFault(f"{self.topic_partition}: {error}, and undoing it: {second}")
+        return self._write_error(error)
+
+    def _write_error(self, error: OSError) -> ApiError | StorageFault:
+        if error.errno in _NO_SPACE:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error.strerror}")
+        return StorageFault(f"{self.topic_partition}: {error}")
+
+    # Segments
+
+    def _create(self) -> None:
+        segment = self._segments[-1]
+        self._directory.create(self.topic_id)
+        segment.log.create().truncate(0)
+        segment.created_ms = self._clock.time_ms()
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment(
+            self._handles,
+            self._directory.path,
+            base_offset,
+            created_ms=self._clock.time_ms(),
+            index_interval_bytes=self.config.index_interval_bytes,
+        )
+
+    def _add_segment(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._roll_ms = self._roll_age_ms(segment.base_offset)
+
+    def _roll_age_ms(self, base_offset: int) -> int:
+        """segment.ms less a share of its jitter that differs by partition and segment."""
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        if not jitter_ms:
+            return self.config.segment_ms
+        return self.config.segment_ms - int(random.Random(f"{self.topic_partition}:{base_offset}").random() * jitter_ms)
+
+    def _must_roll(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
+        segment, config = self._segments[-1], self.config
+        if not segment.size_bytes:
+            return False
+        if segment.first_timestamp >= 0:
+            age_ms = timestamp - segment.first_timestamp
+        else:
+            age_ms = now_ms - segment.created_ms
+        return (
+            segment.size_bytes + size_bytes > config.segment_bytes
+            or age_ms > self._roll_ms
+            or segment.is_full(config.segment_index_bytes)
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    def roll(self) -> None:
+        """Seals the active segment and begins another. OSError leaves the active one as it was."""
+        sealed = self._segments[-1]
+        assert sealed.size_bytes
+        segment = self._new_segment(self.end.offset)
+        sealed.write_indexes()
+        self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
+        segment.log.create().truncate(0)
+        self._directory.note_names_changed()
+        self._directory.note_unsynced(*(handle.get() for handle in sealed.handles))
+        sealed.log.pinned = False  # the list of unsynced files keeps it now
+        sealed.seal()
+        self._add_segment(segment)
+        self.end = LogPosition(self.end.offset, segment.base_offset, 0)
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
+        """Bytes of one segment from the batch that holds `offset` on, none of them at or after `until`.
+
+        None if there are none, or if the first batch is above `max_bytes` and not asked for all the same.
+        """
+        if not self.log_start_offset <= offset <= self.end.offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} has {self.log_start_offset} to {self.end.offset}, not {offset}",
+            )
+        if offset >= until.offset:
+            return None
+        segment = self._segments[bisect_right(self._bases, offset) - 1]
+        position, batch_bytes = segment.locate(offset)
+        end = until.position if segment.base_offset == until.segment_base_offset else segment.size_bytes
+        if batch_bytes > max_bytes:
+            if not at_least_one:
+                return None
+            max_bytes = batch_bytes
+        return LogSlice(segment.log.get(), position, min(max_bytes, end - position))
+
+    def position_of(self, offset: int) -> LogPosition:
+        """Where the batch that holds `offset` begins; NotCached."""
+        assert self.log_start_offset <= offset <= self.end.offset
+        if offset == self.end.offset:
+            return self.end
+        segment = self._segments[bisect_right(self._bases, offset) - 1]
+        return LogPosition(offset, segment.base_offset, segment.locate(offset)[0])
+
+    def find_timestamp(self, target_ms: int) -> LogSlice | None:
+        """The batch with the first record at or after `target_ms`: see `timestamps.first_record_at`. NotCached."""
+        return timestamps.find_batch(self._live_segments(), target_ms, self.log_start_offset)
+
+    def max_timestamp(self) -> tuple[int, LogSlice] | None:
+        """The newest timestamp, and the first batch that has it; None for an empty log. NotCached."""
+        return timestamps.newest_batch(self._live_segments())
+
+    def _live_segments(self) -> Sequence[Segment]:
+        return self._segments[bisect_right(self._bases, self.log_start_offset) - 1 :]
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        return self.epochs.end_offset_for(epoch, self.end.offset)
+
+    # Flushing
+
+    def take_dirty(self) -> FlushTask | None:
+        """What makes all of the log so far durable; None if it is. `flushed` must follow before the next one."""
+        if self.flushed_end.offset == self.end.offset and not self._directory.has_unsynced:
+            return None
+        return self._directory.take(self.end, self._generation, self._segments[-1].log.get())
+
+    def flushed(self, task: FlushTask) -> None:
+        """The task has run: what it covers is durable."""
+        if task.generation != self._generation:
+            return
+        assert self.flushed_end.offset <= task.end.offset <= self.end.offset
+        self.flushed_end = task.end
+        if task.end == self.end:
+            self._segments[-1].log.pinned = False

@@ -1,0 +1,156 @@
+"""What a partition remembers of each idempotent producer, to tell new batches from repeated and lost ones.
+
+Owns Kafka's rules for sequence numbers (its ProducerAppendInfo) and Kafka's snapshot format. Per producer id: the
+epoch and the last five batches, as many as a producer may have in flight. All of it is derivable from the log's
+headers; a snapshot, taken at each roll and at a clean close, only shortens that.
+
+Rules for a client's batch of a known producer:
+- an older epoch is fenced; a newer one must begin at sequence 0;
+- a batch whose first and last sequence are those of a remembered one is that one again;
+- anything else must follow the last sequence directly (2^31 - 1 is followed by 0). An unknown producer may begin
+  anywhere: its records may have been deleted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import NamedTuple
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.wire.record_batch import BatchHeader
+
+NO_PRODUCER_ID = -1
+BATCHES_PER_PRODUCER = 5
+SEQUENCE_MAX = 2**31 - 1
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = Struct(">hI")
+_COUNT = Struct(">i")
+# Producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, open transaction's start.
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+
+
+class ProducerBatch(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        sequence = self.last_sequence - self.offset_delta
+        return sequence if sequence >= 0 else sequence + SEQUENCE_MAX + 1
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class Producer:
+    __slots__ = ("batches", "epoch", "seen_ms")
+
+    def __init__(self, epoch: int, seen_ms: int) -> None:
+        self.epoch = epoch
+        self.seen_ms = seen_ms  # when the broker last took a batch: a producer's own clock must not expire it
+        self.batches: deque[ProducerBatch] = deque(maxlen=BATCHES_PER_PRODUCER)
+
+
+class ProducerStates:
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def check(self, header: BatchHeader) -> ProducerBatch | None:
+        """The remembered batch that this one repeats, None if it is the next; ApiError if it is neither."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        if header.producer_epoch != producer.epoch:
+            if header.producer_epoch < producer.epoch:
+                raise ApiError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"producer {header.producer_id} has epoch {producer.epoch}, not {header.producer_epoch}",
+                )
+            if header.base_sequence:
+                raise _out_of_order(header, "0, its epoch being new")
+            return None
+        last = producer.batches[-1].last_sequence
+        if header.base_sequence == (last + 1 if last < SEQUENCE_MAX else 0):
+            return None
+        for batch in producer.batches:
+            if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
+                return batch
+        raise _out_of_order(header, f"the one after {last}")
+
+    def update(self, header: BatchHeader, base_offset: int, seen_ms: int) -> None:
+        """A batch of this producer is in the log at `base_offset`."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = self._producers[header.producer_id] = Producer(header.producer_epoch, seen_ms)
+        producer.seen_ms = seen_ms
+        delta = header.last_offset_delta
+        producer.batches.append(ProducerBatch(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        for producer_id in [
+            each for each, producer in self._producers.items() if now_ms - producer.seen_ms >= expiration_ms
+        ]:
+            del self._producers[producer_id]
+
+    def clear(self) -> None:
+        self._producers.clear()
+
+    def encode_snapshot(self) -> bytes:
+        entries = [_COUNT.pack(len(self._producers))]
+        for producer_id, producer in self._producers.items():
+            last = producer.batches[-1]
+            entries.append(
+                _SNAPSHOT_ENTRY.pack(
+                    producer_id,
+                    producer.epoch,
+                    last.last_sequence,
+                    last.last_offset,
+                    last.offset_delta,
+                    producer.seen_ms,
+                    -1,
+                    -1,
+                )
+            )
+        body = b"".join(entries)
+        return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+    @classmethod
+    def decode_snapshot(cls, data: bytes) -> ProducerStates | None:
+        """None if the bytes are no whole snapshot of version 1."""
+        if len(data) < _SNAPSHOT_HEAD.size + _COUNT.size:
+            return None
+        version, checksum = _SNAPSHOT_HEAD.unpack_from(data)
+        body = memoryview(data)[_SNAPSHOT_HEAD.size :]
+        (count,) = _COUNT.unpack_from(body)
+        if version != _SNAPSHOT_VERSION or checksum != crc32c(body):
+            return None
+        if len(body) != _COUNT.size + count * _SNAPSHOT_ENTRY.size:
+            return None
+        states = cls()
+        for producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, _, _ in _SNAPSHOT_ENTRY.iter_unpack(
+            body[_COUNT.size :]
+        ):
+            producer = states._producers[producer_id] = Producer(epoch, timestamp_ms)
+            producer.batches.append(ProducerBatch(last_sequence, last_offset, delta, timestamp_ms))
+        return states
+
+
+def _out_of_order(header: BatchHeader, expected: str) -> ApiError:
+    return ApiError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {header.producer_id} epoch {header.producer_epoch}: "
+        f"sequence {header.base_sequence}, expected {expected}",
+    )

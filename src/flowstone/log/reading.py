@@ -1,0 +1,55 @@
+"""Reads that never make the event loop wait for the disk.
+
+The loop reads only what the page cache holds. Where bytes are missing, `NotCached` says which; the caller has a
+reader thread `warm` them and asks again. Data leaves the log by reference, as a `LogSlice`.
+"""
+
+from __future__ import annotations
+
+from flowstone.ports.files import File
+
+
+class NotCached(Exception):
+    """Bytes that are not in the page cache are needed first: `warm()` them in a thread and call again."""
+
+    def __init__(self, file: File, position: int, count: int) -> None:
+        super().__init__(f"{file.path}: {count} bytes at {position} are not in the page cache")
+        self.file = file
+        self.position = position
+        self.count = count
+
+    def warm(self) -> None:
+        """Waits for the disk; OSError if it fails."""
+        self.file.read(self.position, self.count)
+
+
+class LogSlice:
+    """`count` bytes of a log file: one or more batches, the last of which may be cut short."""
+
+    __slots__ = ("count", "file", "position")
+
+    def __init__(self, file: File, position: int, count: int) -> None:
+        self.file = file
+        self.position = position
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"LogSlice({self.file.path}, {self.position}, {self.count})"
+
+    def read(self) -> bytes:
+        """The bytes themselves; may wait for the disk."""
+        return self.file.read(self.position, self.count)
+
+    def read_cached(self) -> bytes:
+        """The bytes themselves, or `NotCached`."""
+        return read_cached(self.file, self.position, self.count)
+
+
+def read_cached(file: File, position: int, count: int) -> bytes:
+    data = file.read_cached(position, count)
+    if data is None:
+        raise NotCached(file, position, count)
+    return data

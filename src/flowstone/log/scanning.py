@@ -1,0 +1,86 @@
+"""Walking a log file batch by batch, in large reads that may wait for the disk.
+
+For recovery, for rebuilding what is derived from the log, and for tools. It trusts no byte: what cannot be a batch
+ends the walk with `DamagedBatch`, which says where and why. What the damage means is for the caller to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from flowstone.ports.files import File
+from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, checksum_matches, parse_header
+
+VERIFY_CHUNK_BYTES = 1 << 20
+HEADERS_CHUNK_BYTES = 1 << 16
+
+
+class DamagedBatch(Exception):
+    def __init__(self, position: int, next_offset: int, reason: str) -> None:
+        super().__init__(f"at position {position} (offset {next_offset}): {reason}")
+        self.position = position
+        self.next_offset = next_offset
+        self.reason = reason
+
+
+class ScannedBatch(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+def scan(
+    file: File,
+    position: int,
+    end: int,
+    next_offset: int,
+    *,
+    verify: bool,
+    gaps_allowed: bool = False,
+) -> Iterator[ScannedBatch]:
+    """Every batch from `position`, a batch's start, to `end`; offsets go on from `next_offset`.
+
+    With `verify` each checksum is checked, so that every byte is read; without, only headers are looked at.
+    """
+    chunk, chunk_start = memoryview(b""), position
+    while position < end:
+        if position + HEADER_BYTES > end:
+            raise DamagedBatch(position, next_offset, "the file ends inside a header")
+        if not chunk_start <= position <= chunk_start + len(chunk) - HEADER_BYTES:
+            chunk, chunk_start = _read(file, position, HEADERS_CHUNK_BYTES if not verify else VERIFY_CHUNK_BYTES, end)
+        header = _header(chunk, position - chunk_start, position, next_offset)
+        _check(header, position, end, next_offset, gaps_allowed)
+        if verify:
+            if position + header.size_bytes > chunk_start + len(chunk):
+                chunk, chunk_start = _read(file, position, max(VERIFY_CHUNK_BYTES, header.size_bytes), end)
+            if not checksum_matches(chunk, position - chunk_start, header):
+                raise DamagedBatch(position, next_offset, "the checksum does not match")
+        yield ScannedBatch(position, header)
+        position += header.size_bytes
+        next_offset = header.next_offset
+
+
+def _read(file: File, position: int, count: int, end: int) -> tuple[memoryview, int]:
+    count = min(count, end - position)
+    data = file.read(position, count)
+    if len(data) < count:
+        raise DamagedBatch(position, -1, "the file is shorter than it was")
+    return memoryview(data), position
+
+
+def _header(chunk: memoryview, at: int, position: int, next_offset: int) -> BatchHeader:
+    try:
+        return parse_header(chunk, at)
+    except CorruptBatch as error:
+        raise DamagedBatch(position, next_offset, str(error)) from None
+
+
+def _check(header: BatchHeader, position: int, end: int, next_offset: int, gaps_allowed: bool) -> None:
+    if header.size_bytes < HEADER_BYTES:
+        raise DamagedBatch(position, next_offset, f"a batch of {header.size_bytes} bytes cannot be")
+    if position + header.size_bytes > end:
+        raise DamagedBatch(position, next_offset, f"a batch of {header.size_bytes} bytes goes beyond the file's end")
+    if header.base_offset != next_offset and (header.base_offset < next_offset or not gaps_allowed):
+        raise DamagedBatch(position, next_offset, f"a batch with offset {header.base_offset} is out of order")
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        raise DamagedBatch(position, next_offset, "negative counts")
