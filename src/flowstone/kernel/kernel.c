@@ -54,7 +54,11 @@ struct record {
     int key_is_null;
 };
 
-/* A varint of more than one byte. `missing` is the status if the bytes end inside it. */
+static inline int64_t unzigzag(uint64_t raw) {
+    return (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+}
+
+/* A varint of any length. `missing` is the status if the bytes end inside it. */
 static enum status read_long_varint(const uint8_t **at, const uint8_t *end, int bits, enum status missing, int64_t *value) {
     const uint8_t *p = *at;
     uint64_t raw = 0;
@@ -68,18 +72,24 @@ static enum status read_long_varint(const uint8_t **at, const uint8_t *end, int 
         raw |= (byte & 0x7f) << shift;
         if (byte < 0x80) {
             *at = p;
-            *value = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+            *value = unzigzag(raw);
             return VALID;
         }
     }
     return BAD_VARINT;
 }
 
+/* One or two bytes, which most are, without a loop. */
 static inline enum status read_varint(const uint8_t **at, const uint8_t *end, int bits, enum status missing, int64_t *value) {
     const uint8_t *p = *at;
-    if (LIKELY(p != end && *p < 0x80)) {
-        *value = (int64_t)(*p >> 1) ^ -(int64_t)(*p & 1);
+    if (LIKELY(p != end && p[0] < 0x80)) {
+        *value = unzigzag(p[0]);
         *at = p + 1;
+        return VALID;
+    }
+    if (LIKELY(end - p >= 2 && p[1] < 0x80)) {
+        *value = unzigzag((uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7);
+        *at = p + 2;
         return VALID;
     }
     return read_long_varint(at, end, bits, missing, value);
