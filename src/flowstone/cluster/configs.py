@@ -88,7 +88,7 @@ def broker_config(image: ClusterImage, started_with: BrokerConfig) -> BrokerConf
     return parse_broker_config({**current_values(started_with), **dynamic})[0]
 
 
-def topic_defaults(image: ClusterImage, node_id: int, started_with: Mapping[str, str]) -> Mapping[str, str]:
+def topic_defaults(image: ClusterImage, started_with: Mapping[str, str], node_id: int) -> Mapping[str, str]:
     """The broker's values of topic settings, by the topic settings' names."""
     if not image.broker_configs:
         return started_with
@@ -101,15 +101,16 @@ def topic_defaults(image: ClusterImage, node_id: int, started_with: Mapping[str,
     return defaults
 
 
-def topic_config(image: ClusterImage, topic: TopicImage, node_id: int, started_with: Mapping[str, str]) -> TopicConfig:
-    return parse_topic_config(topic_defaults(image, node_id, started_with), topic.configs)
+def topic_config(image: ClusterImage, topic: str, started_with: Mapping[str, str], node_id: int) -> TopicConfig:
+    """The settings that count on one broker for a topic of the image."""
+    return parse_topic_config(topic_defaults(image, started_with, node_id), image.topics[topic].configs)
 
 
 def describe_topic(
     image: ClusterImage,
     topic: TopicImage,
-    node_id: int,
     started_with: Mapping[str, str],
+    node_id: int,
     names: Collection[str] | None = None,
 ) -> list[ConfigEntry]:
     """The topic's settings, all of them or those named; a name that is no setting is passed over, as in Kafka."""

@@ -76,5 +76,10 @@ class ClusterImage:
             return None
         return topic.partitions[topic_partition.partition]
 
+    def endpoint(self, node_id: int, listener_name: str) -> Endpoint | None:
+        """Where clients of that listener reach the broker; None if it is unknown or has no such listener."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None else broker.listeners.get(listener_name)
+
 
 EMPTY_IMAGE = ClusterImage()

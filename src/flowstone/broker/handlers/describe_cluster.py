@@ -1,0 +1,39 @@
+"""DescribeCluster, versions 0 to 2: the brokers as clients of this listener reach them.
+
+Brokers are asked for here; the controller has no listener of its own, so asking for controllers is refused.
+"""
+
+from __future__ import annotations
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.cluster.acl_operations import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from flowstone.cluster.controller import controller_id
+from flowstone.errors import ErrorCode
+from flowstone.wire.messages import DescribeClusterRequest, DescribeClusterResponse, DescribeClusterResponseBroker
+
+ENDPOINT_BROKERS = 1
+ENDPOINT_CONTROLLERS = 2
+
+
+def handle(services: Services, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    image = services.metadata.image
+    if request.endpoint_type != ENDPOINT_BROKERS:
+        known = request.endpoint_type == ENDPOINT_CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="This endpoint serves brokers (endpoint type 1).",
+        )
+    return DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=controller_id(image),
+        brokers=[
+            DescribeClusterResponseBroker(
+                broker_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
+            for broker in image.brokers.values()
+            if (endpoint := broker.listeners.get(context.listener_name)) is not None
+        ],
+        cluster_authorized_operations=(
+            ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )

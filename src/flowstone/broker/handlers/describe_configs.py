@@ -1,0 +1,75 @@
+"""DescribeConfigs, versions 1 to 4: settings of topics and of this broker, with where each value comes from.
+
+A broker resource is this broker's id, or "" for the dynamic values that all brokers share. An empty list of names asks
+for every setting, like null. No setting is sensitive yet.
+"""
+
+from __future__ import annotations
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.cluster.config_changes import ResourceType, check_broker_name
+from flowstone.cluster.configs import ConfigEntry, describe_broker, describe_cluster_default, describe_topic
+from flowstone.cluster.image import CLUSTER_DEFAULT
+from flowstone.cluster.topic_names import check_topic_name
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.wire.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResource,
+    DescribeConfigsResponseSynonym,
+)
+
+
+def handle(services: Services, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_describe(services, request, each) for each in request.resources])
+
+
+def _describe(
+    services: Services, request: DescribeConfigsRequest, resource: DescribeConfigsRequestResource
+) -> DescribeConfigsResponseResource:
+    answer = DescribeConfigsResponseResource(
+        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    try:
+        entries = _entries(services, resource)
+    except ApiError as error:
+        answer.error_code, answer.error_message = error.code, error.message
+    else:
+        answer.configs = [_config(entry, request) for entry in entries]
+    return answer
+
+
+def _entries(services: Services, resource: DescribeConfigsRequestResource) -> list[ConfigEntry]:
+    image, config, name = services.metadata.image, services.config, resource.resource_name
+    names = set(resource.configuration_keys or ()) or None
+    if resource.resource_type == ResourceType.TOPIC:
+        check_topic_name(name)
+        topic = image.topics.get(name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return describe_topic(image, topic, services.topic_defaults, config.node_id, names)
+    if resource.resource_type == ResourceType.BROKER:
+        if name == CLUSTER_DEFAULT:
+            return describe_cluster_default(image, names)
+        check_broker_name(name, config.node_id)
+        return describe_broker(image, config, services.topic_defaults, names)
+    message = f"Unexpected resource type {resource.resource_type} for resource {name}"
+    raise ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:
+    synonyms = [
+        DescribeConfigsResponseSynonym(name=each.name, value=each.value, source=each.source)
+        for each in (entry.synonyms if request.include_synonyms else ())
+    ]
+    return DescribeConfigsResponseConfig(
+        name=entry.setting.name,
+        value=entry.value,
+        read_only=entry.setting.read_only,
+        config_source=entry.source,
+        synonyms=synonyms,
+        config_type=entry.setting.kind,
+        documentation=entry.setting.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,96 @@
+"""DescribeTopicPartitions, version 0: partitions of topics in name order, a page at a time.
+
+The cursor names the first partition of the next page. An empty list of topics asks for all of them.
+"""
+
+from __future__ import annotations
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.handlers.metadata import error_for_missing, leader_as_seen, offline_replicas
+from flowstone.cluster.acl_operations import ALL_TOPIC_OPERATIONS
+from flowstone.cluster.image import ClusterImage, TopicImage
+from flowstone.cluster.topic_names import is_internal
+from flowstone.errors import ErrorCode
+from flowstone.wire.messages import (
+    DescribeTopicPartitionsCursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+# Kafka's max.request.partition.size.limit.
+RESPONSE_PARTITIONS_MAX = 2000
+
+
+def handle(
+    services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    image, cursor = services.metadata.image, request.cursor
+    if cursor is not None and not _is_valid(cursor, request):
+        return _refused(request, ErrorCode.INVALID_REQUEST)
+    asked = {topic.name for topic in request.topics} or image.topics
+    first_name, first_partition = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
+    left = max(min(request.response_partition_limit, RESPONSE_PARTITIONS_MAX), 1)
+    topics = []
+    next_cursor = None
+    for name in sorted(name for name in asked if name >= first_name):
+        topic = image.topics.get(name)
+        if topic is None:
+            topics.append(_missing(name, error_for_missing(name)))
+            continue
+        start = first_partition if name == first_name else 0
+        if not left:
+            next_cursor = DescribeTopicPartitionsCursor(topic_name=name, partition_index=start)
+            break
+        stop = min(len(topic.partitions), start + left)
+        topics.append(_found(image, context, topic, range(start, stop)))
+        left -= max(stop - start, 0)
+        if stop < len(topic.partitions):
+            next_cursor = DescribeTopicPartitionsCursor(topic_name=name, partition_index=stop)
+            break
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
+
+
+def _is_valid(cursor: DescribeTopicPartitionsCursor, request: DescribeTopicPartitionsRequest) -> bool:
+    names = {topic.name for topic in request.topics}
+    return cursor.partition_index >= 0 and (not names or cursor.topic_name in names)
+
+
+def _refused(request: DescribeTopicPartitionsRequest, error: ErrorCode) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[_missing(topic.name, error) for topic in request.topics], next_cursor=None
+    )
+
+
+def _missing(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, is_internal=is_internal(name))
+
+
+def _found(
+    image: ClusterImage, context: RequestContext, topic: TopicImage, indexes: range
+) -> DescribeTopicPartitionsResponseTopic:
+    partitions = []
+    for index in indexes:
+        partition = topic.partitions[index]
+        leader, error = leader_as_seen(image, partition, context.listener_name, tells_listener=True)
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=error,
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=offline_replicas(image, partition),
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=partitions,
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )

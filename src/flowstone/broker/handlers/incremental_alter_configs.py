@@ -1,0 +1,37 @@
+"""IncrementalAlterConfigs, versions 0 and 1: sets, removes, appends to and subtracts from single values."""
+
+from __future__ import annotations
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.handlers.alter_configs import alter
+from flowstone.cluster.config_changes import ConfigAlteration, ConfigOperation
+from flowstone.wire.messages import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResource,
+)
+
+
+async def handle(
+    services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    alterations = [
+        ConfigAlteration(
+            resource.resource_type,
+            resource.resource_name,
+            [ConfigOperation(config.name, config.config_operation, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    results = await alter(services, alterations, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterConfigsResponseResource(
+                error_code=result.error,
+                error_message=result.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, result in zip(request.resources, results, strict=True)
+        ]
+    )

@@ -1,0 +1,89 @@
+"""The APIs this broker serves: one line each, from which dispatch finds the handler and ApiVersions its list.
+
+Advertised is what is served, with one exception: Produce is advertised from version 0, for librdkafka turns compression
+off without a word where it is not (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from flowstone.broker.context import Handler, RequestContext, Services
+from flowstone.broker.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from flowstone.wire.apis import API_VERSIONS_KEY
+from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One API as this broker serves it."""
+
+    api_key: int
+    handler: Handler
+    min_version: int
+    max_version: int
+    advertised_min_version: int
+
+
+def _serve(key: int, handler: Handler, first: int, last: int, *, advertised_from: int | None = None) -> Endpoint:
+    return Endpoint(key, handler, first, last, first if advertised_from is None else advertised_from)
+
+
+def _handle_api_versions(
+    services: Services, context: RequestContext, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
+    return api_versions.handle(services, context, request, ADVERTISED)
+
+
+ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
+    {
+        endpoint.api_key: endpoint
+        for endpoint in (
+            _serve(0, produce.handle, 3, 13, advertised_from=0),
+            _serve(1, fetch.handle, 4, 18),
+            _serve(2, list_offsets.handle, 1, 11),
+            _serve(3, metadata.handle, 0, 13),
+            _serve(10, find_coordinator.handle, 0, 6),
+            _serve(API_VERSIONS_KEY, _handle_api_versions, api_versions.VERSION_MIN, api_versions.VERSION_MAX),
+            _serve(19, create_topics.handle, 2, 7),
+            _serve(20, delete_topics.handle, 1, 6),
+            _serve(21, delete_records.handle, 0, 2),
+            _serve(22, init_producer_id.handle, 0, 6),
+            _serve(23, offset_for_leader_epoch.handle, 2, 4),
+            _serve(32, describe_configs.handle, 1, 4),
+            _serve(33, alter_configs.handle, 0, 2),
+            _serve(35, describe_log_dirs.handle, 1, 5),
+            _serve(37, create_partitions.handle, 0, 3),
+            _serve(44, incremental_alter_configs.handle, 0, 1),
+            _serve(60, describe_cluster.handle, 0, 2),
+            _serve(75, describe_topic_partitions.handle, 0, 0),
+        )
+    }
+)
+ADVERTISED = tuple(
+    ApiVersionsResponseApiVersion(
+        api_key=endpoint.api_key, min_version=endpoint.advertised_min_version, max_version=endpoint.max_version
+    )
+    for endpoint in ENDPOINTS.values()
+)

@@ -1,0 +1,54 @@
+"""The operations that access rules speak of, and the sets of them that responses carry as bits.
+
+Without an authorizer everybody may do everything: a resource's set is then all the operations it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+# What a response carries when nobody asked: Kafka's Int.MinValue.
+NOT_ASKED = -(2**31)
+
+
+class AclOperation(IntEnum):
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def _bits(operations: Iterable[AclOperation]) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+ALL_TOPIC_OPERATIONS = _bits(
+    (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    )
+)
+ALL_CLUSTER_OPERATIONS = _bits(
+    (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    )
+)
