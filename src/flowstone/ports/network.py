@@ -93,12 +93,14 @@ class SocketChannel:
 
 
 class Listener:
-    """Accepts connections on one address and hands each out as a channel."""
+    """One bound address; once started it accepts connections and hands each out as a channel."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accept: Callable[[Channel], None]) -> None:
         self._loop, self._socket, self._accept = loop, sock, accept
         self._resting: asyncio.TimerHandle | None = None
-        loop.add_reader(sock.fileno(), self._ready)
+
+    def start(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._ready)
 
     @property
     def port(self) -> int:
@@ -128,11 +130,11 @@ class Listener:
 
     def _resume(self) -> None:
         self._resting = None
-        self._loop.add_reader(self._socket.fileno(), self._ready)
+        self.start()
 
 
-def listen(host: str, port: int, accept: Callable[[Channel], None]) -> Listener:
-    """Listens on `host` and `port` (0: any free one) of the running loop. OSError if it cannot."""
+def bind(host: str, port: int, accept: Callable[[Channel], None]) -> Listener:
+    """Binds `host` and `port` (0: any free one) for the running loop. OSError if it cannot."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

@@ -1,0 +1,68 @@
+"""Answers that are not there yet, and their place in the order of answers.
+
+A handler either answers at once, or returns a future (something parked: a fetch that waits for data, a produce that
+waits for the disk) or a coroutine (a change that takes several steps). When the connection goes away a future is
+cancelled, which un-parks it; a coroutine runs to its end, because what it does is not the connection's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flowstone.broker.outbox import Chunk
+
+
+@dataclass(slots=True)
+class Deferred:
+    """An answer that is still being made, and how its response is turned into bytes."""
+
+    future: asyncio.Future[Any]
+    encode: Callable[[asyncio.Future[Any]], list[Chunk]]
+
+
+Answer = list[Chunk] | Deferred | None
+
+
+class Slot:
+    """The place of one answer among those of its connection."""
+
+    __slots__ = ("_deferred", "_on_answered", "chunks", "failure")
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] | None = None
+        self.failure: str | None = None
+        self._deferred: Deferred | None = None
+        self._on_answered: Callable[[Slot], None] | None = None
+
+    @classmethod
+    def answered(cls, chunks: list[Chunk]) -> Slot:
+        slot = cls()
+        slot.chunks = chunks
+        return slot
+
+    @classmethod
+    def waiting(cls, deferred: Deferred, on_answered: Callable[[Slot], None]) -> Slot:
+        slot = cls()
+        slot._deferred, slot._on_answered = deferred, on_answered
+        deferred.future.add_done_callback(slot._done)
+        return slot
+
+    def cancel(self) -> None:
+        self._on_answered = None
+        if self._deferred is not None and not isinstance(self._deferred.future, asyncio.Task):
+            self._deferred.future.cancel()
+
+    def _done(self, future: asyncio.Future[Any]) -> None:
+        if self._on_answered is None:
+            if not future.cancelled():
+                future.exception()  # nobody is left to hear of it; dispatch has logged it where that matters
+            return
+        assert self._deferred is not None
+        if future.cancelled():
+            self.failure = "the broker is stopping"
+        else:
+            self.chunks = self._deferred.encode(future)
+        self._on_answered(self)

@@ -1,0 +1,61 @@
+"""Memory for requests that arrive in pieces.
+
+A request that fits what was just received is handled where it lies. One that does not gets a buffer of its own from
+this pool, of which `queued.max.request.bytes` bound the sum: beyond it `take` answers None, and the connection stops
+reading until `on_room` calls it back. Freed buffers are kept for reuse up to a limit: touching fresh memory for every
+large request costs more than receiving it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+KEPT_BYTES_MAX = 32 << 20
+CLASS_BYTES_MIN = 4096
+
+
+class BufferPool:
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._taken_bytes = 0
+        self._kept_bytes = 0
+        self._kept: dict[int, list[bytearray]] = {}
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    @property
+    def taken_bytes(self) -> int:
+        return self._taken_bytes
+
+    def take(self, size_bytes: int) -> bytearray | None:
+        """A buffer of at least `size_bytes`; None while the pool has no room. One request always has room."""
+        size_class = _size_class(size_bytes)
+        if self._taken_bytes and self._taken_bytes + size_class > self._limit_bytes:
+            return None
+        self._taken_bytes += size_class
+        kept = self._kept.get(size_class)
+        if kept:
+            self._kept_bytes -= size_class
+            return kept.pop()
+        return bytearray(size_class)
+
+    def give_back(self, buffer: bytearray) -> None:
+        size_class = len(buffer)
+        self._taken_bytes -= size_class
+        assert self._taken_bytes >= 0
+        if self._kept_bytes + size_class <= KEPT_BYTES_MAX:
+            self._kept_bytes += size_class
+            self._kept.setdefault(size_class, []).append(buffer)
+        # Each that waited tries again once; whoever still finds no room queues up anew, behind the others.
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft()()
+
+    def on_room(self, callback: Callable[[], None]) -> None:
+        self._waiting.append(callback)
+
+
+def _size_class(size_bytes: int) -> int:
+    """Powers of two with a step between (1, 1.5, 2, 3…): few distinct sizes, at most a third of each unused."""
+    size_class = max(CLASS_BYTES_MIN, 1 << (size_bytes - 1).bit_length())
+    three_quarters = size_class // 4 * 3
+    return three_quarters if CLASS_BYTES_MIN < size_bytes <= three_quarters else size_class

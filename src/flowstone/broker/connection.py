@@ -1,0 +1,277 @@
+"""One client connection: bytes in, whole requests to the server, answers back in the order of the requests.
+
+Requests are handled where their bytes were received: all connections of a loop share one receive buffer, since a
+handler is done with the bytes when it returns. Only a request that is not complete yet gets a buffer of its own, of
+the size its length prefix names, and the rest of it is received straight into that.
+
+Reading pauses while too many requests wait for answers, too many response bytes wait to be taken, or the buffer pool is
+exhausted: whoever does not read is not read from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from flowstone.broker.answers import Answer, Slot
+from flowstone.broker.buffers import BufferPool
+from flowstone.broker.outbox import Outbox
+from flowstone.errors import ProtocolError
+from flowstone.ports.network import Channel
+
+RECEIVE_BYTES = 256 * 1024
+READS_PER_WAKEUP_MAX = 4
+_LENGTH = struct.Struct(">i")
+_LENGTH_BYTES = 4
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    @property
+    def request_bytes_max(self) -> int: ...
+
+    @property
+    def pipelined_requests_max(self) -> int: ...
+
+    @property
+    def queued_response_bytes_max(self) -> int: ...
+
+    @property
+    def buffers(self) -> BufferPool: ...
+
+    @property
+    def receive_buffer(self) -> memoryview: ...
+
+    def monotonic(self) -> float: ...
+
+    def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
+        """Runs a function that waits for the disk in a worker."""
+        ...
+
+    def answer(self, connection: Connection, frame: memoryview) -> Answer:
+        """Handles one request. ProtocolError closes the connection."""
+        ...
+
+    def closed(self, connection: Connection, reason: str) -> None: ...
+
+
+class Connection:
+    def __init__(self, host: Host, channel: Channel, listener_name: str) -> None:
+        self.peer, self.listener_name = channel.peer, listener_name
+        self._host, self._channel = host, channel
+        self._outbox = Outbox(channel, host.read, self._progress, self._broken)
+        # Requests whose answers are not in the outbox yet, in order; an answer waits here for those before it.
+        self._unanswered: deque[Slot] = deque()
+        # Received bytes that cannot be handled now: the start of a length prefix, or requests while reading pauses.
+        self._kept = b""
+        self._frame: bytearray | None = None
+        self._frame_size = self._frame_filled = 0
+        self._reading = self._finishing = self._closed = self._flush_scheduled = self._waits_for_room = False
+        self.last_received = self.last_progress = host.monotonic()
+        self.frame_started: float | None = None
+        self._resume()
+
+    @property
+    def is_answering(self) -> bool:
+        return bool(self._unanswered) or self._outbox.queued_bytes > 0
+
+    @property
+    def is_unread(self) -> bool:
+        return self._outbox.queued_bytes > 0
+
+    def close(self, reason: str = "") -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._reading = False
+        self._drop_frame()
+        self._outbox.clear()
+        for slot in self._unanswered:
+            slot.cancel()
+        self._unanswered.clear()
+        self._channel.close()
+        self._host.closed(self, reason)
+
+    def finish(self) -> None:
+        """Reads nothing more and closes once what was asked has been answered."""
+        self._finishing = True
+        self._pause()
+        self._drop_frame()
+        if not self.is_answering:
+            self.close()
+
+    # Reading
+
+    def _readable(self) -> None:
+        try:
+            for _ in range(READS_PER_WAKEUP_MAX):
+                more = self._receive() if self._frame is None else self._receive_frame(self._frame)
+                if not more or not self._reading:
+                    break
+        except BlockingIOError:
+            pass
+        except (EOFError, ConnectionError, TimeoutError):
+            # A client may close its side after its last request and still expect the answers.
+            self.finish()
+            return
+        except ProtocolError as error:
+            self.close(str(error))
+            return
+        self.last_received = self.last_progress = self._host.monotonic()
+        self._outbox.flush()
+        if self._must_wait():
+            self._pause()
+        else:
+            self._resume()
+
+    def _receive(self) -> bool:
+        """Receives into the shared buffer and handles what is there; whether there may be more at once."""
+        shared, kept = self._host.receive_buffer, len(self._kept)
+        if kept:
+            shared[:kept] = self._kept
+        count = self._channel.receive_into(shared[kept:] if kept else shared)
+        if not count:
+            raise EOFError
+        self._kept = b""
+        self._received(shared[: kept + count])
+        return kept + count == len(shared)
+
+    def _receive_frame(self, frame: bytearray) -> bool:
+        """Receives into the incomplete request's own buffer; whether it is whole now, and so more may follow."""
+        view = memoryview(frame)
+        count = self._channel.receive_into(view[self._frame_filled : self._frame_size])
+        if not count:
+            raise EOFError
+        self._frame_filled += count
+        if self._frame_filled < self._frame_size:
+            return False
+        self._frame = self.frame_started = None
+        try:
+            self._handle(view[: self._frame_size])
+        finally:
+            self._host.buffers.give_back(frame)
+        return True
+
+    def _received(self, received: memoryview) -> None:
+        """Handles the whole requests in `received` and keeps what is left."""
+        position, end = 0, len(received)
+        while end - position >= _LENGTH_BYTES:
+            (size,) = _LENGTH.unpack_from(received, position)
+            if not 0 < size <= self._host.request_bytes_max:
+                raise ProtocolError(f"a request of {size} bytes; from 1 to {self._host.request_bytes_max} are taken")
+            start = position + _LENGTH_BYTES
+            if self._must_wait():
+                self._keep(received[position:])
+                return
+            if end - start < size:
+                self._begin_frame(size, received[position:])
+                return
+            self._handle(received[start : start + size])
+            position = start + size
+        if position < end:
+            self._kept = bytes(received[position:])
+            self.frame_started = self._host.monotonic()
+
+    def _begin_frame(self, size: int, part: memoryview) -> None:
+        frame = self._host.buffers.take(size)
+        if frame is None:
+            self._keep(part)
+            self._waits_for_room = True
+            self._host.buffers.on_room(self._room)
+            return
+        self.frame_started = self._host.monotonic()
+        self._frame, self._frame_size, self._frame_filled = frame, size, len(part) - _LENGTH_BYTES
+        frame[: self._frame_filled] = part[_LENGTH_BYTES:]
+
+    def _room(self) -> None:
+        self._waits_for_room = False
+        self._resume()
+
+    def _keep(self, part: memoryview) -> None:
+        self._kept = bytes(part)
+        self._pause()
+
+    def _drop_frame(self) -> None:
+        self.frame_started = None
+        if self._frame is not None:
+            frame, self._frame = self._frame, None
+            self._host.buffers.give_back(frame)
+
+    def _must_wait(self) -> bool:
+        return (
+            self._waits_for_room
+            or len(self._unanswered) >= self._host.pipelined_requests_max
+            or self._outbox.queued_bytes >= self._host.queued_response_bytes_max
+        )
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._channel.on_readable(None)
+
+    def _resume(self) -> None:
+        """Goes on reading where nothing speaks against it; called when something that did may be gone."""
+        if self._closed or self._finishing or self._reading or self._must_wait():
+            return
+        self._reading = True
+        if len(self._kept) >= _LENGTH_BYTES:
+            kept, self._kept = self._kept, b""
+            try:
+                self._received(memoryview(kept))
+            except ProtocolError as error:
+                self.close(str(error))
+            self._schedule_flush()
+        if self._reading:
+            self._channel.on_readable(self._readable)
+
+    # Answering
+
+    def _handle(self, frame: memoryview) -> None:
+        answer = self._host.answer(self, frame)
+        if answer is None:
+            return
+        if isinstance(answer, list):
+            if not self._unanswered:
+                self._outbox.put(answer)
+                return
+            slot = Slot.answered(answer)
+        else:
+            slot = Slot.waiting(answer, self._answered)
+        self._unanswered.append(slot)
+
+    def _answered(self, slot: Slot) -> None:
+        if self._closed:
+            return
+        if slot.failure is not None:
+            self.close(slot.failure)
+            return
+        while self._unanswered and (chunks := self._unanswered[0].chunks) is not None:
+            self._unanswered.popleft()
+            self._outbox.put(chunks)
+        self._schedule_flush()
+
+    def _schedule_flush(self) -> None:
+        """Answers that become ready in the same turn of the loop leave together."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if not self._closed:
+            self._outbox.flush()
+            self._progress()
+
+    def _progress(self) -> None:
+        self.last_progress = self._host.monotonic()
+        if self._finishing and not self.is_answering:
+            self.close()
+        self._resume()
+
+    def _broken(self, error: Exception) -> None:
+        quiet = isinstance(error, ConnectionError | TimeoutError)
+        self.close("" if quiet else f"sending failed: {error}")

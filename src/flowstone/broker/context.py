@@ -1,0 +1,54 @@
+"""What a handler is given: the request's circumstances, and the broker's parts it may use.
+
+A handler is a function `handle(services, context, request)` in `handlers/<api>.py`. It returns the response, or an
+awaitable of it where it has to wait, or None where the protocol asks for no answer. It raises `ApiError` only where a
+whole response has room for one error (dispatch then cannot know where to put it): otherwise errors go into the fields
+of the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowstone.broker.fetch_sessions import FetchSessions
+    from flowstone.broker.rewriting import Rewriting
+    from flowstone.broker.waiting import Waiting
+    from flowstone.broker.workers import Workers
+    from flowstone.cluster.metadata import Metadata
+    from flowstone.config import BrokerConfig
+    from flowstone.log.manager import LogManager
+    from flowstone.ports.clock import Clock
+    from flowstone.replication.partitions import Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    listener_name: str
+    peer: str
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of one broker, wired together by `app`."""
+
+    config: BrokerConfig
+    # Broker-wide values of topic settings given at start, by the topic settings' names.
+    topic_defaults: dict[str, str]
+    clock: Clock
+    metadata: Metadata
+    logs: LogManager
+    partitions: Partitions
+    waiting: Waiting
+    fetch_sessions: FetchSessions
+    rewriting: Rewriting
+    workers: Workers
+
+
+Handler = Callable[[Services, RequestContext, Any], Any | Awaitable[Any] | None]

@@ -1,0 +1,140 @@
+"""From a request's bytes to its handler, and from the handler's response to bytes.
+
+The one place that catches everything: what a peer sent wrongly closes its connection (`ProtocolError`), what went wrong
+in us is logged with its traceback and answered with UNKNOWN_SERVER_ERROR where the response has room for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from flowstone.broker.answers import Answer, Deferred
+from flowstone.broker.context import Handler, RequestContext, Services
+from flowstone.broker.outbox import Chunk
+from flowstone.broker.registry import ENDPOINTS
+from flowstone.errors import ApiError, ErrorCode, ProtocolError
+from flowstone.wire.apis import API_VERSIONS_KEY, APIS
+from flowstone.wire.codec import Decoder, Encoder, request_decoder, response_encoder
+from flowstone.wire.frames import parse_request_header, response_header
+from flowstone.wire.message import Message
+
+logger = logging.getLogger(__name__)
+
+_SIZE = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """All that is needed to serve one version of one API."""
+
+    name: str
+    handler: Handler
+    decode: Decoder
+    encode: Encoder
+    response: type[Message]
+    flexible_header: bool
+
+
+class Dispatcher:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._monotonic: Callable[[], float] = services.clock.monotonic
+        self._slow_request_s = services.config.slow_request_ms / 1000
+        self._routes: dict[tuple[int, int], Route] = {}
+
+    def answer(self, frame: memoryview, listener_name: str, peer: str) -> Answer:
+        header = parse_request_header(frame, 0)
+        key, version, correlation_id, client_id, body = header
+        route = self._routes.get((key, version)) or self._find_route(key, version)
+        if route.name == "ApiVersions" and not APIS[key].has_version(version):
+            request: Message = APIS[key].request()  # a version from the future: its body is not ours to read
+        else:
+            request = route.decode(frame, body)
+        context = RequestContext(key, version, correlation_id, client_id, listener_name, peer)
+        started = self._monotonic()
+        try:
+            response = route.handler(self._services, context, request)
+        except Exception as error:
+            return self._encode(route, context, self._failure(route, context, error))
+        took_s = self._monotonic() - started
+        if took_s > self._slow_request_s:
+            self._log_slow(route, context, took_s)
+        if response is None:
+            return None
+        if isinstance(response, Message):
+            return self._encode(route, context, response)
+        return Deferred(asyncio.ensure_future(response), partial(self._encode_later, route, context))
+
+    def _find_route(self, key: int, version: int) -> Route:
+        endpoint = ENDPOINTS.get(key)
+        if endpoint is None:
+            raise ProtocolError(f"API {key} is not served")
+        api = APIS[key]
+        if not endpoint.min_version <= version <= endpoint.max_version:
+            if key != API_VERSIONS_KEY:
+                raise ProtocolError(f"version {version} of {api.name} is not served")
+            # Whoever asks in a version we do not know is told, in the oldest form, which ones we do.
+            return Route(
+                api.name, endpoint.handler, request_decoder(key, 0), response_encoder(key, 0), api.response, False
+            )
+        route = Route(
+            api.name,
+            endpoint.handler,
+            request_decoder(key, version),
+            response_encoder(key, version),
+            api.response,
+            api.has_flexible_response_header(version),
+        )
+        self._routes[key, version] = route
+        return route
+
+    def _encode(self, route: Route, context: RequestContext, response: Message) -> list[Chunk]:
+        chunks = cast(list[Chunk], route.encode(response))
+        header = response_header(context.correlation_id, route.flexible_header)
+        size_bytes = len(header) + sum(map(len, chunks))
+        first = cast(bytes, chunks[0]) if chunks else b""
+        chunks[:1] = [_SIZE.pack(size_bytes) + header + first]
+        return chunks
+
+    def _encode_later(self, route: Route, context: RequestContext, future: asyncio.Future[Any]) -> list[Chunk]:
+        error = future.exception()
+        if error is not None:
+            return self._encode(route, context, self._failure(route, context, error))
+        response = future.result()
+        return [] if response is None else self._encode(route, context, response)
+
+    def _failure(self, route: Route, context: RequestContext, error: BaseException) -> Message:
+        """The response to a request that failed as a whole. ProtocolError if it has no room for an error."""
+        code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        if not isinstance(error, ApiError):
+            logger.error(
+                "%s %d from %s (%s) failed",
+                route.name,
+                context.api_version,
+                context.peer,
+                context.client_id,
+                exc_info=error,
+            )
+        response: Any = route.response()
+        if not hasattr(response, "error_code"):
+            raise ProtocolError(f"{route.name} failed: {error}")
+        response.error_code = code
+        if hasattr(response, "error_message") and isinstance(error, ApiError):
+            response.error_message = error.message
+        return cast(Message, response)
+
+    def _log_slow(self, route: Route, context: RequestContext, took_s: float) -> None:
+        logger.warning(
+            "slow request: %s %d from %s (%s) held the loop for %.0f ms",
+            route.name,
+            context.api_version,
+            context.peer,
+            context.client_id,
+            took_s * 1000,
+        )

@@ -1,0 +1,90 @@
+"""ListOffsets, versions 1 to 11: where a partition starts, ends, or stood at a point in time.
+
+Special times: -1 the end of what is committed, -2 the start, -3 the record with the largest timestamp, -4 the start of
+what is on local disk (the same as -2 here), -5 and -6 the ends of tiered storage (there is none: no offset).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from flowstone.broker.cold import read_when_cached
+from flowstone.broker.context import RequestContext, Services
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.reading import LogSlice
+from flowstone.log.timestamps import first_record_at
+from flowstone.replication.partition import Partition
+from flowstone.wire.messages import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+# The first version in which a special time may be asked for; those not named here may always.
+_FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+NO_TIMESTAMP = -1
+NO_OFFSET = -1
+
+
+async def handle(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    topics = []
+    asked: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            is_repeated = (topic.name, wanted.partition_index) in asked
+            asked.add((topic.name, wanted.partition_index))
+            partitions.append(await _answer(services, context.api_version, topic.name, wanted, is_repeated))
+        topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _answer(
+    services: Services, version: int, topic: str, wanted: ListOffsetsRequestPartition, is_repeated: bool
+) -> ListOffsetsResponsePartition:
+    result = ListOffsetsResponsePartition(partition_index=wanted.partition_index)
+    try:
+        if is_repeated:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+        partition = services.partitions.get(topic, wanted.partition_index)
+        partition.check_serving()
+        partition.check_epoch(wanted.current_leader_epoch)
+        if version < _FIRST_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+        await _look_up(services, partition, wanted.timestamp, result)
+        if result.offset != NO_OFFSET:
+            result.leader_epoch = partition.log.epochs.epoch_of(result.offset)
+    except ApiError as error:
+        result.error_code = error.code
+    return result
+
+
+async def _look_up(
+    services: Services, partition: Partition, timestamp: int, result: ListOffsetsResponsePartition
+) -> None:
+    log = partition.log
+    if timestamp == LATEST:
+        result.offset = partition.high_watermark.offset
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        result.offset = log.log_start_offset
+    elif timestamp == MAX_TIMESTAMP:
+        newest = await read_when_cached(services.workers, partition, log.max_timestamp)
+        if newest is not None:
+            await _find_record(services, partition, newest[1], newest[0], result)
+    elif timestamp >= 0:
+        batch = await read_when_cached(services.workers, partition, partial(log.find_timestamp, timestamp))
+        if batch is not None:
+            await _find_record(services, partition, batch, timestamp, result)
+
+
+async def _find_record(
+    services: Services, partition: Partition, batch: LogSlice, timestamp: int, result: ListOffsetsResponsePartition
+) -> None:
+    """The first committed record of the batch at or after the timestamp; it may have to be decompressed for it."""
+    from_offset = partition.log.log_start_offset
+    found = await services.workers.read(lambda: first_record_at(batch.read(), timestamp, from_offset))
+    if found is not None and found[0] < partition.high_watermark.offset:
+        result.offset, result.timestamp = found

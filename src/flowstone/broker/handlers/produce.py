@@ -1,0 +1,143 @@
+"""Produce, versions 3 to 13: one record batch per partition, appended as it came.
+
+acks=0 gets no answer, acks=1 is answered after the write, acks=all once every batch is committed or the request's
+timeout is over. Each partition has its own error; one that is refused does not hold back the others.
+
+A batch that must be changed before it is stored (another codec, a check that needs decompression) is rewritten by a
+worker. Appends to a partition stay in the order they came: while one is being rewritten the next ones queue behind it.
+
+Deviations: a transactional id is refused as long as there are no transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine
+from functools import partial
+from typing import Any
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.waiting import ParkedProduce, Uncommitted
+from flowstone.errors import ApiError, ErrorCode, RecordError
+from flowstone.replication.partition import ACKS_ALL, Partition
+from flowstone.types import Bytes
+from flowstone.wire.messages import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseRecordError,
+    ProduceResponseTopic,
+)
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+_VALID_ACKS = (0, 1, ACKS_ALL)
+
+
+def handle(
+    services: Services, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    produce = _Produce(services, request, context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS)
+    for topic in request.topic_data:
+        responses: list[ProduceResponsePartition] = []
+        produce.topics.append(
+            ProduceResponseTopic(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
+        )
+        for wanted in topic.partition_data:
+            result = ProduceResponsePartition(index=wanted.index)
+            responses.append(result)
+            produce.append(topic, wanted, result)
+    if produce.rewriting:
+        return produce.finish_later()
+    return produce.finish()
+
+
+class _Produce:
+    """One request on its way: what was appended, what is still being rewritten, and the response so far."""
+
+    def __init__(self, services: Services, request: ProduceRequest, uses_topic_ids: bool) -> None:
+        self._services, self._request, self._uses_topic_ids = services, request, uses_topic_ids
+        self.topics: list[ProduceResponseTopic] = []
+        self.rewriting: list[Coroutine[Any, Any, None]] = []
+        self._uncommitted: list[Uncommitted] = []
+
+    def append(
+        self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition, result: ProduceResponsePartition
+    ) -> None:
+        try:
+            self._check()
+            partition = self._find(topic, wanted.index)
+            if wanted.records is None:
+                raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
+            if self._services.rewriting.is_due(partition, wanted.records):
+                self.rewriting.append(self._rewrite(partition, bytes(wanted.records), result))
+            else:
+                self._append(partition, wanted.records, result)
+        except ApiError as error:
+            _refuse(result, error)
+
+    def finish(self) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+        if self._request.acks == 0:
+            return None
+        if not self._uncommitted:
+            return self._respond()
+        waiting, timeout_ms = self._services.waiting, self._request.timeout_ms
+        return ParkedProduce(waiting, self._uncommitted, timeout_ms, self._respond).future
+
+    async def finish_later(self) -> ProduceResponse | None:
+        await asyncio.gather(*self.rewriting)
+        finished = self.finish()
+        return await finished if isinstance(finished, asyncio.Future) else finished
+
+    def _respond(self) -> ProduceResponse:
+        return ProduceResponse(responses=self.topics)
+
+    def _check(self) -> None:
+        request = self._request
+        if request.acks not in _VALID_ACKS:
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
+        if request.transactional_id is not None:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        if request.acks == ACKS_ALL and self._services.waiting.is_full:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many requests are waiting; try again")
+
+    def _find(self, topic: ProduceRequestTopic, index: int) -> Partition:
+        partitions = self._services.partitions
+        if self._uses_topic_ids:
+            return partitions.get_by_id(topic.topic_id, index)
+        return partitions.get(topic.name, index)
+
+    def _append(self, partition: Partition, records: Bytes, result: ProduceResponsePartition) -> None:
+        acks = self._request.acks
+        appended = partition.append(records, acks)
+        result.base_offset = appended.base_offset
+        result.log_append_time_ms = appended.log_append_time_ms
+        result.log_start_offset = appended.log_start_offset
+        if acks == ACKS_ALL:
+            self._uncommitted.append(
+                Uncommitted(partition, appended.last_offset + 1, lambda code: _committed(result, code))
+            )
+
+    async def _rewrite(self, partition: Partition, records: bytes, result: ProduceResponsePartition) -> None:
+        try:
+            append = partial(self._append, partition, result=result)
+            await self._services.rewriting.append(partition, records, append)
+        except ApiError as error:
+            _refuse(result, error)
+
+
+def _committed(result: ProduceResponsePartition, code: ErrorCode) -> None:
+    if code is not ErrorCode.NONE:
+        result.error_code = code
+        result.base_offset = -1
+
+
+def _refuse(result: ProduceResponsePartition, error: ApiError) -> None:
+    result.error_code = error.code
+    result.base_offset = -1
+    result.error_message = error.message
+    if isinstance(error, RecordError) and error.index >= 0:
+        result.record_errors = [
+            ProduceResponseRecordError(batch_index=error.index, batch_index_error_message=error.message)
+        ]

@@ -1,0 +1,58 @@
+"""Addresses to listen on, and the addresses that clients are told: `NAME://HOST:PORT`.
+
+A client that came through a listener is told the brokers' addresses of the same listener, so that one in a container
+and one on the host can both reach the broker. An address of all interfaces cannot be told to anybody: it needs an
+advertised one, or the machine's loopback is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowstone.config import BrokerConfig
+from flowstone.errors import ConfigError
+
+PORT_MAX = 65535
+_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAddress:
+    name: str
+    host: str
+    port: int
+
+
+def parse_listeners(config: BrokerConfig) -> tuple[list[ListenerAddress], dict[str, ListenerAddress]]:
+    """Those to listen on, and the advertised ones by name. ConfigError if they make no sense."""
+    listeners = [_parse("listeners", text) for text in config.listeners]
+    if not listeners:
+        raise ConfigError("listeners: at least one address is needed")
+    names = [listener.name for listener in listeners]
+    if len(set(names)) < len(names):
+        raise ConfigError("listeners: each needs a name of its own, such as INTERNAL://… and EXTERNAL://…")
+    advertised = {}
+    for text in config.advertised_listeners:
+        address = _parse("advertised.listeners", text)
+        if address.name not in names:
+            raise ConfigError(f"advertised.listeners: there is no listener named {address.name}")
+        if address.host in _EVERYWHERE or not address.port:
+            raise ConfigError(f"advertised.listeners: clients cannot connect to {text}; name a host and a port")
+        advertised[address.name] = address
+    return listeners, advertised
+
+
+def advertise(bound: ListenerAddress, advertised: dict[str, ListenerAddress]) -> tuple[str, int]:
+    """What clients of this listener are told."""
+    told = advertised.get(bound.name)
+    if told is not None:
+        return told.host, told.port
+    return _EVERYWHERE.get(bound.host, bound.host), bound.port
+
+
+def _parse(setting: str, text: str) -> ListenerAddress:
+    name, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not separator or not name or not colon or not port.isascii() or not port.isdecimal() or int(port) > PORT_MAX:
+        raise ConfigError(f"{setting}: {text!r} is not of the form NAME://HOST:PORT")
+    return ListenerAddress(name.upper(), host.removeprefix("[").removesuffix("]"), int(port))

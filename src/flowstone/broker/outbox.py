@@ -1,0 +1,141 @@
+"""What a connection still has to send: bytes, and slices of files that go out without passing through Python.
+
+The bytes of a slice are looked for in the page cache just before they are sent, not when the response was made: a slow
+reader may leave minutes between the two. What is not there is read by a worker first, so that the loop never waits for
+the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from flowstone.ports.files import IOVECS_MAX, File
+from flowstone.ports.network import SEND_FILE_BYTES_MAX, Channel
+from flowstone.types import Bytes
+
+
+class FileSlice(Protocol):
+    """A run of a file's bytes, by reference."""
+
+    @property
+    def file(self) -> File: ...
+
+    @property
+    def position(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+
+Chunk = bytes | bytearray | memoryview | FileSlice
+
+
+class Outbox:
+    def __init__(
+        self,
+        channel: Channel,
+        read: Callable[[Callable[[], object]], asyncio.Future[object]],
+        on_progress: Callable[[], None],
+        on_broken: Callable[[Exception], None],
+    ) -> None:
+        """`read` runs a function in a worker; `on_progress` follows bytes that went out, `on_broken` ends it all."""
+        self._channel, self._read = channel, read
+        self._on_progress, self._on_broken = on_progress, on_broken
+        self._chunks: deque[Chunk] = deque()
+        self.queued_bytes = 0
+        self._waiting = False
+        # Of a slice at the head: bytes of it already sent, and how far it is known to be in the page cache.
+        self._slice_sent = 0
+        self._slice_warm = 0
+
+    def put(self, chunks: list[Chunk]) -> None:
+        self._chunks.extend(chunks)
+        self.queued_bytes += sum(map(len, chunks))
+
+    def flush(self) -> None:
+        """Sends what the channel takes now; the rest follows by itself."""
+        if self._waiting or not self._chunks:
+            return
+        try:
+            while self._chunks and not self._waiting:
+                if isinstance(self._chunks[0], bytes | bytearray | memoryview):
+                    self._send_bytes()
+                else:
+                    self._send_slice(self._chunks[0])
+        except BlockingIOError:
+            self._waiting = True
+            self._channel.on_writable(self._writable)
+        except OSError as error:
+            self._broken(error)
+
+    def clear(self) -> None:
+        self._chunks.clear()
+        self.queued_bytes = 0
+        self._waiting = True
+
+    def _writable(self) -> None:
+        self._channel.on_writable(None)
+        self._waiting = False
+        self.flush()
+        self._on_progress()
+
+    def _send_bytes(self) -> None:
+        run: list[Bytes] = []
+        slice_follows = False
+        for chunk in self._chunks:
+            if not isinstance(chunk, bytes | bytearray | memoryview):
+                slice_follows = True
+                break
+            if len(run) == IOVECS_MAX:
+                break
+            run.append(chunk)
+        sent = self._channel.send(run, more=slice_follows)
+        self.queued_bytes -= sent
+        while sent:
+            head = self._chunks[0]
+            assert isinstance(head, bytes | bytearray | memoryview)
+            if sent < len(head):
+                self._chunks[0] = memoryview(head)[sent:]
+                raise BlockingIOError
+            sent -= len(head)
+            self._chunks.popleft()
+        while self._chunks and not len(self._chunks[0]):
+            self._chunks.popleft()
+
+    def _send_slice(self, chunk: FileSlice) -> None:
+        position = chunk.position + self._slice_sent
+        count = min(len(chunk) - self._slice_sent, SEND_FILE_BYTES_MAX)
+        if self._slice_warm < self._slice_sent + count and not chunk.file.is_cached(position, count):
+            self._warm(chunk.file, position, count)
+            return
+        sent = self._channel.send_file(chunk.file, position, count)
+        if not sent:
+            raise OSError(f"{chunk.file.path} ends before byte {position}")
+        self.queued_bytes -= sent
+        self._slice_sent += sent
+        if self._slice_sent == len(chunk):
+            self._chunks.popleft()
+            self._slice_sent = self._slice_warm = 0
+
+    def _warm(self, file: File, position: int, count: int) -> None:
+        self._waiting = True
+        self._slice_warm = self._slice_sent + count
+        future = self._read(lambda: file.read(position, count))
+        future.add_done_callback(self._warmed)
+
+    def _warmed(self, future: asyncio.Future[object]) -> None:
+        if not self._chunks:
+            return
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, Exception):
+            self._broken(error)
+            return
+        self._waiting = False
+        self.flush()
+        self._on_progress()
+
+    def _broken(self, error: Exception) -> None:
+        self.clear()
+        self._on_broken(error)

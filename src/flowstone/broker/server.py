@@ -1,0 +1,133 @@
+"""Listeners and connections: who may connect, for how long, and how it ends.
+
+Connections beyond `max.connections` or `max.connections.per.ip` are closed before a byte is read. A sweep once a second
+closes those that stayed silent, that began a request and did not finish it, or that do not take their responses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from flowstone.broker.answers import Answer
+from flowstone.broker.buffers import BufferPool
+from flowstone.broker.connection import RECEIVE_BYTES, Connection
+from flowstone.broker.context import Services
+from flowstone.broker.dispatch import Dispatcher
+from flowstone.errors import StartupError
+from flowstone.ports import network
+from flowstone.ports.clock import Timer
+from flowstone.ports.network import Channel, Listener
+
+logger = logging.getLogger(__name__)
+
+SWEEP_INTERVAL_S = 1.0
+
+
+class Server:
+    def __init__(self, services: Services) -> None:
+        config = services.config
+        self._config, self._clock, self._workers = config, services.clock, services.workers
+        self._dispatcher = Dispatcher(services)
+        self.request_bytes_max = config.socket_request_max_bytes
+        self.pipelined_requests_max = config.connection_max_pipelined_requests
+        self.queued_response_bytes_max = config.connection_max_queued_response_bytes
+        self.buffers = BufferPool(config.queued_max_request_bytes)
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.monotonic: Callable[[], float] = services.clock.monotonic
+        self._listeners: list[Listener] = []
+        self._connections: set[Connection] = set()
+        self._per_address: Counter[str] = Counter()
+        self._all_closed = asyncio.Event()
+        self._sweeping: Timer | None = None
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def bind(self, name: str, host: str, port: int) -> int:
+        """Takes an address, on which nothing is accepted before `start`; the port it got."""
+        try:
+            listener = network.bind(host, port, partial(self._accept, name))
+        except OSError as error:
+            raise StartupError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self._listeners.append(listener)
+        return listener.port
+
+    def start(self) -> None:
+        for listener in self._listeners:
+            listener.start()
+        self._sweeping = self._clock.call_later(SWEEP_INTERVAL_S, self._sweep)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Accepts and reads nothing more, answers what was asked, and closes; what takes longer is cut off."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in tuple(self._connections):
+            connection.finish()
+        deadline = self._clock.call_later(timeout_s, self._all_closed.set)
+        if self._connections:
+            await self._all_closed.wait()
+        deadline.cancel()
+        self.kill()
+
+    def kill(self) -> None:
+        """Closes everything at once."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for listener in self._listeners:
+            listener.close()
+        for connection in tuple(self._connections):
+            connection.close()
+
+    # What connections need
+
+    def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
+        return self._workers.read(function)
+
+    def answer(self, connection: Connection, frame: memoryview) -> Answer:
+        return self._dispatcher.answer(frame, connection.listener_name, connection.peer)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        if reason:
+            logger.warning("connection from %s closed: %s", connection.peer, reason)
+        self._connections.discard(connection)
+        self._per_address[_address(connection.peer)] -= 1
+        if not self._per_address[_address(connection.peer)]:
+            del self._per_address[_address(connection.peer)]
+        if not self._connections:
+            self._all_closed.set()
+
+    def _accept(self, listener_name: str, channel: Channel) -> None:
+        address = _address(channel.peer)
+        if len(self._connections) >= self._config.max_connections:
+            logger.warning(
+                "connection from %s refused: max.connections is %d", channel.peer, self._config.max_connections
+            )
+            channel.close()
+        elif self._per_address[address] >= self._config.max_connections_per_ip:
+            logger.warning("connection from %s refused: max.connections.per.ip is reached", channel.peer)
+            channel.close()
+        else:
+            self._per_address[address] += 1
+            self._connections.add(Connection(self, channel, listener_name))
+
+    def _sweep(self) -> None:
+        now = self._clock.monotonic()
+        silent_since = now - self._config.connections_max_idle_ms / 1000
+        stalled_since = now - self._config.connection_frame_timeout_ms / 1000
+        for connection in tuple(self._connections):
+            if connection.frame_started is not None and connection.frame_started < stalled_since:
+                connection.close("a request was begun and not finished in connection.frame.timeout.ms")
+            elif connection.is_unread and connection.last_progress < stalled_since:
+                connection.close("responses were not taken in connection.frame.timeout.ms")
+            elif not connection.is_answering and connection.last_received < silent_since:
+                connection.close()
+        self._sweeping = self._clock.call_later(SWEEP_INTERVAL_S, self._sweep)
+
+
+def _address(peer: str) -> str:
+    return peer.rpartition(":")[0]

@@ -1,0 +1,119 @@
+"""Parked requests: fetches that wait for data, produces that wait for their records to be committed.
+
+Each is a future that its connection holds. It is answered by an event (the high watermark moved, the partition went
+away) or by its deadline, whichever comes first; cancelling the future un-parks it. How many may be parked is limited:
+beyond it a fetch is answered at once with what there is, and a produce is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from flowstone.errors import ErrorCode
+from flowstone.ports.clock import Clock, Timer
+from flowstone.replication.partition import Partition
+
+
+class Waiting:
+    def __init__(self, clock: Clock, parked_max: int) -> None:
+        self.clock = clock
+        self._parked_max = parked_max
+        self.parked = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.parked >= self._parked_max
+
+
+class ParkedFetch:
+    """Waits until its partitions have `missing_bytes` more to read, one of them changes, or its time is up."""
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        partitions: Iterable[Partition],
+        missing_bytes: int,
+        max_wait_ms: int,
+        read_again: Callable[[], Any | Coroutine[Any, Any, Any]],
+    ) -> None:
+        self._waiting, self._missing_bytes, self._read_again = waiting, missing_bytes, read_again
+        self._partitions = list(partitions)
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.future.add_done_callback(self._unpark)
+        waiting.parked += 1
+        self._woken = False
+        self._timer: Timer = waiting.clock.call_later(max_wait_ms / 1000, self.interrupted)
+        for partition in self._partitions:
+            partition.watch(self)
+
+    def advanced(self, size_bytes: int) -> None:
+        self._missing_bytes -= size_bytes
+        if self._missing_bytes <= 0:
+            self.interrupted()
+
+    def interrupted(self) -> None:
+        if self._woken or self.future.done():
+            return
+        self._woken = True
+        response = self._read_again()
+        if asyncio.iscoroutine(response):  # what it reads is not in the page cache
+            asyncio.ensure_future(response).add_done_callback(self._has_read)
+        else:
+            self.future.set_result(response)
+
+    def _has_read(self, reading: asyncio.Future[Any]) -> None:
+        if self.future.done():
+            return
+        error = reading.exception()
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(reading.result())
+
+    def _unpark(self, _: asyncio.Future[Any]) -> None:
+        self._waiting.parked -= 1
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.unwatch(self)
+
+
+class Uncommitted(NamedTuple):
+    """Records appended to a partition whose commit is waited for."""
+
+    partition: Partition
+    next_offset: int
+    on_committed: Callable[[ErrorCode], None]
+
+
+class ParkedProduce:
+    """Waits until what was appended to each partition is committed, or until its time is up."""
+
+    def __init__(
+        self, waiting: Waiting, uncommitted: list[Uncommitted], timeout_ms: int, answer: Callable[[], Any]
+    ) -> None:
+        self._waiting, self._answer = waiting, answer
+        self._open = dict(enumerate(uncommitted))
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.future.add_done_callback(self._unpark)
+        waiting.parked += 1
+        self._timer: Timer = waiting.clock.call_later(timeout_ms / 1000, self._timed_out)
+        for key, (partition, next_offset, _) in enumerate(uncommitted):
+            partition.when_committed(next_offset, partial(self._committed, key))
+
+    def _committed(self, key: int, code: ErrorCode) -> None:
+        if self.future.done():
+            return
+        self._open.pop(key).on_committed(code)
+        if not self._open:
+            self.future.set_result(self._answer())
+
+    def _timed_out(self) -> None:
+        for key in tuple(self._open):
+            self._committed(key, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _unpark(self, _: asyncio.Future[Any]) -> None:
+        self._waiting.parked -= 1
+        self._timer.cancel()

@@ -1,0 +1,34 @@
+"""Threads for what must not run on the loop: reads that wait for the disk, and native code that takes long.
+
+No broker state is touched here; a function gets what it needs as arguments and returns a value. The two kinds have
+threads of their own, so that a slow disk does not hold up compression and the other way round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+COMPUTE_THREADS = 2
+
+T = TypeVar("T")
+
+
+class Workers:
+    def __init__(self, reader_threads: int) -> None:
+        self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader")
+        self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute")
+
+    def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Runs a function that reads from the disk."""
+        return asyncio.get_running_loop().run_in_executor(self._readers, function)
+
+    def compute(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Runs a function that spends its time in native code without the interpreter's lock."""
+        return asyncio.get_running_loop().run_in_executor(self._computers, function)
+
+    def close(self) -> None:
+        self._readers.shutdown(wait=True, cancel_futures=True)
+        self._computers.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,70 @@
+"""The partitions this broker serves, by name and by topic id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.partition_log import PartitionLog
+from flowstone.replication.partition import Partition
+from flowstone.types import TopicPartition
+
+
+class Partitions:
+    def __init__(self) -> None:
+        self._by_name: dict[str, dict[int, Partition]] = {}
+        self._names_by_id: dict[bytes, str] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._by_name.values():
+            yield from partitions.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_name.values()))
+
+    def get(self, topic: str, partition: int) -> Partition:
+        """The partition, or ApiError with what a client should hear."""
+        partitions = self._by_name.get(topic)
+        found = partitions.get(partition) if partitions is not None else None
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found
+
+    def get_by_id(self, topic_id: bytes, partition: int) -> Partition:
+        name = self._names_by_id.get(topic_id)
+        if name is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return self.get(name, partition)
+
+    def find(self, topic_partition: TopicPartition) -> Partition | None:
+        return self._by_name.get(topic_partition.topic, {}).get(topic_partition.partition)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names_by_id.get(topic_id)
+
+    def add(self, partition: Partition) -> None:
+        topic, index = partition.topic_partition
+        self._by_name.setdefault(topic, {})[index] = partition
+        self._names_by_id[partition.topic_id] = topic
+
+    def remove(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        """Serves it no more; whoever waits for it hears `code`."""
+        partitions = self._by_name.get(topic_partition.topic)
+        if partitions is None or topic_partition.partition not in partitions:
+            return
+        partition = partitions.pop(topic_partition.partition)
+        if not partitions:
+            del self._by_name[topic_partition.topic]
+            self._names_by_id.pop(partition.topic_id, None)
+        partition.close(code)
+
+    def flushed(self, log: PartitionLog) -> None:
+        """More of a log is on disk."""
+        partition = self.find(log.topic_partition)
+        if partition is not None and partition.log is log:
+            partition.flushed()
+
+    def fail_all(self, fault: StorageFault) -> None:
+        """The log directory failed, and every partition in it."""
+        for partition in self:
+            partition.fail(fault)
