@@ -1,0 +1,7 @@
+"""`python -m flowstone.cli`, for where the `flowstone` script is not on the path."""
+
+from __future__ import annotations
+
+from flowstone.cli.main import main
+
+main()

@@ -1,0 +1,101 @@
+"""What the client commands share: how they reach a broker, and what they say when they cannot.
+
+The client is confluent-kafka. Its library retries for ever and logs as it goes; a command waits for a bounded time, is
+silent meanwhile, and then says one sentence.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated, Any
+
+import typer
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
+
+from flowstone.cli.errors import CommandError
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_PORT = 9092
+CONNECT_TIMEOUT_S = 3.0
+REQUEST_TIMEOUT_S = 10.0
+
+Bootstrap = Annotated[
+    str, typer.Option(envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The broker, or several with commas.")
+]
+
+_UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
+
+
+def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
+    """For every client: silent, and with the Java client's partitioner."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "flowstone-cli",
+        "log_level": 0,
+        "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def connect(bootstrap: str) -> AdminClient:
+    """A client of a broker that answers; CommandError at once if nothing listens there."""
+    _check_reachable(bootstrap)
+    return AdminClient(client_config(bootstrap))
+
+
+def _check_reachable(bootstrap: str) -> None:
+    """A refused connection is final for a command, but a reason to retry for the library."""
+    reason = "no address was given"
+    for address in filter(None, bootstrap.split(",")):
+        host, port = _split(address.strip())
+        try:
+            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            reason = error.strerror or str(error)
+    raise CommandError(
+        f"cannot reach a broker at {bootstrap} ({reason}): "
+        "start one with `flowstone up`, or name another with --bootstrap"
+    )
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        return address.strip("[]"), DEFAULT_PORT
+    if not port.isdecimal():
+        raise CommandError(f"{address} is not HOST:PORT: give the broker's address as --bootstrap HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def explain(error: KafkaError | KafkaException, bootstrap: str) -> CommandError:
+    """A client's error as a sentence."""
+    cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+    if cause.code() in _UNREACHABLE:
+        return CommandError(f"no answer from {bootstrap} in time: see whether it is a broker, and what it logs")
+    return CommandError(f"the broker refused: {cause.str() or cause.name()}")
+
+
+def fetch_metadata(admin: AdminClient, bootstrap: str) -> ClusterMetadata:
+    """Of all topics: asking for one could create it."""
+    try:
+        return admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+    except KafkaException as error:
+        raise explain(error, bootstrap) from None
+
+
+def find_topic(admin: AdminClient, bootstrap: str, name: str) -> TopicMetadata:
+    """CommandError if there is no such topic."""
+    topics = fetch_metadata(admin, bootstrap).topics
+    if name not in topics:
+        raise unknown_topic(name, topics)
+    return topics[name]
+
+
+def unknown_topic(name: str, topics: dict[str, TopicMetadata]) -> CommandError:
+    from flowstone.config import nearest
+
+    return CommandError(
+        f"there is no topic {name}{nearest(name, topics) or '; create it with `flowstone topic create ' + name + '`'}"
+    )

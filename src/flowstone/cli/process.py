@@ -1,0 +1,54 @@
+"""What `flowstone up` may do because the process is its own: garbage collection, file limit, event loop.
+
+An embedded broker does none of this: its process belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# A full collection walks every object the broker keeps. After `gc.freeze` what was made while starting is left out, and
+# these thresholds make the rest rare: a broker makes little cyclic garbage.
+GC_THRESHOLDS = (50_000, 50, 100)
+# Some systems say "no limit" where a descriptor table of that size cannot be had.
+OPEN_FILES_MAX = 1 << 20
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection inside; afterwards what exists is taken to stay."""
+    gc.disable()
+    try:
+        yield
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+    finally:
+        gc.enable()
+
+
+def raise_open_files_limit() -> int:
+    """Raises the soft limit on descriptors as far as the hard one allows; the limit that holds now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # macOS refuses more than kern.maxfilesperproc: the soft limit stays
+            return soft
+        return wanted
+    return soft
+
+
+def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop where it is installed, else Python's own loop."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,0 +1,134 @@
+"""`flowstone up`: a broker in the foreground, until a signal or a failed disk ends it.
+
+Standard output is for whoever waits for the broker: what it runs on, then `ready HOST:PORT` once it serves. What it
+has to say later is logged, on standard error. The first SIGTERM or SIGINT stops it cleanly; a second SIGINT kills it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from flowstone.cli import logs, settings
+from flowstone.cli.errors import EXIT_FAILURE, EXIT_INTERRUPTED
+from flowstone.cli.process import collector_paused, event_loop_factory, raise_open_files_limit
+
+if TYPE_CHECKING:
+    from flowstone.app import App
+
+logger = logging.getLogger(__name__)
+
+_EPILOG = (
+    "Settings have Kafka's names. A file gives way to the environment (FLOWSTONE_SET_LOG_RETENTION_MS=… is "
+    "log.retention.ms), the environment to --set, and --set to --data, --listen and --advertise."
+)
+
+
+def run_up(arguments: list[str]) -> int:
+    """Runs the command to its end; the exit status. ConfigError and StartupError are for people."""
+    options = _parser().parse_args(arguments)
+    logs.set_up_logging(options.log_format, options.log_level)
+    values = _values(options)
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+        return runner.run(_serve(values))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="flowstone up", description="Run a broker in the foreground.", epilog=_EPILOG, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--data", metavar="DIR", help="the data directory, made if it is missing (default: flowstone-data)")
+    add(
+        "--listen",
+        metavar="[NAME://]HOST:PORT",
+        action="append",
+        default=[],
+        help="an address to listen on, port 0 for any free one; may be given again (default: 127.0.0.1:9092)",
+    )
+    add(
+        "--advertise",
+        metavar="[NAME://]HOST:PORT",
+        action="append",
+        default=[],
+        help="the address clients are told, where it differs from the one listened on; may be given again",
+    )
+    add("--config", metavar="FILE", help="read settings from a .properties file")
+    add("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting; may be given again")
+    add("--log-format", choices=logs.FORMATS, default="text", help="how standard error reads (default: text)")
+    add("--log-level", choices=logs.LEVELS, default="info", help="the least that is logged (default: info)")
+    return parser
+
+
+def _values(options: argparse.Namespace) -> dict[str, str]:
+    flags = settings.read_addresses(options.listen, options.advertise)
+    if options.data is not None:
+        flags["log.dirs"] = options.data
+    return settings.merge(
+        (
+            settings.read_file(options.config) if options.config is not None else {},
+            settings.read_environment(os.environ),
+            settings.read_assignments(options.set),
+            flags,
+        )
+    )
+
+
+async def _serve(values: dict[str, str]) -> int:
+    raise_open_files_limit()
+    with collector_paused():
+        from flowstone.app import App
+
+        app = App(values)
+        stopping = _watch_signals(app)
+        await app.start()
+    _announce(app)
+    failed = asyncio.ensure_future(app.wait_failed())
+    try:
+        await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done():
+            logger.info("stopping on %s", stopping.result())
+    finally:
+        if not failed.done():
+            failed.cancel()
+    await app.stop()
+    return EXIT_FAILURE if failed.done() and not failed.cancelled() else 0
+
+
+def _watch_signals(app: App) -> asyncio.Future[str]:
+    """Done when a signal asks for an end. From then on another SIGINT ends the process on the spot."""
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[str] = loop.create_future()
+
+    def on_signal(number: signal.Signals) -> None:
+        if not stopping.done():
+            stopping.set_result(number.name)
+        elif number == signal.SIGINT:
+            logger.warning("killed by a second SIGINT; the next start recovers")
+            app.kill()
+            os._exit(EXIT_INTERRUPTED)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return stopping
+
+
+def _announce(app: App) -> None:
+    addresses = [(name, format_address(host, port)) for name, (host, port) in app.addresses.items()]
+    lines = [f"data {os.path.abspath(app.data_directory)}", f"flush {app.flush_mode}", f"kernel {app.kernel}"]
+    if len(addresses) > 1:
+        lines += [f"listener {name} {address}" for name, address in addresses]
+    lines.append(f"ready {addresses[0][1]}")
+    # Whoever started us may have closed their end: no reason for a broker not to serve.
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:
+        logger.warning("nobody reads standard output; serving on %s", addresses[0][1])
+
+
+def format_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
