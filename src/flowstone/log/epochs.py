@@ -45,6 +45,11 @@ class LeaderEpochs:
         self._start_offsets.append(start_offset)
         return True
 
+    def epoch_of(self, offset: int) -> int:
+        """The epoch in which the record at `offset` was, or will be, written; -1 if none is known that early."""
+        at = bisect_right(self._start_offsets, offset)
+        return self._epochs[at - 1] if at else UNDEFINED_EPOCH
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest known epoch not above `epoch`, and the offset where it ended; (-1, -1) if it is not known."""
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:

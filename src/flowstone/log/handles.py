@@ -33,10 +33,6 @@ class Handle:
         """Opens the file, making it if it is not there."""
         return self._file or self._handles.open(self, create=True)
 
-    def move(self, path: str) -> None:
-        """The file was renamed: an open descriptor stays good, the next opening uses the new name."""
-        self.path = path
-
     def drop(self) -> None:
         """Lets go of the file, pinned or not."""
         self.pinned = False

@@ -14,6 +14,7 @@ from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADAT
 from flowstone.ports.files import File, Files
 
 SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
 SNAPSHOTS_KEPT = 2
 
 
@@ -30,18 +31,22 @@ class FlushTask(NamedTuple):
 
     end: LogPosition
     generation: int  # a truncation in between makes the outcome void
+    appended_bytes: int  # since the task before
     files: Files
     unsynced: tuple[File, ...]
     replacements: tuple[tuple[str, bytes], ...]
     directories: tuple[str, ...]
 
     def run(self) -> None:
-        for path, data in self.replacements:
-            self.files.replace(path, data)
+        self.replace_files()
         for file in self.unsynced:
             file.sync()
         for directory in self.directories:
             self.files.sync_directory(directory)
+
+    def replace_files(self) -> None:
+        for path, data in self.replacements:
+            self.files.replace(path, data)
 
 
 class PartitionDirectory:
@@ -78,11 +83,12 @@ class PartitionDirectory:
     def store_epochs(self, data: bytes) -> None:
         self._replacements[f"{self.path}/{LEADER_EPOCH_CHECKPOINT}"] = data
 
-    def take(self, end: LogPosition, generation: int, active: File) -> FlushTask:
+    def take(self, end: LogPosition, generation: int, appended_bytes: int, active: File) -> FlushTask:
         """Everything not durable yet, and `active`, the file being appended to."""
         task = FlushTask(
             end,
             generation,
+            appended_bytes,
             self.files,
             (*self._unsynced, active),
             tuple(self._replacements.items()),

@@ -15,16 +15,18 @@ import errno
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log import timestamps
+from flowstone.log.derived import load_producers
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
-from flowstone.log.partition_directory import FlushTask, LogPosition, PartitionDirectory
+from flowstone.log.partition_directory import DELETED_SUFFIX, FlushTask, LogPosition, PartitionDirectory
 from flowstone.log.producer_state import ProducerStates
-from flowstone.log.reading import LogSlice, NotCached
+from flowstone.log.reading import LogSlice, NotCached, wait_for
 from flowstone.log.segment import RELATIVE_OFFSET_MAX, Segment
 from flowstone.log.validation import check_batch
 from flowstone.ports.clock import Clock
@@ -59,13 +61,13 @@ class PartitionLog:
         self.topic_id = topic_id
         self.config = config
         self.log_start_offset = 0
-        self.high_watermark = 0  # the replication layer's; kept here for retention and checkpoints
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
         self._clock = clock
         self._handles = handles
         self._directory = directory
         self._generation = 0
+        self._untaken_bytes = 0
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self.end = LogPosition(0, 0, 0)
@@ -168,6 +170,7 @@ class PartitionLog:
         except OSError as error:
             raise self._undo(segment, error) from error
         self.end = LogPosition(last_offset + 1, segment.base_offset, segment.size_bytes)
+        self._untaken_bytes += len(records)
 
     def _undo(self, segment: Segment, error: OSError) -> ApiError | StorageFault:
         """Part of a batch may be in the file: without it, the log is as if nothing had been tried."""
@@ -256,7 +259,10 @@ class PartitionLog:
         if offset >= until.offset:
             return None
         segment = self._segments[bisect_right(self._bases, offset) - 1]
-        position, batch_bytes = segment.locate(offset)
+        located = segment.locate(offset)
+        if located is None:
+            raise segment.fault(segment.size_bytes, offset)
+        position, batch_bytes = located
         end = until.position if segment.base_offset == until.segment_base_offset else segment.size_bytes
         if batch_bytes > max_bytes:
             if not at_least_one:
@@ -270,7 +276,10 @@ class PartitionLog:
         if offset == self.end.offset:
             return self.end
         segment = self._segments[bisect_right(self._bases, offset) - 1]
-        return LogPosition(offset, segment.base_offset, segment.locate(offset)[0])
+        located = segment.locate(offset)
+        if located is None:
+            raise segment.fault(segment.size_bytes, offset)
+        return LogPosition(offset, segment.base_offset, located[0])
 
     def find_timestamp(self, target_ms: int) -> LogSlice | None:
         """The batch with the first record at or after `target_ms`: see `timestamps.first_record_at`. NotCached."""
@@ -292,7 +301,8 @@ class PartitionLog:
         """What makes all of the log so far durable; None if it is. `flushed` must follow before the next one."""
         if self.flushed_end.offset == self.end.offset and not self._directory.has_unsynced:
             return None
-        return self._directory.take(self.end, self._generation, self._segments[-1].log.get())
+        appended_bytes, self._untaken_bytes = self._untaken_bytes, 0
+        return self._directory.take(self.end, self._generation, appended_bytes, self._segments[-1].log.get())
 
     def flushed(self, task: FlushTask) -> None:
         """The task has run: what it covers is durable."""
@@ -302,3 +312,89 @@ class PartitionLog:
         self.flushed_end = task.end
         if task.end == self.end:
             self._segments[-1].log.pinned = False
+
+    # Losing records on purpose
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Nothing below `offset` is served any more; whether that is news. Its segments go with `drop_segments`."""
+        assert offset <= self.end.offset
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        if self.epochs.truncate_start(offset):
+            self._directory.store_epochs(self.epochs.encode())
+        return True
+
+    def drop_segments(self) -> list[str]:
+        """Lets go of the segments below the log's start, which must be durable; their renamed files, to be removed."""
+        count = bisect_right(self._bases, self.log_start_offset) - 1
+        dropped = self._segments[: max(count, 0)]
+        paths: list[str] = []
+        for segment in dropped:
+            for handle in segment.handles:
+                if self._directory.files.exists(handle.path):
+                    paths.append(handle.path + DELETED_SUFFIX)
+                    self._directory.files.rename(handle.path, paths[-1])
+                handle.drop()
+            del self._segments[0], self._bases[0]
+        if dropped:
+            self._directory.note_names_changed()
+        return paths
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the batch that holds `offset` and all after it. Waits for the disk.
+
+        The checkpointed recovery point must be at or below `offset` already, or the next start takes this for damage.
+        """
+        if offset >= self.end.offset:
+            return
+        assert offset >= self.log_start_offset
+        at = bisect_right(self._bases, offset) - 1
+        segment = self._segments[at]
+        located = wait_for(partial(segment.locate, offset))
+        if located is None:
+            raise segment.fault(segment.size_bytes, offset)
+        for later in reversed(self._segments[at + 1 :]):
+            for handle in later.handles:
+                handle.drop()
+                if self._directory.files.exists(handle.path):
+                    self._directory.files.remove(handle.path)
+        file = segment.log.get()
+        shortened = segment.rebuild(file, located[0])
+        file.truncate(located[0])
+        del self._segments[at:], self._bases[at:]
+        self._add_segment(shortened)
+        self._generation += 1
+        end_offset = shortened.next_offset
+        self.end = LogPosition(end_offset, shortened.base_offset, shortened.size_bytes)
+        self.flushed_end = min(self.flushed_end, self.end)
+        self._directory.note_unsynced(file)
+        self._directory.note_names_changed()
+        self._directory.remove_snapshots_after(end_offset)
+        self.producers = load_producers(self._directory, self._segments, end_offset, self._clock.time_ms())
+        if self.epochs.truncate_end(end_offset):
+            self._directory.store_epochs(self.epochs.encode())
+
+    # The end
+
+    def close(self, *, clean: bool) -> None:
+        """Lets go of the files; a clean close first makes all of the log durable, with what shortens the next start."""
+        if clean and self._directory.exists:
+            self._segments[-1].write_indexes()
+            self._directory.note_unsynced(*(handle.get() for handle in self._segments[-1].handles))
+            self._directory.note_names_changed()
+            self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
+            task = self.take_dirty()
+            assert task is not None
+            task.run()
+            self.flushed(task)
+        for segment in self._segments:
+            for handle in segment.handles:
+                handle.drop()
+
+    def moved(self, path: str) -> None:
+        """The directory was renamed."""
+        self._directory.path = path
+        for segment in self._segments:
+            for handle in segment.handles:
+                handle.path = f"{path}/{handle.path.rpartition('/')[2]}"

@@ -6,7 +6,12 @@ reader thread `warm` them and asks again. Data leaves the log by reference, as a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from flowstone.ports.files import File
+
+T = TypeVar("T")
 
 
 class NotCached(Exception):
@@ -53,3 +58,12 @@ def read_cached(file: File, position: int, count: int) -> bytes:
     if data is None:
         raise NotCached(file, position, count)
     return data
+
+
+def wait_for(read: Callable[[], T]) -> T:
+    """What `read` returns, waiting for the disk as often as it must: for start-up, threads and tools."""
+    while True:
+        try:
+            return read()
+        except NotCached as missing:
+            missing.warm()

@@ -35,22 +35,22 @@ def scan(
     end: int,
     next_offset: int,
     *,
-    verify: bool,
-    gaps_allowed: bool = False,
+    verify_from_offset: int | None = None,
 ) -> Iterator[ScannedBatch]:
     """Every batch from `position`, a batch's start, to `end`; offsets go on from `next_offset`.
 
-    With `verify` each checksum is checked, so that every byte is read; without, only headers are looked at.
+    Batches that reach beyond `verify_from_offset` have their checksums checked, so that all their bytes are read; of
+    the others only the headers are looked at.
     """
     chunk, chunk_start = memoryview(b""), position
     while position < end:
         if position + HEADER_BYTES > end:
             raise DamagedBatch(position, next_offset, "the file ends inside a header")
         if not chunk_start <= position <= chunk_start + len(chunk) - HEADER_BYTES:
-            chunk, chunk_start = _read(file, position, HEADERS_CHUNK_BYTES if not verify else VERIFY_CHUNK_BYTES, end)
+            chunk, chunk_start = _read(file, position, HEADERS_CHUNK_BYTES, end)
         header = _header(chunk, position - chunk_start, position, next_offset)
-        _check(header, position, end, next_offset, gaps_allowed)
-        if verify:
+        _check(header, position, end, next_offset)
+        if verify_from_offset is not None and header.next_offset > verify_from_offset:
             if position + header.size_bytes > chunk_start + len(chunk):
                 chunk, chunk_start = _read(file, position, max(VERIFY_CHUNK_BYTES, header.size_bytes), end)
             if not checksum_matches(chunk, position - chunk_start, header):
@@ -75,12 +75,12 @@ def _header(chunk: memoryview, at: int, position: int, next_offset: int) -> Batc
         raise DamagedBatch(position, next_offset, str(error)) from None
 
 
-def _check(header: BatchHeader, position: int, end: int, next_offset: int, gaps_allowed: bool) -> None:
+def _check(header: BatchHeader, position: int, end: int, next_offset: int) -> None:
     if header.size_bytes < HEADER_BYTES:
         raise DamagedBatch(position, next_offset, f"a batch of {header.size_bytes} bytes cannot be")
     if position + header.size_bytes > end:
         raise DamagedBatch(position, next_offset, f"a batch of {header.size_bytes} bytes goes beyond the file's end")
-    if header.base_offset != next_offset and (header.base_offset < next_offset or not gaps_allowed):
+    if header.base_offset != next_offset:
         raise DamagedBatch(position, next_offset, f"a batch with offset {header.base_offset} is out of order")
     if header.last_offset_delta < 0 or header.record_count < 0:
         raise DamagedBatch(position, next_offset, "negative counts")

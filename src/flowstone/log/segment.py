@@ -21,31 +21,31 @@ from flowstone.log.reading import NotCached, read_cached
 from flowstone.log.scanning import DamagedBatch, scan
 from flowstone.ports.files import File
 from flowstone.types import Bytes
-from flowstone.wire.record_batch import HEADER_BYTES, MAGIC, BatchHeader, parse_header
+from flowstone.wire.record_batch import HEADER_BYTES, LOG_OVERHEAD, MAGIC, BatchHeader, CorruptBatch, parse_header
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 NO_TIMESTAMP = -1
 WALK_BYTES = 2048  # headers are looked for in reads of this size: several small batches, or one header of a large one
+OFFSET_DIGITS = 20  # of a base offset in a file's name
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
 
 # Base offset, length, magic, last offset delta: what a walk needs of a header.
 _WALK = Struct(">qi4xb6xi")
-_LOG_OVERHEAD = 12
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
-    return f"{directory}/{base_offset:020d}{suffix}"
+    return f"{directory}/{base_offset:0{OFFSET_DIGITS}d}{suffix}"
 
 
 class IndexDamaged(NotCached):
-    """A sealed segment's index is missing or wrong; `warm` builds it again."""
+    """An index is missing or wrong; `warm` builds it again, and the next call takes it over."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(segment.log.get(), 0, segment.size_bytes)
-        self.segment = segment
+        self._segment = segment
 
     def warm(self) -> None:
-        self.segment.rebuild_indexes(self.file)
+        self._segment.rebuilt = self._segment.rebuild(self.file, self.count)
 
 
 class Segment:
@@ -63,7 +63,9 @@ class Segment:
         "log",
         "max_timestamp",
         "max_timestamp_offset",
+        "next_offset",
         "offsets",
+        "rebuilt",
         "size_bytes",
         "time_index",
         "times",
@@ -81,6 +83,7 @@ class Segment:
         self.index: Handle = handles.handle(segment_path(directory, base_offset, INDEX_SUFFIX))
         self.time_index: Handle = handles.handle(segment_path(directory, base_offset, TIME_INDEX_SUFFIX))
         self.size_bytes = 0
+        self.next_offset = base_offset  # known of the segment that is, or was in this life, appended to
         self._index_interval_bytes = index_interval_bytes
         self._unindexed_bytes = 0
         self._last_batch_offset = base_offset
@@ -90,6 +93,7 @@ class Segment:
         self.times: Index | None = IndexEntries(TIME_ENTRY)
         self.max_timestamp: int | None = NO_TIMESTAMP  # None: not read from the sealed index yet
         self.max_timestamp_offset = base_offset
+        self.rebuilt: Segment | None = None  # left by a reader thread that built the indexes again
         self.first_timestamp = NO_TIMESTAMP  # of the first batch; time rolls count from it
 
     @property
@@ -115,15 +119,16 @@ class Segment:
             self._add_index_entries(position, last_offset)
         self._unindexed_bytes += size_bytes
         self._last_batch_offset, self._last_batch_position = base_offset, position
+        self.next_offset = last_offset + 1
         self.size_bytes = position + size_bytes
 
     def _add_index_entries(self, position: int, last_offset: int) -> None:
         assert isinstance(self.offsets, IndexEntries)
         self.offsets.append(last_offset - self.base_offset, position)
-        self._add_time_entry()
+        self.add_time_entry()
         self._unindexed_bytes = 0
 
-    def _add_time_entry(self) -> None:
+    def add_time_entry(self) -> None:
         assert isinstance(self.times, IndexEntries)
         assert self.max_timestamp is not None
         if self.max_timestamp > (self.times.keys[-1] if self.times.keys else NO_TIMESTAMP):
@@ -142,7 +147,7 @@ class Segment:
         """Puts the indexes into their files, with the time index's closing entry; the caller has them synced."""
         assert isinstance(self.offsets, IndexEntries)
         assert isinstance(self.times, IndexEntries)
-        self._add_time_entry()
+        self.add_time_entry()
         for handle, entries in ((self.index, self.offsets), (self.time_index, self.times)):
             data = entries.encode()
             file = handle.create()
@@ -169,41 +174,77 @@ class Segment:
         self.offsets = SealedIndex(OFFSET_ENTRY, self.index, index_bytes)
         self.times = SealedIndex(TIME_ENTRY, self.time_index, time_index_bytes)
 
-    def locate(self, offset: int) -> tuple[int, int]:
-        """Position and size of the batch that holds `offset`, or else of the first one after it."""
+    def open_active(self, size_bytes: int, offsets: IndexEntries, times: IndexEntries) -> int | None:
+        """Takes up the last segment as a clean stop left it; its end offset, or None if the indexes do not fit.
+
+        NotCached like any read.
+        """
+        last_position = offsets.values[-1] if offsets.values else 0
+        if last_position >= max(size_bytes, 1) or bool(size_bytes) != bool(times.keys):
+            return None
+        self.offsets, self.times, self.size_bytes = offsets, times, size_bytes
+        self._last_batch_offset = -1  # not known yet
+        self._unindexed_bytes = size_bytes - last_position
+        if not size_bytes:
+            self._last_batch_offset = self.base_offset
+            return self.base_offset
+        try:
+            self.first_timestamp = self.header_at(0).max_timestamp
+            self._check_time_entry(times.keys[-1], times.values[-1])
+            position, header = last_position, self.header_at(last_position)
+            if offsets.keys and header.last_offset != self.base_offset + offsets.keys[-1]:
+                return None
+            while position + header.size_bytes < size_bytes:
+                position += header.size_bytes
+                header = self.header_at(position)
+        except (IndexDamaged, StorageFault):
+            return None
+        self.max_timestamp, self.max_timestamp_offset = times.keys[-1], self.base_offset + times.values[-1]
+        self._last_batch_offset, self._last_batch_position = header.base_offset, position
+        return header.next_offset
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the batch that holds `offset`; None if the segment ends before it."""
         if offset >= self._last_batch_offset >= 0 and self.size_bytes:
             return self._last_batch_position, self.size_bytes - self._last_batch_position
+        if self.rebuilt is not None:
+            self._take_rebuilt()
         if self.offsets is None:
             raise IndexDamaged(self)
         found = self.offsets.lookup(offset - self.base_offset)
-        file = self.log.get()
         if found is None:
-            return self._walk(file, 0, offset, None)
-        return self._walk(file, found[1], offset, self.base_offset + found[0])
+            return self._walk(0, offset)
+        relative_offset, position = found
+        header = self._header(position) if 0 <= position < self.size_bytes else None
+        if header is None or header.last_offset != self.base_offset + relative_offset:
+            raise IndexDamaged(self)
+        return self._walk(position, offset, header.base_offset)
 
-    def _walk(self, file: File, position: int, offset: int, indexed_offset: int | None) -> tuple[int, int]:
-        """From the batch at `position` on; `indexed_offset` is the last offset the index says that batch has."""
-        end = self.size_bytes
+    def _walk(self, position: int, offset: int, base_offset: int | None = None) -> tuple[int, int] | None:
+        """From batch to batch, the first of which begins with `base_offset`, to the one that holds `offset`."""
+        file, end = self.log.get(), self.size_bytes
+        expected_offset = self.base_offset if base_offset is None else base_offset
         data, start = b"", position
-        while position + HEADER_BYTES <= end:
+        while position < end:
             if position + _WALK.size > start + len(data):
                 data, start = read_cached(file, position, min(WALK_BYTES, end - position)), position
+                if len(data) < _WALK.size:
+                    raise self.fault(position, offset)
             base_offset, length, magic, delta = _WALK.unpack_from(data, position - start)
-            last_offset = base_offset + delta
-            if indexed_offset is not None and last_offset != indexed_offset:
-                self.offsets = None
-                raise IndexDamaged(self)
-            indexed_offset = None
-            size_bytes = length + _LOG_OVERHEAD
-            if magic != MAGIC or size_bytes < HEADER_BYTES or position + size_bytes > end or delta < 0:
+            size_bytes = length + LOG_OVERHEAD
+            if (
+                magic != MAGIC
+                or base_offset != expected_offset
+                or delta < 0
+                or size_bytes < HEADER_BYTES
+                or position + size_bytes > end
+            ):
                 raise self.fault(position, offset)
-            if last_offset >= offset:
+            expected_offset = base_offset + delta + 1
+            if offset < expected_offset:
                 return position, size_bytes
             position += size_bytes
-        if indexed_offset is not None:  # the index leads beyond the log
-            self.offsets = None
-            raise IndexDamaged(self)
-        raise self.fault(position, offset)
+        return None
 
     def fault(self, position: int, offset: int) -> StorageFault:
         return StorageFault(
@@ -212,6 +253,8 @@ class Segment:
 
     def find_timestamp(self, target_ms: int, from_offset: int) -> tuple[int, int] | None:
         """Position and size of the first batch, at or after `from_offset`, with a record at or after `target_ms`."""
+        if self.rebuilt is not None:
+            self._take_rebuilt()
         if self.times is None:
             raise IndexDamaged(self)
         offset = max(self.base_offset, from_offset)
@@ -219,18 +262,19 @@ class Segment:
         if found is not None:
             self._check_time_entry(*found)
             offset = max(offset, self.base_offset + found[1])
-        position, _size_bytes = self.locate(offset)
-        file = self.log.get()
-        while True:
-            header = self.header_at(file, position)
+        located = self.locate(offset)
+        position = located[0] if located is not None else self.size_bytes
+        while position < self.size_bytes:
+            header = self.header_at(position)
             if header.max_timestamp >= target_ms:
                 return position, header.size_bytes
             position += header.size_bytes
-            if position >= self.size_bytes:
-                return None
+        return None
 
     def latest_timestamp(self) -> int:
         """The newest timestamp in the segment; NotCached if a sealed one's index has to be read first."""
+        if self.rebuilt is not None:
+            self._take_rebuilt()
         if self.max_timestamp is None:
             if self.times is None:
                 raise IndexDamaged(self)
@@ -243,26 +287,30 @@ class Segment:
 
     def _check_time_entry(self, timestamp: int, relative_offset: int) -> None:
         """An entry of a time index names the batch that holds its timestamp; a wrong one would skip records."""
-        if isinstance(self.times, IndexEntries):
-            return
         offset = self.base_offset + relative_offset
-        header = None
-        if relative_offset >= 0:
-            position, _size = self.locate(offset)
-            header = self.header_at(self.log.get(), position)
+        located = self.locate(offset) if relative_offset >= 0 else None
+        header = self._header(located[0]) if located is not None else None
         if header is None or header.last_offset != offset or header.max_timestamp != timestamp:
-            self.offsets = self.times = None
             raise IndexDamaged(self)
 
-    def header_at(self, file: File, position: int) -> BatchHeader:
-        data = read_cached(file, position, HEADER_BYTES)
-        header = parse_header(data) if len(data) == HEADER_BYTES and data[16] == MAGIC else None
-        if header is None or position + header.size_bytes > self.size_bytes:
+    def header_at(self, position: int) -> BatchHeader:
+        """The header of the batch that must be there."""
+        header = self._header(position)
+        if header is None:
             raise self.fault(position, self.base_offset)
         return header
 
-    def rebuild_indexes(self, file: File) -> None:
-        """Builds a sealed segment's indexes again from its log. Waits for the disk; runs in a reader thread."""
+    def _header(self, position: int) -> BatchHeader | None:
+        """The header of the batch at `position`, None if no batch can be there."""
+        data = read_cached(self.log.get(), position, HEADER_BYTES)
+        try:
+            header = parse_header(data)
+        except CorruptBatch:
+            return None
+        return header if position + header.size_bytes <= self.size_bytes else None
+
+    def rebuild(self, file: File, size_bytes: int) -> Segment:
+        """The same segment up to `size_bytes`, its indexes made afresh. Waits for the disk: for a reader thread."""
         fresh = Segment(
             self._handles,
             self.directory,
@@ -271,17 +319,29 @@ class Segment:
             index_interval_bytes=self._index_interval_bytes,
         )
         try:
-            for position, header in scan(file, 0, self.size_bytes, self.base_offset, verify=False, gaps_allowed=True):
+            for position, header in scan(file, 0, size_bytes, self.base_offset):
                 fresh.note(position, header.base_offset, header.size_bytes, header.last_offset, header.max_timestamp)
         except DamagedBatch as damage:
             raise StorageFault(f"{self.log.path}: {damage}") from None
-        fresh._add_time_entry()
+        fresh.add_time_entry()
+        return fresh
+
+    def _take_rebuilt(self) -> None:
+        """Puts indexes made in a thread in place of the bad ones, with what was appended meanwhile."""
+        fresh, self.rebuilt = self.rebuilt, None
+        assert fresh is not None
         assert isinstance(fresh.offsets, IndexEntries)
         assert isinstance(fresh.times, IndexEntries)
-        self._handles.files.replace(self.index.path, fresh.offsets.encode())
-        self._handles.files.replace(self.time_index.path, fresh.times.encode())
-        # They serve from memory until the next start, which finds good files.
-        self.max_timestamp_offset = fresh.max_timestamp_offset
-        self.max_timestamp = fresh.max_timestamp
-        self.times = fresh.times
-        self.offsets = fresh.offsets
+        if isinstance(self.offsets, IndexEntries) and isinstance(self.times, IndexEntries):
+            covered, newest = fresh.size_bytes, fresh.times.keys[-1] if fresh.times.keys else NO_TIMESTAMP
+            for key, position in zip(self.offsets.keys, self.offsets.values, strict=True):
+                if position >= covered:
+                    fresh.offsets.append(key, position)
+            for key, relative_offset in zip(self.times.keys, self.times.values, strict=True):
+                if key > newest and relative_offset + self.base_offset > fresh._last_batch_offset:
+                    fresh.times.append(key, relative_offset)
+        elif fresh.size_bytes != self.size_bytes:
+            return  # sealed meanwhile, with the bad index: build it once more
+        else:
+            self.max_timestamp, self.max_timestamp_offset = fresh.max_timestamp, fresh.max_timestamp_offset
+        self.offsets, self.times = fresh.offsets, fresh.times

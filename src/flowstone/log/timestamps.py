@@ -30,7 +30,9 @@ def newest_batch(segments: Sequence[Segment]) -> tuple[int, LogSlice] | None:
     if not filled:
         return None
     segment = max(filled, key=Segment.latest_timestamp)
-    return segment.latest_timestamp(), LogSlice(segment.log.get(), *segment.locate(segment.max_timestamp_offset))
+    located = segment.locate(segment.max_timestamp_offset)
+    assert located is not None
+    return segment.latest_timestamp(), LogSlice(segment.log.get(), *located)
 
 
 def first_record_at(batch: Bytes, target_ms: int, from_offset: int = 0) -> tuple[int, int] | None:

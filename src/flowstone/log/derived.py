@@ -1,0 +1,102 @@
+"""What follows from the log's headers: producer states and leader epochs, found again when their files are not there.
+
+Waits for the disk: for start-up and truncation. `segments` are a log's, oldest first, and end at `end_offset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from flowstone.errors import StorageFault
+from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT
+from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.partition_directory import SNAPSHOT_SUFFIX, PartitionDirectory
+from flowstone.log.producer_state import ProducerStates
+from flowstone.log.reading import wait_for
+from flowstone.log.scanning import DamagedBatch, scan
+from flowstone.log.segment import Segment
+from flowstone.wire.record_batch import BatchHeader
+
+
+def load_producers(
+    directory: PartitionDirectory, segments: Sequence[Segment], end_offset: int, seen_ms: int
+) -> ProducerStates:
+    """The newest good snapshot not beyond the end, and every batch after it. Other snapshots are tidied away."""
+    found = sorted(
+        int(name.removesuffix(SNAPSHOT_SUFFIX))
+        for name in directory.files.names(directory.path)
+        if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdigit()
+    )
+    states, start_offset, good = ProducerStates(), segments[0].base_offset, list[int]()
+    for offset in found:
+        decoded = None
+        if start_offset <= offset <= end_offset:
+            decoded = ProducerStates.decode_snapshot(directory.files.read(directory.snapshot_path(offset)))
+        if decoded is not None:
+            states, start_offset = decoded, offset
+            good.append(offset)
+        else:
+            directory.remove_snapshot(offset)
+    directory.keep_snapshots(good)
+    for header in _headers_from(segments, start_offset, end_offset):
+        if header.producer_id >= 0 and not header.is_control:
+            states.update(header, header.base_offset, seen_ms)
+    return states
+
+
+def load_epochs(
+    directory: PartitionDirectory, segments: Sequence[Segment], end_offset: int, seen: LeaderEpochs
+) -> LeaderEpochs:
+    """The checkpoint, cut to the log and joined by what a recovery scan has `seen`; if it is no good, the headers'."""
+    path = f"{directory.path}/{LEADER_EPOCH_CHECKPOINT}"
+    data = directory.files.read(path) if directory.files.exists(path) else b""
+    epochs = LeaderEpochs.decode(data)
+    if epochs is None:
+        epochs = _derive_epochs([segment for segment in segments if segment.size_bytes], end_offset)
+    else:
+        epochs.truncate_end(end_offset)
+        for epoch, start_offset in seen.entries():
+            epochs.assign(epoch, start_offset)
+    epochs.truncate_start(segments[0].base_offset)
+    if epochs.encode() != data:
+        directory.store_epochs(epochs.encode())
+    return epochs
+
+
+def _derive_epochs(segments: Sequence[Segment], end_offset: int) -> LeaderEpochs:
+    """Epochs only rise: a segment that begins with the same one as the next need not be read."""
+    epochs = LeaderEpochs()
+    firsts = [_first_epoch(segment) for segment in segments]
+    for at, segment in enumerate(segments):
+        epochs.assign(firsts[at], segment.base_offset)
+        if at + 1 == len(segments):
+            to_offset = end_offset
+        elif firsts[at + 1] == firsts[at]:
+            continue
+        else:
+            to_offset = segments[at + 1].base_offset
+        for header in _headers_from([segment], segment.base_offset, to_offset):
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+    return epochs
+
+
+def _first_epoch(segment: Segment) -> int:
+    return wait_for(partial(segment.header_at, 0)).partition_leader_epoch
+
+
+def _headers_from(segments: Sequence[Segment], offset: int, end_offset: int) -> Iterator[BatchHeader]:
+    """The headers of the batches from `offset`, where one begins, to the end."""
+    for at, segment in enumerate(segments):
+        following = segments[at + 1].base_offset if at + 1 < len(segments) else end_offset
+        if following <= offset or not segment.size_bytes:
+            continue
+        start_offset = max(offset, segment.base_offset)
+        located = wait_for(partial(segment.locate, start_offset))
+        if located is None:
+            raise segment.fault(segment.size_bytes, start_offset)
+        try:
+            for batch in scan(segment.log.get(), located[0], segment.size_bytes, start_offset):
+                yield batch.header
+        except DamagedBatch as damage:
+            raise StorageFault(f"{segment.log.path}: {damage}") from None

@@ -1,0 +1,199 @@
+"""Group commit: logs are made durable in threads, and the loop hears of it.
+
+Owns the flush threads and the order of flushes. One flush at a time per log; whatever is appended while it runs is
+covered by the next. Completion comes on the event loop: the log's recovery point moves, then `on_flushed(log)`.
+
+A flush that fails fails the log directory for good (S6): the kernel may have dropped the dirty pages and report
+success the next time, so there is no retry. `on_fault` is called once; nothing is ever reported as flushed after it.
+
+When many logs are dirty at once and the log directory is a file system of its own, one syncfs serves them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from flowstone.config import LONG_MAX
+from flowstone.errors import StorageFault
+from flowstone.log.partition_directory import FlushTask
+from flowstone.log.partition_log import PartitionLog
+from flowstone.ports.clock import Clock, Timer
+from flowstone.ports.files import Files
+
+CROWD_LOGS = 64  # from so many flushes under way on, further ones share a syncfs
+
+
+class _Job:
+    """What one turn of a flush thread makes durable: one log, or a crowd of them."""
+
+    __slots__ = ("error", "finished", "is_crowd", "tasks")
+
+    def __init__(self, tasks: dict[PartitionLog, FlushTask], *, is_crowd: bool) -> None:
+        self.tasks = tasks
+        self.is_crowd = is_crowd
+        self.finished = False
+        self.error: OSError | None = None
+
+    def run(self, files: Files, directory: str) -> None:
+        try:
+            if not self.is_crowd:
+                for task in self.tasks.values():
+                    task.run()
+            else:
+                for task in self.tasks.values():
+                    task.replace_files()
+                files.sync_filesystem(directory)
+        except OSError as error:
+            self.error = error
+        self.finished = True
+
+
+class Flusher:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        clock: Clock,
+        thread_count: int,
+        *,
+        on_flushed: Callable[[PartitionLog], None],
+        on_fault: Callable[[PartitionLog, StorageFault], None],
+    ) -> None:
+        """Belongs to the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._files = files
+        self._directory = directory
+        self._clock = clock
+        self._on_flushed = on_flushed
+        self._on_fault = on_fault
+        self.fault: StorageFault | None = None
+        self.flushed_bytes = 0  # since whoever counts last set it back
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: set[_Job] = set()
+        self._running: set[PartitionLog] = set()
+        self._again: dict[PartitionLog, None] = {}
+        self._crowd: dict[PartitionLog, None] | None = None  # waits for the syncfs under way; None: there is none
+        self._crowds_allowed = files.is_own_filesystem(directory)
+        self._unrequested_records: dict[PartitionLog, int] = {}
+        self._timers: dict[PartitionLog, Timer] = {}
+        self._threads = [
+            threading.Thread(target=self._work, name=f"flush-{number}", daemon=True) for number in range(thread_count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def request(self, log: PartitionLog) -> None:
+        """Makes everything appended to the log so far durable."""
+        if self.fault is not None:
+            return
+        if log in self._running:
+            self._again[log] = None
+        elif self._crowd is not None and log in self._crowd:
+            pass
+        elif self._crowds_allowed and len(self._running) >= CROWD_LOGS:
+            if self._crowd is None:
+                self._start_crowd([log])
+            else:
+                self._crowd[log] = None
+        else:
+            self._start([log], is_crowd=False)
+
+    def appended(self, log: PartitionLog, record_count: int) -> None:
+        """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""
+        config = log.config
+        count = self._unrequested_records.get(log, 0) + record_count
+        if count >= config.flush_messages:
+            self._unrequested_records.pop(log, None)
+            self._cancel_timer(log)
+            self.request(log)
+            return
+        self._unrequested_records[log] = count
+        if config.flush_ms < LONG_MAX and log not in self._timers:
+            self._timers[log] = self._clock.call_later(config.flush_ms / 1000, lambda: self._timer_fired(log))
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log goes: nothing more is asked for it. A flush under way ends, unreported."""
+        self._again.pop(log, None)
+        if self._crowd is not None:
+            self._crowd.pop(log, None)
+        self._unrequested_records.pop(log, None)
+        self._cancel_timer(log)
+
+    def stop(self) -> None:
+        """Waits for the flushes under way; what they made durable is told to the logs, but no longer to anyone else."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        for timer in self._timers.values():
+            timer.cancel()
+        for job in self._jobs:
+            assert job.finished
+            if job.error is not None:
+                self._fail(job)
+        for job in self._jobs:
+            if self.fault is None:
+                for log, task in job.tasks.items():
+                    log.flushed(task)
+        self._jobs.clear()
+
+    def _timer_fired(self, log: PartitionLog) -> None:
+        self._timers.pop(log, None)
+        self._unrequested_records.pop(log, None)
+        self.request(log)
+
+    def _cancel_timer(self, log: PartitionLog) -> None:
+        if (timer := self._timers.pop(log, None)) is not None:
+            timer.cancel()
+
+    def _start_crowd(self, logs: list[PartitionLog]) -> None:
+        self._crowd = {} if self._start(logs, is_crowd=True) else None
+
+    def _start(self, logs: list[PartitionLog], *, is_crowd: bool) -> bool:
+        """Whether there was anything to flush."""
+        tasks = {log: task for log in logs if (task := log.take_dirty()) is not None}
+        if not tasks:
+            return False
+        job = _Job(tasks, is_crowd=is_crowd)
+        self._running.update(tasks)
+        self._jobs.add(job)
+        self._queue.put(job)
+        return True
+
+    def _work(self) -> None:
+        """A flush thread: system calls, and word to the loop."""
+        while (job := self._queue.get()) is not None:
+            job.run(self._files, self._directory)
+            try:
+                self._loop.call_soon_threadsafe(self._finished, job)
+            except RuntimeError:  # the loop is gone; `stop` looks at the job itself
+                return
+
+    def _finished(self, job: _Job) -> None:
+        if self.fault is not None or job not in self._jobs:
+            return
+        self._jobs.discard(job)
+        if job.error is not None:
+            self._fail(job)
+            return
+        for log, task in job.tasks.items():
+            self._running.discard(log)
+            self.flushed_bytes += task.appended_bytes
+            log.flushed(task)
+        if job.is_crowd:
+            self._start_crowd(list(self._crowd or ()))
+        for log in job.tasks:
+            if log in self._again:
+                del self._again[log]
+                self.request(log)
+        for log in job.tasks:
+            self._on_flushed(log)
+
+    def _fail(self, job: _Job) -> None:
+        if self.fault is None:
+            log = next(iter(job.tasks))
+            self.fault = StorageFault(f"{self._directory}: a flush of {log.topic_partition} failed: {job.error}")
+            self._on_fault(log, self.fault)

@@ -1,0 +1,221 @@
+"""Opening a partition's log after a stop, clean or not.
+
+Rules (S1 to S5, S7):
+- Below the recovery point everything was durable: it is taken as it is, and damage met there is a `StorageFault`. It
+  is never cut off.
+- From the recovery point on, after an unclean stop, every batch is checked. The first one that is not whole, or does
+  not follow the one before, is an unfinished write: it and all after it go.
+- Indexes, producer snapshots and leader epochs follow from the log; missing or wrong ones are made again.
+- When it returns, all that is left is durable. Killed at any point it can be run again: it only removes what a
+  second run would find to remove.
+
+Waits for the disk. Which logs there are, and what the checkpoints say of them, is the manager's business.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from struct import Struct
+from typing import NamedTuple
+
+from flowstone.errors import StorageFault
+from flowstone.log.derived import load_epochs, load_producers
+from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.handles import FileHandles
+from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
+from flowstone.log.partition_directory import DELETED_SUFFIX, PartitionDirectory
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.reading import wait_for
+from flowstone.log.scanning import DamagedBatch, scan
+from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, OFFSET_DIGITS, TIME_INDEX_SUFFIX, Segment, segment_path
+from flowstone.ports.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp")
+
+
+class StoredOffsets(NamedTuple):
+    """What the checkpoints say of a partition. A clean stop left nothing to check."""
+
+    recovery_point: int
+    log_start_offset: int
+    clean: bool
+
+
+def recover(
+    log: PartitionLog, directory: PartitionDirectory, handles: FileHandles, clock: Clock, stored: StoredOffsets
+) -> None:
+    """Fills `log`, empty so far, from its directory. StorageFault: the partition must stay offline."""
+    try:
+        _Recovery(log, directory, handles, clock, stored).run()
+    except OSError as error:
+        raise StorageFault(f"{directory.path}: {error}") from error
+
+
+class _Recovery:
+    def __init__(
+        self,
+        log: PartitionLog,
+        directory: PartitionDirectory,
+        handles: FileHandles,
+        clock: Clock,
+        stored: StoredOffsets,
+    ) -> None:
+        self._log = log
+        self._directory = directory
+        self._files = directory.files
+        self._handles = handles
+        self._now_ms = clock.time_ms()
+        self._stored = stored
+        self._epochs_seen = LeaderEpochs()
+
+    def run(self) -> None:
+        bases = self._tidy()
+        segments: list[Segment] = []
+        end_offset = bases[0] if bases else self._stored.log_start_offset
+        for at, base_offset in enumerate(bases):
+            following = bases[at + 1] if at + 1 < len(bases) else None
+            if following is not None and (self._stored.clean or following <= self._stored.recovery_point):
+                segments.append(self._open_sealed(base_offset))
+                end_offset = following
+                continue
+            if segments and base_offset != end_offset:
+                self._cut(bases[at:], end_offset, f"segment {base_offset} does not follow offset {end_offset}")
+                break
+            segment, end_offset, whole = self._check_segment(base_offset, is_last=following is None)
+            segments.append(segment)
+            if not whole:
+                self._cut(bases[at + 1 :], end_offset, "it follows a batch that is not whole")
+                break
+        self._finish(segments, end_offset)
+
+    def _tidy(self) -> list[int]:
+        """The base offsets of the segments; what an earlier life was about to remove is removed."""
+        names = self._files.names(self._directory.path)
+        for name in names:
+            if name.endswith(_LEFTOVER_SUFFIXES):
+                self._files.remove(f"{self._directory.path}/{name}")
+        bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if _is_segment_file(name, LOG_SUFFIX)]
+        for name in names:
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                if _is_segment_file(name, suffix) and int(name.removesuffix(suffix)) not in bases:
+                    self._files.remove(f"{self._directory.path}/{name}")
+        while len(bases) > 1 and bases[1] <= self._stored.log_start_offset:
+            self._remove_segment(bases.pop(0))
+        return bases
+
+    def _open_sealed(self, base_offset: int) -> Segment:
+        segment = self._segment(base_offset)
+        sizes = [
+            self._files.size(handle.path) if self._files.exists(handle.path) else None for handle in segment.handles
+        ]
+        assert sizes[0] is not None
+        segment.open_sealed(sizes[0], sizes[1], sizes[2])
+        return segment
+
+    def _check_segment(self, base_offset: int, *, is_last: bool) -> tuple[Segment, int, bool]:
+        """The segment, where it ends, and whether all of it was good; after a clean stop its indexes are taken."""
+        if self._stored.clean:
+            opened = self._open_clean(base_offset)
+            if opened is not None:
+                return *opened, True
+        segment = self._segment(base_offset)
+        file = segment.log.get()
+        size_bytes, next_offset, whole = file.size(), base_offset, True
+        verify_from = None if self._stored.clean else self._stored.recovery_point
+        try:
+            for position, header in scan(file, 0, size_bytes, base_offset, verify_from_offset=verify_from):
+                segment.note(position, header.base_offset, header.size_bytes, header.last_offset, header.max_timestamp)
+                self._epochs_seen.assign(header.partition_leader_epoch, header.base_offset)
+                next_offset = header.next_offset
+        except DamagedBatch as damage:
+            self._refuse_below_recovery_point(next_offset, f"{segment.log.path} {damage}")
+            logger.warning(
+                "%s: cut off %d bytes from offset %d on: %s",
+                self._log.topic_partition,
+                size_bytes - segment.size_bytes,
+                next_offset,
+                damage.reason,
+            )
+            file.truncate(segment.size_bytes)
+            whole = False
+        file.sync()
+        if not is_last and whole:
+            segment.write_indexes()
+            segment.index.get().sync()
+            segment.time_index.get().sync()
+            segment.seal()
+        return segment, next_offset, whole
+
+    def _open_clean(self, base_offset: int) -> tuple[Segment, int] | None:
+        """The active segment with the indexes a clean stop left, and its end; None if they do not fit the log."""
+        segment = self._segment(base_offset)
+        offsets = self._load_index(segment.index.path, OFFSET_ENTRY)
+        times = self._load_index(segment.time_index.path, TIME_ENTRY)
+        if offsets is None or times is None:
+            return None
+        end_offset = wait_for(partial(segment.open_active, segment.log.get().size(), offsets, times))
+        return (segment, end_offset) if end_offset is not None else None
+
+    def _load_index(self, path: str, entry: Struct) -> IndexEntries | None:
+        return IndexEntries.decode(entry, self._files.read(path)) if self._files.exists(path) else None
+
+    def _cut(self, bases: list[int], from_offset: int, reason: str) -> None:
+        """Removes segments, newest first, so that what is left is a prefix at every moment."""
+        for base_offset in reversed(bases):
+            self._refuse_below_recovery_point(from_offset, f"segment {base_offset}: {reason}")
+            logger.warning("%s: removed segment %d: %s", self._log.topic_partition, base_offset, reason)
+            self._remove_segment(base_offset)
+
+    def _refuse_below_recovery_point(self, offset: int, damage: str) -> None:
+        if offset < self._stored.recovery_point or self._stored.clean:
+            raise StorageFault(
+                f"{self._log.topic_partition} is damaged at offset {offset}, below its recovery point "
+                f"{self._stored.recovery_point}: {damage}"
+            )
+
+    def _finish(self, segments: list[Segment], end_offset: int) -> None:
+        stored = self._stored
+        if end_offset < stored.recovery_point:
+            raise StorageFault(
+                f"{self._log.topic_partition} ends at offset {end_offset}, below its recovery point "
+                f"{stored.recovery_point}: files are missing or cut short"
+            )
+        log_start_offset = max(stored.log_start_offset, segments[0].base_offset if segments else 0)
+        if not segments or end_offset < log_start_offset:
+            # What was deleted may reach beyond what became durable; offsets once given are never given again.
+            for segment in segments:
+                self._remove_segment(segment.base_offset)
+            end_offset = log_start_offset
+            segments = [self._segment(end_offset)]
+            segments[0].log.create().truncate(0)
+        self._directory.note_names_changed()
+        producers = load_producers(self._directory, segments, end_offset, self._now_ms)
+        epochs = load_epochs(self._directory, segments, end_offset, self._epochs_seen)
+        self._log.adopt(segments, log_start_offset, end_offset, epochs, producers)
+        task = self._log.take_dirty()
+        assert task is not None
+        task.run()
+        self._log.flushed(task)
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment(
+            self._handles,
+            self._directory.path,
+            base_offset,
+            created_ms=self._now_ms,
+            index_interval_bytes=self._log.config.index_interval_bytes,
+        )
+
+    def _remove_segment(self, base_offset: int) -> None:
+        """The log file last: while it is there, its indexes are not leftovers of nothing."""
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+            path = segment_path(self._directory.path, base_offset, suffix)
+            if self._files.exists(path):
+                self._files.remove(path)
+
+
+def _is_segment_file(name: str, suffix: str) -> bool:
+    return name.endswith(suffix) and len(name) == OFFSET_DIGITS + len(suffix) and name[:OFFSET_DIGITS].isdigit()
