@@ -1,0 +1,152 @@
+"""A broker's running copy: decisions see what is under way, readers only what is committed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from flowstone.cluster.controller import PRODUCER_ID_BLOCK_SIZE, controller_id, register_broker
+from flowstone.cluster.file_log import FileLog
+from flowstone.cluster.ids import random_id
+from flowstone.cluster.image import BrokerImage, ClusterImage, Endpoint
+from flowstone.cluster.memory_log import MemoryLog
+from flowstone.cluster.metadata import Metadata
+from flowstone.cluster.topic_changes import NewTopic, TopicResult, create_topics
+from flowstone.config import BrokerConfig
+from flowstone.errors import ErrorCode, StorageFault
+from flowstone.ports.clock import SimulatedClock
+from flowstone.ports.simulated_files import SimulatedFiles
+
+BROKER = BrokerImage(1, None, {"PLAINTEXT": Endpoint("127.0.0.1", 9092)})
+
+
+async def create(metadata: Metadata, *names: str) -> list[TopicResult]:
+    topics = [NewTopic(name) for name in names]
+    return await metadata.change(lambda image: create_topics(image, topics, BrokerConfig(), random_id))
+
+
+def file_metadata(files: SimulatedFiles) -> Metadata:
+    return Metadata(FileLog(files, "/data", SimulatedClock()))
+
+
+async def started(metadata: Metadata) -> Metadata:
+    await metadata.change(lambda image: register_broker(image, BROKER, random_id))
+    return metadata
+
+
+def test_two_requests_at_once_cannot_both_create_a_topic() -> None:
+    async def run() -> None:
+        metadata = await started(file_metadata(SimulatedFiles()))
+        results = await asyncio.gather(create(metadata, "a"), create(metadata, "a"), create(metadata, "b"))
+        assert [result[0].error for result in results] == [
+            ErrorCode.NONE,
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            ErrorCode.NONE,
+        ]
+        await metadata.close()
+
+    asyncio.run(run())
+
+
+def test_a_reader_sees_a_change_only_once_it_is_committed() -> None:
+    async def run() -> None:
+        metadata = await started(file_metadata(SimulatedFiles()))
+        creation = asyncio.create_task(create(metadata, "a"))
+        await asyncio.sleep(0)
+        assert "a" not in metadata.image.topics
+        await creation
+        assert "a" in metadata.image.topics
+        await metadata.close()
+
+    asyncio.run(run())
+
+
+def test_listeners_are_called_in_order_with_the_images_on_both_sides() -> None:
+    async def run() -> None:
+        metadata = await started(Metadata(MemoryLog()))
+        seen: list[tuple[ClusterImage, ClusterImage]] = []
+        metadata.on_change(lambda before, after: seen.append((before, after)))
+        await create(metadata, "a")
+        await create(metadata, "b")
+        assert [sorted(after.topics) for _, after in seen] == [["a"], ["a", "b"]]
+        assert seen[1][0] is seen[0][1]
+        assert seen[1][1] is metadata.image
+
+    asyncio.run(run())
+
+
+def test_a_change_without_records_is_no_change() -> None:
+    async def run() -> None:
+        metadata = await started(Metadata(MemoryLog()))
+        before = metadata.image
+        assert (await create(metadata, ".."))[0].error == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert metadata.image is before
+
+    asyncio.run(run())
+
+
+def test_brokers_that_share_a_log_have_the_same_image() -> None:
+    async def run() -> None:
+        log = MemoryLog()
+        first, second = Metadata(log), Metadata(log)
+        await started(first)
+        await create(first, "a")
+        assert (await create(second, "a"))[0].error == ErrorCode.TOPIC_ALREADY_EXISTS
+        await create(second, "b")
+        assert first.image is second.image
+        assert sorted(Metadata(log).image.topics) == ["a", "b"]
+
+    asyncio.run(run())
+
+
+def test_after_a_failed_flush_every_change_is_refused_and_reads_go_on() -> None:
+    async def run() -> None:
+        files = SimulatedFiles()
+        metadata = await started(file_metadata(files))
+        await create(metadata, "a")
+        files.fail_next("sync")
+        with pytest.raises(StorageFault):
+            await create(metadata, "b")
+        with pytest.raises(StorageFault):
+            await create(metadata, "c")
+        assert list(metadata.image.topics) == ["a"]
+        await metadata.close()
+
+    asyncio.run(run())
+
+
+def test_the_first_broker_founds_the_cluster_and_coming_back_changes_nothing() -> None:
+    records, cluster_id = register_broker(ClusterImage(), BROKER, lambda: bytes(16))
+    assert len(records) == 2
+    image = ClusterImage(cluster_id=cluster_id, brokers={1: BROKER})
+    assert register_broker(image, BROKER, random_id) == ([], cluster_id)
+    moved = BrokerImage(1, None, {"PLAINTEXT": Endpoint("127.0.0.1", 9093)})
+    assert len(register_broker(image, moved, random_id)[0]) == 1
+    assert controller_id(image) == 1
+    assert controller_id(ClusterImage()) == -1
+
+
+def test_producer_ids_are_never_given_twice_also_after_a_restart() -> None:
+    async def run() -> None:
+        files = SimulatedFiles()
+        metadata = file_metadata(files)
+        given = await asyncio.gather(*(metadata.next_producer_id() for _ in range(PRODUCER_ID_BLOCK_SIZE + 5)))
+        assert given == list(range(PRODUCER_ID_BLOCK_SIZE + 5))
+        await metadata.close()
+        files.lose_power()
+        metadata = file_metadata(files)
+        assert await metadata.next_producer_id() == 2 * PRODUCER_ID_BLOCK_SIZE
+        await metadata.close()
+
+    asyncio.run(run())
+
+
+def test_two_brokers_never_give_the_same_producer_id() -> None:
+    async def run() -> None:
+        log = MemoryLog()
+        first, second = Metadata(log), Metadata(log)
+        given = [await each.next_producer_id() for each in (first, second, first, second)]
+        assert given == [0, PRODUCER_ID_BLOCK_SIZE, 1, PRODUCER_ID_BLOCK_SIZE + 1]
+
+    asyncio.run(run())
