@@ -1,0 +1,88 @@
+"""A broker as its administrative handlers see it: real metadata, real codec, no network and no log directory."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any, cast
+
+import pytest
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.registry import ENDPOINTS
+from flowstone.cluster.controller import register_broker
+from flowstone.cluster.ids import random_id
+from flowstone.cluster.image import BrokerImage, ClusterImage, Endpoint
+from flowstone.cluster.memory_log import MemoryLog
+from flowstone.cluster.metadata import Metadata
+from flowstone.config import parse_broker_config
+from flowstone.ports.clock import SimulatedClock
+from flowstone.replication.partitions import Partitions
+from flowstone.wire.apis import APIS
+from flowstone.wire.codec import request_decoder, request_encoder, response_decoder, response_encoder
+from flowstone.wire.messages import CreateTopicsRequest, CreateTopicsRequestTopic
+
+
+class AdminBroker:
+    """One broker of a cluster; further ones only exist in its metadata."""
+
+    def __init__(self, *, brokers: int = 1, **settings: str) -> None:
+        values = {name.replace("_", "."): value for name, value in settings.items()}
+        config, topic_defaults = parse_broker_config(values)
+        self.metadata = Metadata(MemoryLog())
+        for node_id in range(1, brokers + 1):
+            listeners = {"PLAINTEXT": Endpoint(f"host-{node_id}", 9092), "INSIDE": Endpoint("inside", 9000 + node_id)}
+            broker = BrokerImage(node_id, f"rack-{node_id}", listeners)
+            asyncio.run(self.metadata.change(lambda image, broker=broker: register_broker(image, broker, random_id)))
+        unused = cast(Any, None)
+        self.services = Services(
+            config=config,
+            topic_defaults=topic_defaults,
+            clock=SimulatedClock(),
+            metadata=self.metadata,
+            logs=unused,
+            partitions=Partitions(),
+            waiting=unused,
+            fetch_sessions=unused,
+            rewriting=unused,
+            workers=unused,
+        )
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.metadata.image
+
+    def call(self, version: int, request: Any, listener_name: str = "PLAINTEXT") -> Any:
+        """The response as a client of that version reads it, to the request as the broker of that version reads it."""
+        api = next(api for api in APIS.values() if isinstance(request, api.request))
+        endpoint = ENDPOINTS[api.key]
+        assert endpoint.min_version <= version <= endpoint.max_version
+        received = request_decoder(api.key, version)(memoryview(_joined(request_encoder(api.key, version)(request))), 0)
+        context = RequestContext(api.key, version, 1, "test", listener_name, "127.0.0.1:1")
+        response = asyncio.run(self._handle(endpoint.handler, context, received))
+        return response_decoder(api.key, version)(memoryview(_joined(response_encoder(api.key, version)(response))), 0)
+
+    async def _handle(self, handler: Any, context: RequestContext, request: Any) -> Any:
+        response = handler(self.services, context, request)
+        return await response if inspect.isawaitable(response) else response
+
+    def create(self, *names: str, num_partitions: int = 1) -> None:
+        topics = [
+            CreateTopicsRequestTopic(name=name, num_partitions=num_partitions, replication_factor=1) for name in names
+        ]
+        response = self.call(7, CreateTopicsRequest(topics=topics))
+        assert not any(topic.error_code for topic in response.topics)
+
+
+def _joined(chunks: Any) -> bytes:
+    return b"".join(bytes(chunk) for chunk in chunks)
+
+
+@pytest.fixture
+def broker() -> AdminBroker:
+    return AdminBroker()
+
+
+@pytest.fixture
+def make_broker() -> type[AdminBroker]:
+    return AdminBroker

@@ -1,0 +1,150 @@
+"""ApiVersions, DescribeCluster, InitProducerId and FindCoordinator as clients of every version see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowstone.broker.context import RequestContext
+from flowstone.broker.registry import ENDPOINTS
+from flowstone.errors import ErrorCode
+from flowstone.wire.apis import APIS
+from flowstone.wire.codec import response_decoder, response_encoder
+from flowstone.wire.messages import (
+    ApiVersionsRequest,
+    DescribeClusterRequest,
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+)
+
+SOFTWARE = {"client_software_name": "a-client", "client_software_version": "1.2.3-rc.4"}
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_every_api_served_is_advertised_with_its_versions(broker: Any, version: int) -> None:
+    response = broker.call(version, ApiVersionsRequest(**SOFTWARE))
+    assert response.error_code == ErrorCode.NONE
+    listed = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    assert listed.pop(0) == (0, ENDPOINTS[0].max_version)
+    assert listed == {key: (each.min_version, each.max_version) for key, each in ENDPOINTS.items() if key != 0}
+
+
+def test_nothing_is_served_that_the_codec_does_not_know() -> None:
+    for key, endpoint in ENDPOINTS.items():
+        assert APIS[key].min_version <= endpoint.min_version <= endpoint.max_version <= APIS[key].max_version
+
+
+def test_a_version_from_the_future_is_told_what_there_is(broker: Any) -> None:
+    context = RequestContext(18, 99, 1, "test", "PLAINTEXT", "127.0.0.1:1")
+    response = ENDPOINTS[18].handler(broker.services, context, ApiVersionsRequest())
+    read = response_decoder(18, 0)(memoryview(b"".join(response_encoder(18, 0)(response))), 0)
+    assert read.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (18, 0, 5) in [(each.api_key, each.min_version, each.max_version) for each in read.api_keys]
+
+
+@pytest.mark.parametrize("version", range(3, 6))
+@pytest.mark.parametrize("text", ["", "-a", "a-", "a b", "a/b", "ü"])
+def test_software_that_does_not_name_itself_properly_is_refused(broker: Any, version: int, text: str) -> None:
+    for field in SOFTWARE:
+        response = broker.call(version, ApiVersionsRequest(**{**SOFTWARE, field: text}))
+        assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+
+
+def test_a_client_that_meant_another_broker_is_sent_back(broker: Any) -> None:
+    def error(cluster_id: str | None, node_id: int) -> int:
+        request = ApiVersionsRequest(cluster_id=cluster_id, node_id=node_id, **SOFTWARE)
+        code: int = broker.call(5, request).error_code
+        return code
+
+    mine = broker.image.cluster_id
+    assert error(mine, 1) == error(None, -1) == error(None, 2) == ErrorCode.NONE
+    assert error(mine, 2) == error("other", 1) == ErrorCode.REBOOTSTRAP_REQUIRED
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_cluster_is_described(make_broker: Any, version: int) -> None:
+    broker = make_broker(brokers=2)
+    response = broker.call(version, DescribeClusterRequest(include_cluster_authorized_operations=True))
+    assert (response.error_code, response.cluster_id) == (ErrorCode.NONE, broker.image.cluster_id)
+    assert response.controller_id == 1
+    assert [(each.broker_id, each.host, each.port, each.rack) for each in response.brokers] == [
+        (1, "host-1", 9092, "rack-1"),
+        (2, "host-2", 9092, "rack-2"),
+    ]
+    assert response.cluster_authorized_operations > 0
+    assert broker.call(version, DescribeClusterRequest()).cluster_authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "error"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (7, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+def test_only_brokers_are_described_here(broker: Any, endpoint_type: int, error: ErrorCode) -> None:
+    response = broker.call(1, DescribeClusterRequest(endpoint_type=endpoint_type))
+    assert (response.error_code, response.brokers) == (error, [])
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_every_idempotent_producer_gets_an_id_of_its_own_at_epoch_0(broker: Any, version: int) -> None:
+    answers = [broker.call(version, InitProducerIdRequest(transactional_id=None)) for _ in range(3)]
+    assert [(each.error_code, each.producer_id, each.producer_epoch) for each in answers] == [
+        (ErrorCode.NONE, producer_id, 0) for producer_id in range(3)
+    ]
+
+
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize(
+    ("transactional_id", "error"),
+    [("", ErrorCode.INVALID_REQUEST), ("t", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+)
+def test_a_transactional_producer_is_refused_for_good(
+    broker: Any, version: int, transactional_id: str, error: ErrorCode
+) -> None:
+    answer = broker.call(version, InitProducerIdRequest(transactional_id=transactional_id))
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (error, -1, -1)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_one_coordinator_is_asked_for_up_to_version_3(broker: Any, version: int) -> None:
+    response = broker.call(version, FindCoordinatorRequest(key="g"))
+    assert (response.error_code, response.node_id, response.host, response.port) == (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        -1,
+        "",
+        -1,
+    )
+
+
+@pytest.mark.parametrize("version", range(4, 7))
+def test_many_coordinators_are_asked_for_since_version_4(broker: Any, version: int) -> None:
+    response = broker.call(version, FindCoordinatorRequest(coordinator_keys=["g", "h"]))
+    assert [(each.key, each.error_code, each.node_id) for each in response.coordinators] == [
+        ("g", ErrorCode.COORDINATOR_NOT_AVAILABLE, -1),
+        ("h", ErrorCode.COORDINATOR_NOT_AVAILABLE, -1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "key_type", "error"),
+    [
+        (1, TRANSACTION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (3, SHARE, ErrorCode.INVALID_REQUEST),
+        (3, 9, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_coordinator_that_will_never_come_is_refused_for_good(
+    broker: Any, version: int, key_type: int, error: ErrorCode
+) -> None:
+    response = broker.call(version, FindCoordinatorRequest(key="k", key_type=key_type))
+    assert response.error_code == error
+    assert response.error_message
+
+
+def test_share_coordinators_exist_since_version_6(broker: Any) -> None:
+    def error(version: int) -> int:
+        request = FindCoordinatorRequest(coordinator_keys=["s"], key_type=SHARE)
+        code: int = broker.call(version, request).coordinators[0].error_code
+        return code
+
+    assert (error(5), error(6)) == (ErrorCode.INVALID_REQUEST, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,0 +1,161 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs as clients of every version see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowstone.cluster.config_changes import Operation
+from flowstone.cluster.configs import ConfigSource
+from flowstone.config import BROKER_SETTINGS, TOPIC_SETTINGS, Kind
+from flowstone.errors import ErrorCode
+from flowstone.wire.messages import (
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
+
+TOPIC, BROKER = 2, 4
+
+
+def describe(broker: Any, version: int, kind: int, name: str, keys: list[str] | None = None, **more: Any) -> Any:
+    resource = DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    (result,) = broker.call(version, DescribeConfigsRequest(resources=[resource], **more)).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def set_value(broker: Any, kind: int, name: str, key: str, value: str | None, operation: int = Operation.SET) -> Any:
+    config = IncrementalAlterConfigsRequestConfig(name=key, config_operation=operation, value=value)
+    resource = IncrementalAlterConfigsRequestResource(resource_type=kind, resource_name=name, configs=[config])
+    (response,) = broker.call(1, IncrementalAlterConfigsRequest(resources=[resource])).responses
+    return response
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_every_setting_of_a_topic_is_described(broker: Any, version: int) -> None:
+    broker.create("a")
+    result = describe(broker, version, TOPIC, "a")
+    assert result.error_code == ErrorCode.NONE
+    configs = {config.name: config for config in result.configs}
+    assert set(configs) == set(TOPIC_SETTINGS)
+    retention = configs["retention.ms"]
+    assert (retention.value, retention.config_source) == ("604800000", ConfigSource.DEFAULT_CONFIG)
+    assert (retention.read_only, retention.is_sensitive) == (False, False)
+    assert retention.synonyms == []
+    if version >= 3:
+        assert (retention.config_type, configs["cleanup.policy"].config_type) == (Kind.LONG, Kind.LIST)
+        assert retention.documentation is None
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("keys", [["retention.ms"], ["retention.ms", "nonsense"]])
+def test_only_the_settings_named_are_described(broker: Any, version: int, keys: list[str]) -> None:
+    broker.create("a")
+    assert [config.name for config in describe(broker, version, TOPIC, "a", keys).configs] == ["retention.ms"]
+
+
+def test_an_empty_list_of_names_asks_for_all(broker: Any) -> None:
+    broker.create("a")
+    assert len(describe(broker, 4, TOPIC, "a", []).configs) == len(TOPIC_SETTINGS)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_synonyms_show_every_place_a_value_comes_from(make_broker: Any, version: int) -> None:
+    broker = make_broker(log_retention_hours="1")
+    broker.create("a")
+    set_value(broker, TOPIC, "a", "retention.ms", "7")
+    (config,) = describe(broker, version, TOPIC, "a", ["retention.ms"], include_synonyms=True).configs
+    assert [(each.name, each.value, each.source) for each in config.synonyms] == [
+        ("retention.ms", "7", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        ("log.retention.ms", "3600000", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
+    ]
+
+
+def test_documentation_is_given_to_those_who_ask(broker: Any) -> None:
+    (config,) = describe(broker, 4, BROKER, "1", ["num.partitions"], include_documentation=True).configs
+    assert config.documentation == BROKER_SETTINGS["num.partitions"].doc
+
+
+def test_a_broker_shows_its_settings_and_which_cannot_be_changed(broker: Any) -> None:
+    configs = {config.name: config for config in describe(broker, 4, BROKER, "1").configs}
+    assert configs["log.dirs"].read_only
+    assert not configs["num.partitions"].read_only
+    assert configs["log.retention.ms"].value == "604800000"
+    assert "retention.ms" not in configs
+
+
+def test_the_values_that_all_brokers_share_have_a_resource_of_their_own(broker: Any) -> None:
+    assert describe(broker, 4, BROKER, "").configs == []
+    assert set_value(broker, BROKER, "", "num.partitions", "6").error_code == ErrorCode.NONE
+    (config,) = describe(broker, 4, BROKER, "").configs
+    assert (config.name, config.value) == ("num.partitions", "6")
+    assert config.config_source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (8, "1", ErrorCode.INVALID_REQUEST),
+        (0, "1", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_described_says_why(broker: Any, kind: int, name: str, error: ErrorCode) -> None:
+    result = describe(broker, 4, kind, name)
+    assert (result.error_code, result.configs) == (error, [])
+    assert result.error_message
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_older_request_replaces_a_topics_values(broker: Any, version: int) -> None:
+    broker.create("a")
+    set_value(broker, TOPIC, "a", "retention.ms", "7")
+    configs = [AlterConfigsRequestConfig(name="segment.ms", value="8")]
+    resource = AlterConfigsRequestResource(resource_type=TOPIC, resource_name="a", configs=configs)
+    (response,) = broker.call(version, AlterConfigsRequest(resources=[resource])).responses
+    assert (response.error_code, response.resource_type, response.resource_name) == (ErrorCode.NONE, TOPIC, "a")
+    assert broker.image.topics["a"].configs == {"segment.ms": "8"}
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_single_values_change_and_errors_stay_with_their_resource(broker: Any, version: int) -> None:
+    broker.create("a", "b")
+    resources = [
+        IncrementalAlterConfigsRequestResource(
+            resource_type=TOPIC,
+            resource_name=name,
+            configs=[IncrementalAlterConfigsRequestConfig(name=key, config_operation=Operation.SET, value="7")],
+        )
+        for name, key in (("a", "nonsense"), ("b", "retention.ms"))
+    ]
+    responses = broker.call(version, IncrementalAlterConfigsRequest(resources=resources)).responses
+    assert [each.error_code for each in responses] == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
+    assert broker.image.topics["b"].configs == {"retention.ms": "7"}
+
+
+def test_a_change_that_is_only_tried_changes_nothing(broker: Any) -> None:
+    broker.create("a")
+    config = IncrementalAlterConfigsRequestConfig(name="retention.ms", config_operation=Operation.SET, value="7")
+    resource = IncrementalAlterConfigsRequestResource(resource_type=TOPIC, resource_name="a", configs=[config])
+    (response,) = broker.call(1, IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)).responses
+    assert response.error_code == ErrorCode.NONE
+    assert broker.image.topics["a"].configs == {}
+
+
+def test_a_removed_value_falls_back_to_the_next_place(broker: Any) -> None:
+    broker.create("a")
+    set_value(broker, TOPIC, "a", "retention.ms", "7")
+    set_value(broker, TOPIC, "a", "retention.ms", None, Operation.DELETE)
+    (config,) = describe(broker, 4, TOPIC, "a", ["retention.ms"]).configs
+    assert (config.value, config.config_source) == ("604800000", ConfigSource.DEFAULT_CONFIG)
