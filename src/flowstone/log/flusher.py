@@ -48,7 +48,6 @@ class _Job:
                 files.sync_filesystem(directory)
         except OSError as error:
             self.error = error
-        self.finished = True
 
 
 class Flusher:
@@ -73,6 +72,7 @@ class Flusher:
         self.flushed_bytes = 0  # since whoever counts last set it back
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._jobs: set[_Job] = set()
+        self._finishing = threading.Condition()
         self._running: set[PartitionLog] = set()
         self._again: dict[PartitionLog, None] = {}
         self._crowd: dict[PartitionLog, None] | None = None  # waits for the syncfs under way; None: there is none
@@ -115,12 +115,15 @@ class Flusher:
             self._timers[log] = self._clock.call_later(config.flush_ms / 1000, lambda: self._timer_fired(log))
 
     def forget(self, log: PartitionLog) -> None:
-        """The log goes: nothing more is asked for it. A flush under way ends, unreported."""
+        """The log goes: nothing more is asked for it. Waits for the flush under way, which uses the log's names."""
         self._again.pop(log, None)
         if self._crowd is not None:
             self._crowd.pop(log, None)
         self._unrequested_records.pop(log, None)
         self._cancel_timer(log)
+        for job in [job for job in self._jobs if log in job.tasks]:
+            with self._finishing:
+                self._finishing.wait_for(lambda job=job: job.finished)  # type: ignore[misc]
 
     def stop(self) -> None:
         """Waits for the flushes under way; what they made durable is told to the logs, but no longer to anyone else."""
@@ -167,6 +170,9 @@ class Flusher:
         """A flush thread: system calls, and word to the loop."""
         while (job := self._queue.get()) is not None:
             job.run(self._files, self._directory)
+            with self._finishing:
+                job.finished = True
+                self._finishing.notify_all()
             try:
                 self._loop.call_soon_threadsafe(self._finished, job)
             except RuntimeError:  # the loop is gone; `stop` looks at the job itself

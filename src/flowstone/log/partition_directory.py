@@ -80,6 +80,9 @@ class PartitionDirectory:
     def note_names_changed(self) -> None:
         self._directories[self.path] = None
 
+    def store_topic_id(self, topic_id: bytes) -> None:
+        self._replacements[f"{self.path}/{PARTITION_METADATA}"] = encode_partition_metadata(topic_id)
+
     def store_epochs(self, data: bytes) -> None:
         self._replacements[f"{self.path}/{LEADER_EPOCH_CHECKPOINT}"] = data
 

@@ -30,7 +30,7 @@ from flowstone.log.reading import LogSlice, NotCached, wait_for
 from flowstone.log.segment import RELATIVE_OFFSET_MAX, Segment
 from flowstone.log.validation import check_batch
 from flowstone.ports.clock import Clock
-from flowstone.types import Bytes, TopicPartition
+from flowstone.types import ZERO_UUID, Bytes, TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, prefix
 
 __all__ = ["Appended", "FlushTask", "LogPosition", "LogSlice", "NotCached", "PartitionLog"]
@@ -118,6 +118,17 @@ class PartitionLog:
     def exists(self) -> bool:
         """Whether there is a directory: it is made with the first append."""
         return self._directory.exists
+
+    @property
+    def has_segments_to_drop(self) -> bool:
+        return len(self._bases) > 1 and self._bases[1] <= self.log_start_offset
+
+    def claim(self, topic_id: bytes) -> None:
+        """The log is this topic's: a directory whose partition.metadata was lost gets it back."""
+        if self.topic_id != topic_id:
+            assert self.topic_id == ZERO_UUID
+            self.topic_id = topic_id
+            self._directory.store_topic_id(topic_id)
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
@@ -341,14 +352,21 @@ class PartitionLog:
             self._directory.note_names_changed()
         return paths
 
+    def lower_recovery_point(self, offset: int) -> None:
+        """What lies from `offset` on counts as not durable; a flush under way does not change that."""
+        self._generation += 1
+        if offset < self.flushed_end.offset:
+            self.flushed_end = wait_for(partial(self.position_of, offset))
+
     def truncate_to(self, offset: int) -> None:
         """Drops the batch that holds `offset` and all after it. Waits for the disk.
 
-        The checkpointed recovery point must be at or below `offset` already, or the next start takes this for damage.
+        The recovery point must have been lowered, and checkpointed, or the next start takes this for damage.
         """
         if offset >= self.end.offset:
             return
-        assert offset >= self.log_start_offset
+        assert self.log_start_offset <= offset
+        assert self.flushed_end.offset <= offset
         at = bisect_right(self._bases, offset) - 1
         segment = self._segments[at]
         located = wait_for(partial(segment.locate, offset))
@@ -391,10 +409,3 @@ class PartitionLog:
         for segment in self._segments:
             for handle in segment.handles:
                 handle.drop()
-
-    def moved(self, path: str) -> None:
-        """The directory was renamed."""
-        self._directory.path = path
-        for segment in self._segments:
-            for handle in segment.handles:
-                handle.path = f"{path}/{handle.path.rpartition('/')[2]}"
