@@ -67,7 +67,7 @@ class Broker:
         self.stop()
 
     def stop(self) -> None:
-        """Stops cleanly and removes the temporary directory. A second call, or one after `kill`, only does the latter."""
+        """Stops cleanly and removes the temporary directory. May be called again, and after `kill`."""
         self._end(clean=True)
         self._clean_up()
 

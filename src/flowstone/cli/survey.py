@@ -1,0 +1,102 @@
+"""Looking over log files without changing a byte: what is good in them, what is damaged, and where good batches go on.
+
+The walk is `log.scanning`'s; what is added is finding the next good batch after a bad one, so that one flipped bit does
+not hide what lies behind it. Files are opened for reading only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from flowstone.log.scanning import DamagedBatch, ScannedBatch, scan
+from flowstone.log.segment import LOG_SUFFIX, OFFSET_DIGITS, RELATIVE_OFFSET_MAX
+from flowstone.ports.files import File, SystemFile
+from flowstone.wire.record_batch import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_POSITION,
+    CorruptBatch,
+    checksum_matches,
+    parse_header,
+)
+
+SEARCH_BYTES = 1 << 20
+
+
+class Damage(NamedTuple):
+    """A stretch of a log file that holds no good batch."""
+
+    path: str
+    position: int
+    end_position: int
+    first_offset: int  # the first offset that is lost
+    next_offset: int | None  # the first good one after it; None: nothing good follows in this file
+    reason: str
+
+
+def open_for_reading(path: str) -> File:
+    return SystemFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def segment_paths(directory: str) -> list[tuple[int, str]]:
+    """The base offset and path of each log file of a partition, in order."""
+    names = sorted(name for name in os.listdir(directory) if name.endswith(LOG_SUFFIX))
+    found = [(name.removesuffix(LOG_SUFFIX), f"{directory}/{name}") for name in names]
+    return [(int(digits), path) for digits, path in found if len(digits) == OFFSET_DIGITS and digits.isdigit()]
+
+
+def walk(file: File, base_offset: int) -> Iterator[ScannedBatch | Damage]:
+    """Every good batch of a log file, checksums included, and the damage between them."""
+    position, next_offset, end = 0, base_offset, file.size()
+    while position < end:
+        try:
+            for batch in scan(file, position, end, next_offset, verify_from_offset=0):
+                yield batch
+                position, next_offset = batch.position + batch.header.size_bytes, batch.header.next_offset
+        except DamagedBatch as damage:
+            found = _next_good_batch(file, position, end, base_offset, next_offset)
+            good_position = found.position if found else end
+            good_offset = found.header.base_offset if found else None
+            yield Damage(file.path, position, good_position, next_offset, good_offset, damage.reason)
+            if found is None:
+                return
+            position, next_offset = found.position, found.header.base_offset
+
+
+def _next_good_batch(file: File, damaged: int, end: int, base_offset: int, next_offset: int) -> ScannedBatch | None:
+    """The first good batch after the one at `damaged`: where its own length leads, else by search for any header."""
+    with contextlib.suppress(CorruptBatch):
+        length_leads_to = damaged + parse_header(file.read(damaged, HEADER_BYTES)).size_bytes
+        found = _good_batch(file, length_leads_to, end, base_offset, next_offset)
+        if found is not None:
+            return found
+    chunk_start = damaged + 1
+    while chunk_start + HEADER_BYTES <= end:
+        chunk = file.read(chunk_start, min(SEARCH_BYTES + HEADER_BYTES, end - chunk_start))
+        at = chunk.find(MAGIC, MAGIC_POSITION)
+        while at >= 0:
+            found = _good_batch(file, chunk_start + at - MAGIC_POSITION, end, base_offset, next_offset)
+            if found is not None:
+                return found
+            at = chunk.find(MAGIC, at + 1)
+        chunk_start += SEARCH_BYTES
+    return None
+
+
+def _good_batch(file: File, position: int, end: int, base_offset: int, next_offset: int) -> ScannedBatch | None:
+    if position + HEADER_BYTES > end:
+        return None
+    try:
+        header = parse_header(file.read(position, HEADER_BYTES))
+    except CorruptBatch:
+        return None
+    if not next_offset <= header.base_offset <= base_offset + RELATIVE_OFFSET_MAX or header.last_offset_delta < 0:
+        return None
+    if position + header.size_bytes > end or header.record_count < 0:
+        return None
+    if not checksum_matches(file.read(position, header.size_bytes), 0, header):
+        return None
+    return ScannedBatch(position, header)

@@ -1,0 +1,140 @@
+"""What a partition's files say about themselves, as `flowstone log verify` and `repair` need it. Changes no byte.
+
+A partition is good when every batch is whole with its checksum right, offsets go on without a gap from segment to
+segment up to the recovery point, and the indexes of sealed segments lead to the batches they name. A write that a stop
+cut short (above the recovery point, at the very end, nothing good after it) is no damage: the next start cuts it off.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from struct import Struct
+
+from flowstone.cli.errors import CommandError
+from flowstone.cli.survey import Damage, open_for_reading, segment_paths, walk
+from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT, decode_offsets
+from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
+from flowstone.log.scanning import ScannedBatch
+from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from flowstone.types import TopicPartition
+
+_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+
+
+@dataclass
+class PartitionReport:
+    topic_partition: TopicPartition
+    directory: str
+    segment_count: int = 0
+    record_count: int = 0
+    first_offset: int = 0
+    end_offset: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    bad_indexes: list[str] = field(default_factory=list)
+    unfinished: Damage | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return not self.damages and not self.bad_indexes
+
+
+def partition_directories(data_directory: str, topic: str | None = None) -> dict[TopicPartition, str]:
+    """The partitions of a data directory; CommandError if it is none, or has no such topic."""
+    if not os.path.isdir(data_directory):
+        raise CommandError(f"{data_directory} is no directory: name the broker's data directory")
+    found: dict[TopicPartition, str] = {}
+    for name in os.listdir(data_directory):
+        path = f"{data_directory}/{name}"
+        match = _DIRECTORY.fullmatch(name)
+        if match and os.path.isdir(path) and topic in (None, match["topic"]):
+            found[TopicPartition(match["topic"], int(match["partition"]))] = path
+    if topic is not None and not found:
+        raise CommandError(f"{data_directory} holds no partition of a topic {topic}")
+    return dict(sorted(found.items()))
+
+
+def recovery_points(data_directory: str) -> dict[TopicPartition, int]:
+    """Empty if there is no good checkpoint: everything counts as above the recovery point then."""
+    try:
+        with open(f"{data_directory}/{RECOVERY_POINT_CHECKPOINT}", "rb") as file:
+            return decode_offsets(file.read()) or {}
+    except FileNotFoundError:
+        return {}
+
+
+def verify_partition(
+    topic_partition: TopicPartition, directory: str, recovery_point: int, *, clean: bool
+) -> PartitionReport:
+    """`clean`: the broker stopped cleanly, so that nothing can be an unfinished write."""
+    report = PartitionReport(topic_partition, directory)
+    segments = segment_paths(directory)
+    report.segment_count = len(segments)
+    report.first_offset = report.end_offset = segments[0][0] if segments else 0
+    for at, (base_offset, path) in enumerate(segments):
+        batches, damages = _look_over(path, base_offset)
+        report.record_count += sum(batch.header.record_count for batch in batches)
+        report.end_offset = batches[-1].header.next_offset if batches else base_offset
+        if at + 1 < len(segments):
+            report.damages += _close(damages, path, report.end_offset, segments[at + 1][0])
+            report.bad_indexes += _check_indexes(path, base_offset, batches)
+        elif not clean and report.end_offset >= recovery_point and damages and damages[-1].next_offset is None:
+            report.unfinished = damages.pop()
+            report.damages += damages
+        else:
+            report.damages += _close(damages, path, report.end_offset, max(recovery_point, report.end_offset))
+    return report
+
+
+def _look_over(path: str, base_offset: int) -> tuple[list[ScannedBatch], list[Damage]]:
+    batches: list[ScannedBatch] = []
+    damages: list[Damage] = []
+    for found in walk(open_for_reading(path), base_offset):
+        if isinstance(found, Damage):
+            damages.append(found)
+        else:
+            batches.append(found)
+    return batches, damages
+
+
+def _close(damages: list[Damage], path: str, end_offset: int, bound: int) -> list[Damage]:
+    """The damages of a segment whose offsets should reach exactly to `bound`, where something else begins."""
+    if damages and damages[-1].next_offset is None:
+        return [*damages[:-1], damages[-1]._replace(next_offset=bound)]
+    if end_offset != bound:
+        reason = f"the segment ends at offset {end_offset}, not at {bound}"
+        size_bytes = os.path.getsize(path)
+        return [*damages, Damage(path, size_bytes, size_bytes, end_offset, bound, reason)]
+    return damages
+
+
+def _check_indexes(path: str, base_offset: int, batches: list[ScannedBatch]) -> list[str]:
+    """What is wrong with a sealed segment's indexes. They follow from the log: the broker makes bad ones again."""
+    stem = path.removesuffix(LOG_SUFFIX)
+    by_last_offset = {batch.header.last_offset - base_offset: batch for batch in batches}
+    wrong: list[str] = []
+    for suffix, entry in ((INDEX_SUFFIX, OFFSET_ENTRY), (TIME_INDEX_SUFFIX, TIME_ENTRY)):
+        entries = _read_index(stem + suffix, entry)
+        if entries is None:
+            wrong.append(f"{stem}{suffix}: missing or malformed")
+            continue
+        for key, value in zip(entries.keys, entries.values, strict=True):
+            if suffix == INDEX_SUFFIX:
+                batch = by_last_offset.get(key)
+                leads_there = batch is not None and batch.position == value
+            else:
+                batch = by_last_offset.get(value)
+                leads_there = batch is not None and batch.header.max_timestamp == key
+            if not leads_there:
+                wrong.append(f"{stem}{suffix}: the entry {key} -> {value} does not lead to the batch it names")
+                break
+    return wrong
+
+
+def _read_index(path: str, entry: Struct) -> IndexEntries | None:
+    try:
+        with open(path, "rb") as file:
+            return IndexEntries.decode(entry, file.read())
+    except FileNotFoundError:
+        return None
