@@ -35,14 +35,18 @@ class Assignments:
                 self._open_or_configure(after, topic)
 
     def _open_or_configure(self, image: ClusterImage, topic: TopicImage) -> None:
-        config = topic_config(image, topic.name, self._topic_defaults)
+        config = topic_config(image, topic.name, self._topic_defaults, self._node_id)
         for index, placed in enumerate(topic.partitions):
             if self._node_id not in placed.replicas:
                 continue
             topic_partition = TopicPartition(topic.name, index)
             partition = self._partitions.find(topic_partition)
             if partition is None:
-                log = self._logs.get_or_create(topic_partition, topic.topic_id, config)
+                try:
+                    log = self._logs.get_or_create(topic_partition, topic.topic_id, config)
+                except StorageFault as fault:
+                    self._partitions.add_offline(topic_partition, topic.topic_id, fault)
+                    continue
                 self._partitions.add(Partition(log, self._flusher, placed.leader_epoch, len(placed.isr)))
             elif partition.log.config != config:
                 partition.log.configure(config)

@@ -14,6 +14,8 @@ class Partitions:
     def __init__(self) -> None:
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._names_by_id: dict[bytes, str] = {}
+        # Partitions whose logs could not be opened.
+        self._offline: dict[TopicPartition, StorageFault] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
@@ -27,6 +29,9 @@ class Partitions:
         partitions = self._by_name.get(topic)
         found = partitions.get(partition) if partitions is not None else None
         if found is None:
+            fault = self._offline.get(TopicPartition(topic, partition)) if self._offline else None
+            if fault is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 
@@ -47,8 +52,14 @@ class Partitions:
         self._by_name.setdefault(topic, {})[index] = partition
         self._names_by_id[partition.topic_id] = topic
 
+    def add_offline(self, topic_partition: TopicPartition, topic_id: bytes, fault: StorageFault) -> None:
+        """A partition of ours whose log cannot be used; it stays so until the operator repairs it and restarts."""
+        self._offline[topic_partition] = fault
+        self._names_by_id[topic_id] = topic_partition.topic
+
     def remove(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
         """Serves it no more; whoever waits for it hears `code`."""
+        self._offline.pop(topic_partition, None)
         partitions = self._by_name.get(topic_partition.topic)
         if partitions is None or topic_partition.partition not in partitions:
             return
@@ -63,6 +74,10 @@ class Partitions:
         partition = self.find(log.topic_partition)
         if partition is not None and partition.log is log:
             partition.flushed()
+
+    def high_watermark_of(self, log: PartitionLog) -> int:
+        partition = self.find(log.topic_partition)
+        return partition.high_watermark.offset if partition is not None else log.recovery_point
 
     def fail_all(self, fault: StorageFault) -> None:
         """The log directory failed, and every partition in it."""

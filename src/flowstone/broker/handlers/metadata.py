@@ -143,8 +143,8 @@ def _found(image: ClusterImage, context: RequestContext, topic: TopicImage) -> M
                 partition_index=index,
                 leader_id=leader,
                 leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
                 offline_replicas=offline_replicas(image, partition),
             )
         )

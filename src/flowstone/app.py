@@ -1,0 +1,152 @@
+"""The composition root: reads the settings and wires a broker together. The only module that knows everything.
+
+Order matters. Starting: the data directory is locked and its logs are recovered, the metadata is loaded, addresses are
+bound, the broker registers itself, partitions are opened, and only then is anybody let in. Stopping: nobody is let in,
+what was asked is answered, logs are flushed and closed, and the clean-shutdown marker is written last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from random import SystemRandom
+
+from flowstone import kernel
+from flowstone.broker.assignments import Assignments
+from flowstone.broker.context import Services
+from flowstone.broker.fetch_sessions import FetchSessions
+from flowstone.broker.listeners import advertise, parse_listeners
+from flowstone.broker.rewriting import Rewriting
+from flowstone.broker.server import Server
+from flowstone.broker.waiting import Waiting
+from flowstone.broker.workers import Workers
+from flowstone.cluster.controller import register_broker
+from flowstone.cluster.file_log import FileLog
+from flowstone.cluster.ids import parse_id
+from flowstone.cluster.image import EMPTY_IMAGE, BrokerImage, Endpoint
+from flowstone.cluster.metadata import Metadata
+from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
+from flowstone.errors import StartupError, StorageFault
+from flowstone.log.manager import LogManager
+from flowstone.ports.clock import Clock, SystemClock
+from flowstone.ports.files import Files, SystemFiles
+from flowstone.replication.partitions import Partitions
+
+logger = logging.getLogger(__name__)
+
+
+class App:
+    """One broker, from its settings to its end."""
+
+    def __init__(self, values: Mapping[str, str], *, files: Files | None = None, clock: Clock | None = None) -> None:
+        """`values` are settings by Kafka's names. ConfigError says what is wrong with them."""
+        self.config: BrokerConfig
+        self.config, self._topic_defaults = parse_broker_config(values)
+        self._listeners, self._advertised = parse_listeners(self.config)
+        self._files: Files = files or SystemFiles()
+        self._clock: Clock = clock or SystemClock()
+        # Listener name -> the address it got.
+        self.addresses: dict[str, tuple[str, int]] = {}
+
+    @property
+    def data_directory(self) -> str:
+        return self.config.log_dirs
+
+    @property
+    def kernel(self) -> str:
+        return kernel.KERNEL
+
+    @property
+    def flush_mode(self) -> str:
+        flush_messages = parse_topic_config(self._topic_defaults, {}).flush_messages
+        if flush_messages == 1:
+            return "every acks=all produce is on disk before it is answered"
+        return f"the page cache decides (flush.messages={flush_messages}); acknowledged records survive a process kill"
+
+    async def start(self) -> None:
+        """Returns when the broker serves. StartupError says why it cannot."""
+        self._failed: asyncio.Future[StorageFault] = asyncio.get_running_loop().create_future()
+        self._partitions = Partitions()
+        self._workers = Workers(self.config.num_reader_threads)
+        self._logs = LogManager(
+            self._files,
+            self._clock,
+            self.config,
+            on_flushed=self._partitions.flushed,
+            on_fault=self._storage_failed,
+            high_watermark_of=self._partitions.high_watermark_of,
+        )
+        try:
+            self._metadata = Metadata(FileLog(self._files, self.data_directory, self._clock))
+            self._server = Server(self._wire())
+            await self._register(self._bind())
+        except BaseException:
+            self.kill()
+            raise
+        self._server.start()
+
+    async def stop(self) -> None:
+        """Answers what was asked, makes everything durable and leaves the clean-shutdown marker."""
+        await self._server.stop(self.config.shutdown_timeout_ms / 1000)
+        await self._metadata.close()
+        self._workers.close()
+        self._logs.close()
+
+    def kill(self) -> None:
+        """Ends as a killed process would: connections break, nothing more is written."""
+        if hasattr(self, "_server"):
+            self._server.kill()
+        self._logs.abort()
+        self._workers.close()
+
+    async def wait_failed(self) -> StorageFault:
+        """Returns, if ever, when the log directory has failed for good."""
+        return await asyncio.shield(self._failed)
+
+    def _wire(self) -> Services:
+        assignments = Assignments(
+            self.config.node_id, self._topic_defaults, self._logs, self._logs.flusher, self._partitions
+        )
+        assignments.follow(EMPTY_IMAGE, self._metadata.image)
+        self._metadata.on_change(assignments.follow)
+        return Services(
+            config=self.config,
+            topic_defaults=self._topic_defaults,
+            clock=self._clock,
+            metadata=self._metadata,
+            logs=self._logs,
+            partitions=self._partitions,
+            waiting=Waiting(self._clock, self.config.max_parked_requests),
+            fetch_sessions=FetchSessions(
+                self._clock, self.config.max_incremental_fetch_session_cache_slots, SystemRandom()
+            ),
+            rewriting=Rewriting(self._workers),
+            workers=self._workers,
+        )
+
+    def _bind(self) -> dict[str, Endpoint]:
+        """Takes the addresses; what clients are told of them."""
+        told = {}
+        for listener in self._listeners:
+            port = self._server.bind(listener.name, listener.host, listener.port)
+            self.addresses[listener.name] = (listener.host, port)
+            told[listener.name] = Endpoint(*advertise(replace(listener, port=port), self._advertised))
+        return told
+
+    async def _register(self, listeners: dict[str, Endpoint]) -> None:
+        broker = BrokerImage(self.config.node_id, None, listeners)
+        identity = parse_id(self._logs.identity.cluster_id)
+        cluster_id = await self._metadata.change(lambda image: register_broker(image, broker, lambda: identity))
+        if cluster_id != self._logs.identity.cluster_id:
+            raise StartupError(
+                f"the data directory {self.data_directory} belongs to cluster {self._logs.identity.cluster_id}, "
+                f"its metadata log to cluster {cluster_id}; one of the two is from elsewhere"
+            )
+
+    def _storage_failed(self, fault: StorageFault) -> None:
+        logger.error("the data directory has failed: %s", fault)
+        self._partitions.fail_all(fault)
+        if not self._failed.done():
+            self._failed.set_result(fault)
