@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from flowstone.errors import ApiError, ErrorCode
 
@@ -14,6 +15,9 @@ SHARE_GROUP_STATE = "__share_group_state"
 CLUSTER_METADATA = "__cluster_metadata"
 
 _INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
+# Beyond so many dots and underscores a clash is looked for among all names.
+VARIED_CHARACTERS_MAX = 6
+_COLLIDING = re.compile(r"[._]")
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -36,9 +40,14 @@ def check_topic_name(name: str) -> None:
     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
-def find_collision(name: str, existing: Iterable[str]) -> str | None:
+def find_collision(name: str, existing: Collection[str]) -> str | None:
     """A name that differs from `name` only in '.' and '_': the two would share their metrics' names in Kafka."""
-    if "." not in name and "_" not in name:
+    parts = _COLLIDING.split(name)
+    if len(parts) == 1:
         return None
+    if len(parts) - 1 <= VARIED_CHARACTERS_MAX:
+        # To try the few ways to write the name is cheaper than to look at ten thousand names.
+        variants = map("".join, itertools.product(*((part + ".", part + "_") for part in parts[:-1]), (parts[-1],)))
+        return next((variant for variant in variants if variant in existing), None)
     length, unified = len(name), name.replace(".", "_")
     return next((each for each in existing if len(each) == length and each.replace(".", "_") == unified), None)

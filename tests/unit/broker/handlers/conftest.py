@@ -53,18 +53,19 @@ class AdminBroker:
         return self.metadata.image
 
     def call(self, version: int, request: Any, listener_name: str = "PLAINTEXT") -> Any:
+        return asyncio.run(self.ask(version, request, listener_name))
+
+    async def ask(self, version: int, request: Any, listener_name: str = "PLAINTEXT") -> Any:
         """The response as a client of that version reads it, to the request as the broker of that version reads it."""
         api = next(api for api in APIS.values() if isinstance(request, api.request))
         endpoint = ENDPOINTS[api.key]
         assert endpoint.min_version <= version <= endpoint.max_version
         received = request_decoder(api.key, version)(memoryview(_joined(request_encoder(api.key, version)(request))), 0)
         context = RequestContext(api.key, version, 1, "test", listener_name, "127.0.0.1:1")
-        response = asyncio.run(self._handle(endpoint.handler, context, received))
+        response: Any = endpoint.handler(self.services, context, received)
+        if inspect.isawaitable(response):
+            response = await response
         return response_decoder(api.key, version)(memoryview(_joined(response_encoder(api.key, version)(response))), 0)
-
-    async def _handle(self, handler: Any, context: RequestContext, request: Any) -> Any:
-        response = handler(self.services, context, request)
-        return await response if inspect.isawaitable(response) else response
 
     def create(self, *names: str, num_partitions: int = 1) -> None:
         topics = [
