@@ -13,15 +13,15 @@ import typer
 from flowstone.cli.errors import EXIT_FAILURE, CommandError
 from flowstone.cli.repair import repair_segment
 from flowstone.cli.survey import Damage, open_for_reading, segment_paths, walk
-from flowstone.cli.verification import PartitionReport, partition_directories, recovery_points, verify_partition
-from flowstone.log.manager import CLEAN_SHUTDOWN_MARKER, LOCK_FILE
+from flowstone.cli.verification import DataDirectory, PartitionReport
+from flowstone.log.log_directory import LOCK_FILE
 from flowstone.log.scanning import ScannedBatch
 from flowstone.log.segment import LOG_SUFFIX
 from flowstone.ports.files import File, SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import NO_PRODUCER_ID, CorruptBatch, decode_records
 
-DataDirectory = Annotated[str, typer.Argument(metavar="DATA_DIR", help="The broker's data directory.")]
+DirectoryArgument = Annotated[str, typer.Argument(metavar="DATA_DIR", help="The broker's data directory.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -56,15 +56,16 @@ def dump(
 
 
 def verify(
-    data_directory: DataDirectory,
+    data_directory: DirectoryArgument,
     topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
 ) -> None:
     """Check every batch, its checksum included, and every index. Changes nothing; exit status 1 if damage is found."""
     bad = 0
     with _system_errors():
-        partitions = partition_directories(data_directory, topic)
-        for topic_partition, directory in partitions.items():
-            report = _verify(data_directory, topic_partition, directory)
+        directory = DataDirectory(data_directory)
+        partitions = directory.partitions(topic)
+        for topic_partition in partitions:
+            report = directory.verify(topic_partition)
             _print_report(report)
             bad += not report.is_good
     if bad:
@@ -74,7 +75,7 @@ def verify(
 
 
 def repair(
-    data_directory: DataDirectory,
+    data_directory: DirectoryArgument,
     topic: Annotated[str, typer.Option(help="The damaged partition's topic.")],
     partition: Annotated[int, typer.Option(help="The damaged partition's number.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be lost is shown.")] = False,
@@ -85,11 +86,10 @@ def repair(
     file is kept under a new name ending in .damaged. The broker must be stopped.
     """
     with _system_errors(), _locked(data_directory):
-        topic_partition = TopicPartition(topic, partition)
-        directory = partition_directories(data_directory, topic).get(topic_partition)
-        if directory is None:
+        directory, topic_partition = DataDirectory(data_directory), TopicPartition(topic, partition)
+        if topic_partition not in directory.partitions(topic):
             raise CommandError(f"{data_directory} holds no partition {partition} of {topic}")
-        report = _verify(data_directory, topic_partition, directory)
+        report = directory.verify(topic_partition)
         _print_report(report)
         if not report.damages:
             print(
@@ -101,12 +101,6 @@ def repair(
         for path in dict.fromkeys(damage.path for damage in report.damages):
             kept = repair_segment(path, [damage for damage in report.damages if damage.path == path])
             print(f"repaired {path}; the damaged file is now {kept}")
-
-
-def _verify(data_directory: str, topic_partition: TopicPartition, directory: str) -> PartitionReport:
-    recovery_point = recovery_points(data_directory).get(topic_partition, 0)
-    clean = os.path.exists(f"{data_directory}/{CLEAN_SHUTDOWN_MARKER}")
-    return verify_partition(topic_partition, directory, recovery_point, clean=clean)
 
 
 @contextmanager

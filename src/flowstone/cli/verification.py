@@ -8,25 +8,23 @@ cut short (above the recovery point, at the very end, nothing good after it) is 
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from struct import Struct
 
 from flowstone.cli.errors import CommandError
 from flowstone.cli.survey import Damage, open_for_reading, segment_paths, walk
-from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT, decode_offsets
+from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
+from flowstone.log.log_directory import LogDirectory
 from flowstone.log.scanning import ScannedBatch
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from flowstone.ports.files import SystemFiles
 from flowstone.types import TopicPartition
-
-_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 
 
 @dataclass
 class PartitionReport:
     topic_partition: TopicPartition
-    directory: str
     segment_count: int = 0
     record_count: int = 0
     first_offset: int = 0
@@ -40,35 +38,39 @@ class PartitionReport:
         return not self.damages and not self.bad_indexes
 
 
-def partition_directories(data_directory: str, topic: str | None = None) -> dict[TopicPartition, str]:
-    """The partitions of a data directory; CommandError if it is none, or has no such topic."""
-    if not os.path.isdir(data_directory):
-        raise CommandError(f"{data_directory} is no directory: name the broker's data directory")
-    found: dict[TopicPartition, str] = {}
-    for name in os.listdir(data_directory):
-        path = f"{data_directory}/{name}"
-        match = _DIRECTORY.fullmatch(name)
-        if match and os.path.isdir(path) and topic in (None, match["topic"]):
-            found[TopicPartition(match["topic"], int(match["partition"]))] = path
-    if topic is not None and not found:
-        raise CommandError(f"{data_directory} holds no partition of a topic {topic}")
-    return dict(sorted(found.items()))
+class DataDirectory:
+    """A broker's data directory, to look at. CommandError if it is none."""
 
+    def __init__(self, path: str) -> None:
+        if not os.path.isdir(path):
+            raise CommandError(f"{path} is no directory: name the broker's data directory")
+        self.path = path
+        self._directory = LogDirectory(SystemFiles(), path)
+        self._recovery_points = self._directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
+        self._stopped_cleanly = self._directory.take_clean_marker()
 
-def recovery_points(data_directory: str) -> dict[TopicPartition, int]:
-    """Empty if there is no good checkpoint: everything counts as above the recovery point then."""
-    try:
-        with open(f"{data_directory}/{RECOVERY_POINT_CHECKPOINT}", "rb") as file:
-            return decode_offsets(file.read()) or {}
-    except FileNotFoundError:
-        return {}
+    def partitions(self, topic: str | None = None) -> list[TopicPartition]:
+        """Of one topic, or of all. CommandError if there is no such topic."""
+        found = sorted(each for each in self._directory.partitions() if topic in (None, each.topic))
+        if topic is not None and not found:
+            raise CommandError(f"{self.path} holds no partition of a topic {topic}")
+        return found
+
+    def verify(self, topic_partition: TopicPartition) -> PartitionReport:
+        return verify_partition(
+            topic_partition,
+            f"{self.path}/{topic_partition}",
+            # Without a checkpoint, everything counts as above the recovery point, as it does for the broker.
+            self._recovery_points.get(topic_partition, 0),
+            clean=self._stopped_cleanly,
+        )
 
 
 def verify_partition(
     topic_partition: TopicPartition, directory: str, recovery_point: int, *, clean: bool
 ) -> PartitionReport:
     """`clean`: the broker stopped cleanly, so that nothing can be an unfinished write."""
-    report = PartitionReport(topic_partition, directory)
+    report = PartitionReport(topic_partition)
     segments = segment_paths(directory)
     report.segment_count = len(segments)
     report.first_offset = report.end_offset = segments[0][0] if segments else 0

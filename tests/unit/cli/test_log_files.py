@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT, encode_offsets
+from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER, LOCK_FILE
+from flowstone.ports.files import SystemFiles
+from flowstone.types import TopicPartition
+from flowstone.wire.record_batch import HEADER_BYTES, Record, build_batch, parse_header
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+RECORDS_PER_BATCH = 10
+SEGMENT_BATCHES = 4
+
+
+def batch(base_offset: int) -> bytes:
+    offsets = range(base_offset, base_offset + RECORDS_PER_BATCH)
+    records = [Record(offset, 1_700_000_000_000 + offset, b"key", b"value %04d" % offset) for offset in offsets]
+    return build_batch(records, base_offset=base_offset, partition_leader_epoch=3)
+
+
+BATCH_BYTES = len(batch(0))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with one partition of two segments, as a clean stop leaves it."""
+    data = tmp_path / "data"
+    partition = data / "orders-0"
+    partition.mkdir(parents=True)
+    for segment in (0, 1):
+        base = segment * SEGMENT_BATCHES * RECORDS_PER_BATCH
+        batches = [batch(base + number * RECORDS_PER_BATCH) for number in range(SEGMENT_BATCHES)]
+        (partition / f"{base:020d}.log").write_bytes(b"".join(batches))
+    (partition / f"{0:020d}.index").write_bytes(b"")
+    (partition / f"{0:020d}.timeindex").write_bytes(b"")
+    (data / RECOVERY_POINT_CHECKPOINT).write_bytes(encode_offsets({TopicPartition("orders", 0): 80}))
+    (data / CLEAN_SHUTDOWN_MARKER).write_bytes(b"{}")
+    return data
+
+
+def first_segment(data: Path) -> Path:
+    return data / "orders-0" / f"{0:020d}.log"
+
+
+def last_segment(data: Path) -> Path:
+    return data / "orders-0" / f"{40:020d}.log"
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0xFF
+    path.write_bytes(content)
+
+
+def snapshot(data: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+
+
+def test_a_good_directory_is_verified_without_changing_a_byte(run: Run, data: Path) -> None:
+    before = snapshot(data)
+    result = run("log", "verify", data)
+    assert result.stdout == "orders-0: 80 records, offsets 0 to 80, 2 segments: good\n1 partitions, all good\n"
+    assert result.returncode == 0
+    assert snapshot(data) == before
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        pytest.param(BATCH_BYTES + HEADER_BYTES + 5, id="payload"),
+        pytest.param(BATCH_BYTES + 7, id="base offset"),
+        pytest.param(BATCH_BYTES + 8, id="length"),
+        pytest.param(BATCH_BYTES + 16, id="magic"),
+        pytest.param(BATCH_BYTES + 25, id="last offset delta"),
+    ],
+)
+def test_a_flipped_byte_is_found_with_its_file_and_offsets(run: Run, data: Path, position: int) -> None:
+    flip(first_segment(data), position)
+    before = snapshot(data)
+    result = run("log", "verify", data)
+    assert result.returncode == 1
+    where = f"{first_segment(data)}: offsets 10 to 19 (position {BATCH_BYTES} to {2 * BATCH_BYTES})"
+    assert where in result.stdout
+    assert "1 of 1 partitions damaged" in result.stdout
+    assert snapshot(data) == before
+
+
+def test_damage_in_several_places_is_found_in_one_go(run: Run, data: Path) -> None:
+    flip(first_segment(data), HEADER_BYTES)
+    flip(first_segment(data), 2 * BATCH_BYTES + 8)
+    flip(last_segment(data), 3 * BATCH_BYTES + HEADER_BYTES)
+    result = run("log", "verify", data)
+    for offsets in ("offsets 0 to 9", "offsets 20 to 29", "offsets 70 to 79"):
+        assert offsets in result.stdout
+
+
+def test_a_missing_segment_is_damage(run: Run, data: Path) -> None:
+    last_segment(data).rename(data / "orders-0" / f"{60:020d}.log")
+    result = run("log", "verify", data)
+    assert "the segment ends at offset 40, not at 60" in result.stdout
+    assert result.returncode == 1
+
+
+def test_an_end_below_the_recovery_point_is_damage(run: Run, data: Path) -> None:
+    (data / CLEAN_SHUTDOWN_MARKER).unlink()
+    last_segment(data).write_bytes(last_segment(data).read_bytes()[:-BATCH_BYTES])
+    result = run("log", "verify", data)
+    assert "the segment ends at offset 70, not at 80" in result.stdout
+    assert result.returncode == 1
+
+
+def test_an_unfinished_write_is_no_damage(run: Run, data: Path) -> None:
+    (data / CLEAN_SHUTDOWN_MARKER).unlink()
+    with last_segment(data).open("ab") as file:
+        file.write(batch(80)[:-1])
+    result = run("log", "verify", data)
+    assert "an unfinished write from offset 80 on" in result.stdout
+    assert result.returncode == 0
+
+
+def test_an_index_that_leads_astray_is_named(run: Run, data: Path) -> None:
+    (data / "orders-0" / f"{0:020d}.index").write_bytes((19).to_bytes(4) + (7).to_bytes(4))
+    result = run("log", "verify", data)
+    assert f"{0:020d}.index: the entry 19 -> 7 does not lead to the batch it names" in result.stdout
+    assert result.returncode == 1
+
+
+def test_a_directory_that_is_none_is_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
+    result = run("log", "verify", tmp_path / "nowhere")
+    assert result.returncode == 1
+    assert "is no directory" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_dump_prints_batches_and_their_records(run: Run, data: Path) -> None:
+    result = run("log", "dump", "--records", data / "orders-0")
+    assert "offsets 10 to 19, position" in result.stdout
+    assert "10 records, codec none, newest 2023-11-14T22:13:20.019Z, epoch 3" in result.stdout
+    assert "19 2023-11-14T22:13:20.019Z 'key' 'value 0019'" in result.stdout
+    assert result.returncode == 0
+
+
+def test_repair_only_shows_what_would_be_lost_unless_told_yes(run: Run, data: Path) -> None:
+    flip(first_segment(data), BATCH_BYTES + HEADER_BYTES)
+    before = snapshot(data)
+    result = run("log", "repair", data, "--topic", "orders", "--partition", 0)
+    assert result.returncode == 1
+    assert "offsets 10 to 19" in result.stdout
+    assert "--yes" in result.stderr
+    assert {path: content for path, content in snapshot(data).items() if path.name != LOCK_FILE} == before
+
+
+def test_repair_loses_only_the_damaged_batch_and_keeps_the_damaged_file(run: Run, data: Path) -> None:
+    flip(first_segment(data), BATCH_BYTES + HEADER_BYTES)
+    damaged = first_segment(data).read_bytes()
+    result = run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
+    assert result.returncode == 0, result.stderr
+    repaired = first_segment(data).read_bytes()
+    filler = parse_header(repaired, BATCH_BYTES)
+    assert (filler.base_offset, filler.last_offset, filler.record_count) == (10, 19, 0)
+    assert repaired[:BATCH_BYTES] == batch(0)
+    assert repaired[BATCH_BYTES + HEADER_BYTES :] == batch(20) + batch(30)
+    assert first_segment(data).with_suffix(".log.damaged").read_bytes() == damaged
+    assert "70 records, offsets 0 to 80" in run("log", "verify", data).stdout
+
+
+def test_repair_of_a_lost_tail_never_gives_its_offsets_again(run: Run, data: Path) -> None:
+    last_segment(data).write_bytes(last_segment(data).read_bytes()[:-BATCH_BYTES])
+    run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
+    assert run("log", "verify", data).stdout.startswith("orders-0: 70 records, offsets 0 to 80, 2 segments: good\n")
+
+
+def test_repair_refuses_while_the_directory_is_in_use(run: Run, data: Path) -> None:
+    lock = SystemFiles().lock(str(data / LOCK_FILE))
+    result = run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
+    lock.release()
+    assert result.returncode == 1
+    assert "a broker is running" in result.stderr
+
+
+def test_repair_of_a_good_partition_does_nothing(run: Run, data: Path) -> None:
+    result = run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
+    assert result.stdout.endswith("nothing to repair\n")
+    assert result.returncode == 0
