@@ -111,7 +111,8 @@ class FileLog:
                 group = []
                 if self._is_overgrown():
                     await loop.run_in_executor(self._thread, self._compact, self._image)
-        except OSError as error:
+        except Exception as error:
+            # Whatever it was, a listener's mistake included: nobody may be left waiting.
             self._fail(error, group + self._waiting)
         finally:
             self._writer = None
@@ -140,9 +141,9 @@ class FileLog:
         self._file = self._files.open(self._path)
         self._size_bytes = self._snapshot_bytes = len(data)
 
-    def _fail(self, error: OSError, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]) -> None:
+    def _fail(self, error: Exception, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]) -> None:
         self._failure = StorageFault(f"the metadata log {self._path} failed and takes no more changes: {error}")
-        _log.error("%s", self._failure)
+        _log.error("%s", self._failure, exc_info=error)
         self._waiting = []
         for _, committed in unanswered:
             if not committed.done():

@@ -183,6 +183,18 @@ def test_everybody_who_waits_when_the_disk_fails_hears_of_it() -> None:
     with_log(open_log(files), fail)
 
 
+def test_a_listener_that_fails_leaves_nobody_waiting() -> None:
+    def stumble(records: Sequence[MetadataRecord], image: ClusterImage) -> None:
+        raise KeyError("a mistake")
+
+    async def append(log: FileLog) -> None:
+        log.on_commit(stumble)
+        outcomes = await asyncio.gather(log.append([topic(1)]), log.append([topic(2)]), return_exceptions=True)
+        assert all(isinstance(outcome, StorageFault) for outcome in outcomes)
+
+    with_log(open_log(SimulatedFiles()), append)
+
+
 def test_appends_that_arrive_together_share_a_batch_and_keep_their_order() -> None:
     files = SimulatedFiles()
 

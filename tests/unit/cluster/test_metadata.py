@@ -12,7 +12,8 @@ from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import BrokerImage, ClusterImage, Endpoint
 from flowstone.cluster.memory_log import MemoryLog
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.topic_changes import NewTopic, TopicResult, create_topics
+from flowstone.cluster.partition_plans import NewTopic
+from flowstone.cluster.topic_changes import TopicResult, create_topics
 from flowstone.config import BrokerConfig
 from flowstone.errors import ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock

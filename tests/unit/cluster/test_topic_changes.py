@@ -10,18 +10,11 @@ from typing import Any
 import pytest
 
 from flowstone.cluster.image import EMPTY_IMAGE, BrokerImage, ClusterImage
+from flowstone.cluster.partition_plans import PARTITIONS_PER_REQUEST_MAX, NewPartitions, NewTopic
 from flowstone.cluster.placement import place_replicas
 from flowstone.cluster.records import BrokerRegistered, MetadataRecord
 from flowstone.cluster.replay import apply
-from flowstone.cluster.topic_changes import (
-    PARTITIONS_PER_REQUEST_MAX,
-    NewPartitions,
-    NewTopic,
-    TopicResult,
-    create_partitions,
-    create_topics,
-    delete_topics,
-)
+from flowstone.cluster.topic_changes import TopicResult, create_partitions, create_topics, delete_topics
 from flowstone.cluster.topic_names import TOPIC_NAME_LENGTH_MAX, is_internal
 from flowstone.config import BrokerConfig
 from flowstone.errors import ErrorCode

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.configs import broker_config
 from flowstone.cluster.image import ClusterImage
+from flowstone.cluster.partition_plans import NewPartitions
 from flowstone.cluster.records import MetadataRecord
-from flowstone.cluster.topic_changes import NewPartitions, TopicResult, create_partitions
+from flowstone.cluster.topic_changes import TopicResult, create_partitions
 from flowstone.wire.messages import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsResponseTopic
 
 

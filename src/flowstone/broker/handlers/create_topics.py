@@ -11,8 +11,9 @@ from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.configs import broker_config, describe_topic
 from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import ClusterImage
+from flowstone.cluster.partition_plans import NewTopic
 from flowstone.cluster.records import MetadataRecord
-from flowstone.cluster.topic_changes import NewTopic, TopicResult, create_topics
+from flowstone.cluster.topic_changes import TopicResult, create_topics
 from flowstone.types import ZERO_UUID
 from flowstone.wire.messages import (
     CreateTopicsRequest,

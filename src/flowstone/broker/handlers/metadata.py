@@ -18,7 +18,8 @@ from flowstone.cluster.configs import broker_config
 from flowstone.cluster.controller import controller_id
 from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
-from flowstone.cluster.topic_changes import NewTopic, create_topics
+from flowstone.cluster.partition_plans import NewTopic
+from flowstone.cluster.topic_changes import create_topics
 from flowstone.cluster.topic_names import check_topic_name, is_internal
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import ZERO_UUID
@@ -41,7 +42,7 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
         topics = [_found(image, context, topic) for topic in image.topics.values()]
     elif context.api_version < _IDS_SINCE_VERSION and any(map(_needs_ids, request.topics)):
         return _refused(request.topics, ErrorCode.INVALID_REQUEST)
-    elif topic_ids := {each.topic_id for each in request.topics if each.topic_id != ZERO_UUID}:
+    elif topic_ids := dict.fromkeys(each.topic_id for each in request.topics if each.topic_id != ZERO_UUID):
         topics = [_by_id(services.metadata.image, context, topic_id) for topic_id in topic_ids]
     else:
         topics = await _by_name(services, context, request)
