@@ -70,9 +70,19 @@ class PartitionDirectory:
         metadata.truncate(0)
         metadata.write(0, [encode_partition_metadata(topic_id)])
         self._unsynced.append(metadata)
+        self._note_all_names_changed()
+        self.exists = True
+
+    def note_found(self) -> None:
+        """The directory is from an earlier life, which may have ended before anything beside the log was durable."""
+        for name in self.files.names(self.path):
+            if name == PARTITION_METADATA or name.endswith(SNAPSHOT_SUFFIX):
+                self._unsynced.append(self.files.open(f"{self.path}/{name}"))
+        self._note_all_names_changed()
+
+    def _note_all_names_changed(self) -> None:
         self._directories[self.path] = None
         self._directories[posixpath.dirname(self.path)] = None
-        self.exists = True
 
     def note_unsynced(self, *files: File) -> None:
         self._unsynced.extend(files)

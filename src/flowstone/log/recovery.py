@@ -84,7 +84,7 @@ class _Recovery:
             if segments and base_offset != end_offset:
                 self._cut(bases[at:], end_offset, f"segment {base_offset} does not follow offset {end_offset}")
                 break
-            segment, end_offset, whole = self._check_segment(base_offset, is_last=following is None)
+            segment, end_offset, whole = self._check_segment(base_offset)
             segments.append(segment)
             if not whole:
                 self._cut(bases[at + 1 :], end_offset, "it follows a batch that is not whole")
@@ -115,7 +115,7 @@ class _Recovery:
         segment.open_sealed(sizes[0], sizes[1], sizes[2])
         return segment
 
-    def _check_segment(self, base_offset: int, *, is_last: bool) -> tuple[Segment, int, bool]:
+    def _check_segment(self, base_offset: int) -> tuple[Segment, int, bool]:
         """The segment, where it ends, and whether all of it was good; after a clean stop its indexes are taken."""
         if self._stored.clean:
             opened = self._open_clean(base_offset)
@@ -142,11 +142,6 @@ class _Recovery:
             file.truncate(segment.size_bytes)
             whole = False
         file.sync()
-        if not is_last and whole:
-            segment.write_indexes()
-            segment.index.get().sync()
-            segment.time_index.get().sync()
-            segment.seal()
         return segment, next_offset, whole
 
     def _open_clean(self, base_offset: int) -> tuple[Segment, int] | None:
@@ -191,7 +186,12 @@ class _Recovery:
             end_offset = log_start_offset
             segments = [self._segment(end_offset)]
             segments[0].log.create().truncate(0)
-        self._directory.note_names_changed()
+        for segment in segments[:-1]:
+            if isinstance(segment.offsets, IndexEntries):
+                segment.write_indexes()
+                self._directory.note_unsynced(segment.index.get(), segment.time_index.get())
+                segment.seal()
+        self._directory.note_found()
         producers = load_producers(self._directory, segments, end_offset, self._now_ms)
         epochs = load_epochs(self._directory, segments, end_offset, self._epochs_seen)
         self._log.adopt(segments, log_start_offset, end_offset, epochs, producers)

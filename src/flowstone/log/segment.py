@@ -26,6 +26,9 @@ from flowstone.wire.record_batch import HEADER_BYTES, LOG_OVERHEAD, MAGIC, Batch
 RELATIVE_OFFSET_MAX = 2**31 - 1
 NO_TIMESTAMP = -1
 WALK_BYTES = 2048  # headers are looked for in reads of this size: several small batches, or one header of a large one
+WALK_FAR_BYTES = 256 * 1024  # an index may also have been made under another interval
+CLOSING_WALK_BYTES = 16384
+_TIMESTAMP_MAX = 2**63 - 1
 OFFSET_DIGITS = 20  # of a base offset in a file's name
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
 
@@ -224,8 +227,12 @@ class Segment:
         """From batch to batch, the first of which begins with `base_offset`, to the one that holds `offset`."""
         file, end = self.log.get(), self.size_bytes
         expected_offset = self.base_offset if base_offset is None else base_offset
-        data, start = b"", position
+        # From one index entry to the next it is an interval and a batch; beyond that entries must have been lost.
+        far = position + max(self._index_interval_bytes, WALK_FAR_BYTES)
+        data, start, size_bytes = b"", position, 0
         while position < end:
+            if position - size_bytes > far:
+                raise IndexDamaged(self)
             if position + _WALK.size > start + len(data):
                 data, start = read_cached(file, position, min(WALK_BYTES, end - position)), position
                 if len(data) < _WALK.size:
@@ -278,12 +285,29 @@ class Segment:
         if self.max_timestamp is None:
             if self.times is None:
                 raise IndexDamaged(self)
-            last = self.times.lookup(2**63 - 1)
-            if last is not None:
-                self._check_time_entry(*last)
-                self.max_timestamp_offset = self.base_offset + last[1]
-            self.max_timestamp = last[0] if last is not None else NO_TIMESTAMP
+            last = self.times.lookup(_TIMESTAMP_MAX)
+            if last is None:
+                raise IndexDamaged(self)
+            self._check_time_entry(*last)
+            self._check_closing_entry(*last)
+            self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
         return self.max_timestamp
+
+    def _check_closing_entry(self, timestamp: int, relative_offset: int) -> None:
+        """Nothing after the last entry may be newer, or retention would take the segment too early.
+
+        As a rule its batch is the segment's last, or nearly. Where it is not, the index is better made again.
+        """
+        located = self.locate(self.base_offset + relative_offset)
+        assert located is not None
+        position = sum(located)
+        if self.size_bytes - position > CLOSING_WALK_BYTES:
+            raise IndexDamaged(self)
+        while position < self.size_bytes:
+            header = self.header_at(position)
+            if header.max_timestamp > timestamp:
+                raise IndexDamaged(self)
+            position += header.size_bytes
 
     def _check_time_entry(self, timestamp: int, relative_offset: int) -> None:
         """An entry of a time index names the batch that holds its timestamp; a wrong one would skip records."""
