@@ -90,13 +90,13 @@ def _next_record(image: ClusterImage) -> st.SearchStrategy[MetadataRecord]:
 
 
 @given(logs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_record_survives_its_json_form(log: list[MetadataRecord]) -> None:
     assert [decode(encode(record)) for record in log] == log
 
 
 @given(logs(), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_however_a_log_is_cut_into_appends_the_image_is_the_same(log: list[MetadataRecord], data: Any) -> None:
     cut = data.draw(st.integers(0, len(log)))
     one_by_one = reduce(lambda image, record: apply(image, [record]), log, EMPTY_IMAGE)
@@ -105,7 +105,7 @@ def test_however_a_log_is_cut_into_appends_the_image_is_the_same(log: list[Metad
 
 
 @given(logs())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_names_ids_and_counts_of_an_image_agree(log: list[MetadataRecord]) -> None:
     image = apply(EMPTY_IMAGE, log)
     assert {topic.topic_id: topic for topic in image.topics.values()} == image.topics_by_id
@@ -114,7 +114,7 @@ def test_names_ids_and_counts_of_an_image_agree(log: list[MetadataRecord]) -> No
 
 
 @given(logs())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_snapshot_read_back_is_the_image_down_to_its_version(log: list[MetadataRecord]) -> None:
     image = apply(EMPTY_IMAGE, log)
     first_offset, records, _ = read_batches(encode_snapshot(image, timestamp_ms=0))

@@ -14,7 +14,6 @@ from flowstone.cluster.image import ClusterImage
 from flowstone.cluster.partition_plans import NewTopic
 from flowstone.cluster.records import MetadataRecord
 from flowstone.cluster.topic_changes import TopicResult, create_topics
-from flowstone.types import ZERO_UUID
 from flowstone.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -32,8 +31,7 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
         return () if request.validate_only else records, results
 
     results = await services.metadata.change(decide)
-    topics = [_answer(services, result, request.validate_only) for result in results]
-    return CreateTopicsResponse(topics=topics)
+    return CreateTopicsResponse(topics=[_answer(services, result) for result in results])
 
 
 def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:
@@ -46,14 +44,13 @@ def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:
     )
 
 
-def _answer(services: Services, result: TopicResult, validate_only: bool) -> CreateTopicsResponseTopic:
+def _answer(services: Services, result: TopicResult) -> CreateTopicsResponseTopic:
     answer = CreateTopicsResponseTopic(
         name=result.name or "", error_code=result.error, error_message=result.message, configs=[]
     )
     if result.topic is None:
         return answer
-    # A topic that was only tried has no id that anybody could use.
-    answer.topic_id = ZERO_UUID if validate_only else result.topic_id
+    answer.topic_id = result.topic_id
     answer.num_partitions = len(result.topic.partitions)
     answer.replication_factor = len(result.topic.partitions[0].replicas)
     entries = describe_topic(services.metadata.image, result.topic, services.topic_defaults, services.config.node_id)

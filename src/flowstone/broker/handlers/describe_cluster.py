@@ -18,11 +18,7 @@ ENDPOINT_CONTROLLERS = 2
 def handle(services: Services, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     image = services.metadata.image
     if request.endpoint_type != ENDPOINT_BROKERS:
-        known = request.endpoint_type == ENDPOINT_CONTROLLERS
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="This endpoint serves brokers (endpoint type 1).",
-        )
+        return _refused(request.endpoint_type)
     return DescribeClusterResponse(
         cluster_id=image.cluster_id,
         controller_id=controller_id(image),
@@ -37,3 +33,14 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
             ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _refused(endpoint_type: int) -> DescribeClusterResponse:
+    if endpoint_type == ENDPOINT_CONTROLLERS:
+        error, message = (
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "Controllers were asked for, and this endpoint is a broker's",
+        )
+    else:
+        error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
+    return DescribeClusterResponse(error_code=error, error_message=message)

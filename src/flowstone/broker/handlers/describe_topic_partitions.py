@@ -37,7 +37,9 @@ def handle(
     for name in sorted(name for name in asked if name >= first_name):
         topic = image.topics.get(name)
         if topic is None:
-            topics.append(_missing(name, error_for_missing(name)))
+            missing = _refused_topic(name, error_for_missing(name))
+            missing.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+            topics.append(missing)
             continue
         start = first_partition if name == first_name else 0
         if not left:
@@ -59,11 +61,11 @@ def _is_valid(cursor: DescribeTopicPartitionsCursor, request: DescribeTopicParti
 
 def _refused(request: DescribeTopicPartitionsRequest, error: ErrorCode) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(
-        topics=[_missing(topic.name, error) for topic in request.topics], next_cursor=None
+        topics=[_refused_topic(topic.name, error) for topic in request.topics], next_cursor=None
     )
 
 
-def _missing(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _refused_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, is_internal=is_internal(name))
 
 
