@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from flowstone.broker.fetch_sessions import FetchSessions
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from flowstone.replication.partitions import Partitions
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     api_key: int
     api_version: int
     correlation_id: int

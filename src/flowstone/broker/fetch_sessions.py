@@ -115,14 +115,14 @@ class FetchSessions:
             session = FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids)
             session.add(request.topics)
         else:
-            found = self._sessions.pop(request.session_id, None)
+            found = self._sessions.get(request.session_id)
             if found is None:
                 raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             session = found
             if request.session_epoch != session.next_epoch:
-                self._sessions[session.session_id] = session
                 raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
             session.advance(request)
+            del self._sessions[session.session_id]
         if session.session_id != NO_SESSION:
             session.used_at = self._clock.monotonic()
             self._sessions[session.session_id] = session

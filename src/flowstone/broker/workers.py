@@ -18,17 +18,27 @@ T = TypeVar("T")
 
 class Workers:
     def __init__(self, reader_threads: int) -> None:
+        self._closed = False
         self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader")
         self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute")
 
     def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Runs a function that reads from the disk."""
-        return asyncio.get_running_loop().run_in_executor(self._readers, function)
+        return self._run(self._readers, function)
 
     def compute(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Runs a function that spends its time in native code without the interpreter's lock."""
-        return asyncio.get_running_loop().run_in_executor(self._computers, function)
+        return self._run(self._computers, function)
+
+    def _run(self, executor: ThreadPoolExecutor, function: Callable[[], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        if self._closed:  # the broker is ending; whoever still asks ends with it
+            cancelled: asyncio.Future[T] = loop.create_future()
+            cancelled.cancel()
+            return cancelled
+        return loop.run_in_executor(executor, function)
 
     def close(self) -> None:
+        self._closed = True
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._computers.shutdown(wait=True, cancel_futures=True)

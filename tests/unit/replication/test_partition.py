@@ -1,0 +1,197 @@
+import pytest
+
+from flowstone.config import LONG_MAX, TopicConfig
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.handles import FileHandles
+from flowstone.log.partition_directory import PartitionDirectory
+from flowstone.log.partition_log import PartitionLog
+from flowstone.ports.clock import SimulatedClock
+from flowstone.ports.simulated_files import SimulatedFiles
+from flowstone.replication.partition import ACKS_ALL, Partition
+from flowstone.types import TopicPartition
+from flowstone.wire.record_batch import Record, build_batch
+
+ON_DISK = TopicConfig()
+IN_PAGE_CACHE = TopicConfig(flush_messages=LONG_MAX)
+
+
+class Flusher:
+    """Flushes when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[PartitionLog] = []
+        self.appended_records = 0
+
+    def request(self, log: PartitionLog) -> None:
+        self.asked.append(log)
+
+    def appended(self, log: PartitionLog, record_count: int) -> None:
+        self.appended_records += record_count
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.interruptions = 0
+
+    def advanced(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+
+    def interrupted(self) -> None:
+        self.interruptions += 1
+
+
+def a_partition(config: TopicConfig) -> tuple[Partition, Flusher]:
+    clock, files = SimulatedClock(), SimulatedFiles()
+    files.make_directory("/data")
+    log = PartitionLog(
+        TopicPartition("t", 0),
+        bytes(range(16)),
+        config,
+        clock,
+        FileHandles(files, 16),
+        PartitionDirectory(files, "/data/t-0", exists=False),
+    )
+    flusher = Flusher()
+    return Partition(log, flusher, leader_epoch=3, replica_count=1), flusher
+
+
+def flush(partition: Partition) -> None:
+    task = partition.log.take_dirty()
+    assert task is not None
+    task.run()
+    partition.log.flushed(task)
+    partition.flushed()
+
+
+def a_batch(count: int = 1) -> bytes:
+    now = SimulatedClock().time_ms()
+    return build_batch([Record(number, now, b"k", b"v" * 10) for number in range(count)])
+
+
+@pytest.fixture
+def durable() -> Partition:
+    return a_partition(ON_DISK)[0]
+
+
+def test_nothing_is_visible_or_committed_before_it_is_on_disk(durable: Partition):
+    codes: list[ErrorCode] = []
+    appended = durable.append(a_batch(3), ACKS_ALL)
+    durable.when_committed(appended.last_offset + 1, codes.append)
+    assert durable.read(0, 1000, at_least_one=True) is None
+    assert durable.high_watermark.offset == 0
+    assert codes == []
+    flush(durable)
+    assert codes == [ErrorCode.NONE]
+    assert durable.high_watermark.offset == 3
+    visible = durable.read(0, 1000, at_least_one=True)
+    assert visible is not None
+    assert len(visible) == len(a_batch(3))
+
+
+def test_one_flush_commits_everything_appended_before_it_in_order(durable: Partition):
+    committed: list[int] = []
+    for number in range(5):
+        last = durable.append(a_batch(), ACKS_ALL).last_offset
+        durable.when_committed(last + 1, lambda code, number=number: committed.append(number))
+    flush(durable)
+    assert committed == [0, 1, 2, 3, 4]
+
+
+def test_what_was_appended_during_a_flush_waits_for_the_next(durable: Partition):
+    codes: list[ErrorCode] = []
+    durable.append(a_batch(), ACKS_ALL)
+    task = durable.log.take_dirty()
+    assert task is not None
+    last = durable.append(a_batch(), ACKS_ALL).last_offset
+    durable.when_committed(last + 1, codes.append)
+    task.run()
+    durable.log.flushed(task)
+    durable.flushed()
+    assert durable.high_watermark.offset == 1
+    assert codes == []
+    flush(durable)
+    assert codes == [ErrorCode.NONE]
+
+
+def test_every_append_asks_for_a_flush_whatever_its_acks():
+    partition, flusher = a_partition(ON_DISK)
+    for acks in (0, 1, ACKS_ALL):
+        partition.append(a_batch(), acks)
+    assert len(flusher.asked) == 3
+
+
+def test_above_one_flush_message_nothing_waits_for_the_disk():
+    partition, flusher = a_partition(IN_PAGE_CACHE)
+    codes: list[ErrorCode] = []
+    last = partition.append(a_batch(4), ACKS_ALL).last_offset
+    partition.when_committed(last + 1, codes.append)
+    assert codes == [ErrorCode.NONE]
+    assert partition.high_watermark.offset == 4
+    assert flusher.asked == []
+    assert flusher.appended_records == 4
+
+
+def test_a_change_to_the_page_cache_mode_releases_what_waited(durable: Partition):
+    codes: list[ErrorCode] = []
+    last = durable.append(a_batch(), ACKS_ALL).last_offset
+    durable.when_committed(last + 1, codes.append)
+    durable.log.configure(IN_PAGE_CACHE)
+    durable.configured()
+    assert codes == [ErrorCode.NONE]
+
+
+def test_watchers_hear_how_much_there_is_to_read(durable: Partition):
+    watcher = Watcher()
+    durable.watch(watcher)
+    durable.append(a_batch(), 1)
+    assert watcher.size_bytes == 0
+    flush(durable)
+    assert watcher.size_bytes == len(a_batch())
+    durable.unwatch(watcher)
+    durable.append(a_batch(), 1)
+    flush(durable)
+    assert watcher.size_bytes == len(a_batch())
+
+
+def test_too_few_replicas_refuse_acks_all_before_anything_is_written():
+    partition, _ = a_partition(TopicConfig(min_insync_replicas=2))
+    with pytest.raises(ApiError) as refused:
+        partition.append(a_batch(), ACKS_ALL)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert partition.log.log_end_offset == 0
+    assert partition.append(a_batch(), 1).base_offset == 0
+
+
+def test_a_fault_answers_everybody_who_waits_and_everybody_who_comes(durable: Partition):
+    codes: list[ErrorCode] = []
+    watcher = Watcher()
+    durable.watch(watcher)
+    last = durable.append(a_batch(), ACKS_ALL).last_offset
+    durable.when_committed(last + 1, codes.append)
+    durable.fail(StorageFault("the disk is gone"))
+    assert codes == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert watcher.interruptions == 1
+    for use in (lambda: durable.append(a_batch(), 1), lambda: durable.read(0, 1, at_least_one=True)):
+        with pytest.raises(ApiError) as refused:
+            use()
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    durable.flushed()
+    assert durable.high_watermark.offset == 0
+
+
+def test_a_deleted_partition_tells_those_who_wait(durable: Partition):
+    codes: list[ErrorCode] = []
+    last = durable.append(a_batch(), ACKS_ALL).last_offset
+    durable.when_committed(last + 1, codes.append)
+    durable.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)])
+def test_a_client_with_another_leader_epoch_is_fenced(durable: Partition, epoch: int, code: ErrorCode):
+    durable.check_epoch(-1)
+    durable.check_epoch(3)
+    with pytest.raises(ApiError) as fenced:
+        durable.check_epoch(epoch)
+    assert fenced.value.code is code
