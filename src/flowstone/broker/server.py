@@ -30,7 +30,8 @@ SWEEP_INTERVAL_S = 1.0
 class Server:
     def __init__(self, services: Services) -> None:
         config = services.config
-        self._config, self._clock, self._workers = config, services.clock, services.workers
+        self._config, self._clock = config, services.clock
+        self._workers, self._waiting = services.workers, services.waiting
         self._dispatcher = Dispatcher(services)
         self.request_bytes_max = config.socket_request_max_bytes
         self.pipelined_requests_max = config.connection_max_pipelined_requests
@@ -68,6 +69,7 @@ class Server:
             listener.close()
         for connection in tuple(self._connections):
             connection.finish()
+        self._waiting.release_fetches()
         deadline = self._clock.call_later(timeout_s, self._all_closed.set)
         if self._connections:
             await self._all_closed.wait()

@@ -21,11 +21,17 @@ class Waiting:
     def __init__(self, clock: Clock, parked_max: int) -> None:
         self.clock = clock
         self._parked_max = parked_max
-        self.parked = 0
+        self.fetches: set[ParkedFetch] = set()
+        self.produces: set[ParkedProduce] = set()
 
     @property
     def is_full(self) -> bool:
-        return self.parked >= self._parked_max
+        return len(self.fetches) + len(self.produces) >= self._parked_max
+
+    def release_fetches(self) -> None:
+        """Answers every parked fetch with what there is: the broker stops."""
+        for fetch in tuple(self.fetches):
+            fetch.interrupted()
 
 
 class ParkedFetch:
@@ -43,7 +49,7 @@ class ParkedFetch:
         self._partitions = list(partitions)
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.future.add_done_callback(self._unpark)
-        waiting.parked += 1
+        waiting.fetches.add(self)
         self._woken = False
         self._timer: Timer = waiting.clock.call_later(max_wait_ms / 1000, self.interrupted)
         for partition in self._partitions:
@@ -74,7 +80,7 @@ class ParkedFetch:
             self.future.set_result(reading.result())
 
     def _unpark(self, _: asyncio.Future[Any]) -> None:
-        self._waiting.parked -= 1
+        self._waiting.fetches.discard(self)
         self._timer.cancel()
         for partition in self._partitions:
             partition.unwatch(self)
@@ -98,7 +104,7 @@ class ParkedProduce:
         self._open = dict(enumerate(uncommitted))
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.future.add_done_callback(self._unpark)
-        waiting.parked += 1
+        waiting.produces.add(self)
         self._timer: Timer = waiting.clock.call_later(timeout_ms / 1000, self._timed_out)
         for key, (partition, next_offset, _) in enumerate(uncommitted):
             partition.when_committed(next_offset, partial(self._committed, key))
@@ -115,5 +121,5 @@ class ParkedProduce:
             self._committed(key, ErrorCode.REQUEST_TIMED_OUT)
 
     def _unpark(self, _: asyncio.Future[Any]) -> None:
-        self._waiting.parked -= 1
+        self._waiting.produces.discard(self)
         self._timer.cancel()

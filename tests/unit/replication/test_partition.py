@@ -1,32 +1,9 @@
 import pytest
 
-from flowstone.config import LONG_MAX, TopicConfig
+from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.handles import FileHandles
-from flowstone.log.partition_directory import PartitionDirectory
-from flowstone.log.partition_log import PartitionLog
-from flowstone.ports.clock import SimulatedClock
-from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.replication.partition import ACKS_ALL, Partition
-from flowstone.types import TopicPartition
-from flowstone.wire.record_batch import Record, build_batch
-
-ON_DISK = TopicConfig()
-IN_PAGE_CACHE = TopicConfig(flush_messages=LONG_MAX)
-
-
-class Flusher:
-    """Flushes when told to."""
-
-    def __init__(self) -> None:
-        self.asked: list[PartitionLog] = []
-        self.appended_records = 0
-
-    def request(self, log: PartitionLog) -> None:
-        self.asked.append(log)
-
-    def appended(self, log: PartitionLog, record_count: int) -> None:
-        self.appended_records += record_count
+from tests.support.partitions import IN_PAGE_CACHE, ON_DISK, a_batch, a_partition, flush
 
 
 class Watcher:
@@ -39,34 +16,6 @@ class Watcher:
 
     def interrupted(self) -> None:
         self.interruptions += 1
-
-
-def a_partition(config: TopicConfig) -> tuple[Partition, Flusher]:
-    clock, files = SimulatedClock(), SimulatedFiles()
-    files.make_directory("/data")
-    log = PartitionLog(
-        TopicPartition("t", 0),
-        bytes(range(16)),
-        config,
-        clock,
-        FileHandles(files, 16),
-        PartitionDirectory(files, "/data/t-0", exists=False),
-    )
-    flusher = Flusher()
-    return Partition(log, flusher, leader_epoch=3, replica_count=1), flusher
-
-
-def flush(partition: Partition) -> None:
-    task = partition.log.take_dirty()
-    assert task is not None
-    task.run()
-    partition.log.flushed(task)
-    partition.flushed()
-
-
-def a_batch(count: int = 1) -> bytes:
-    now = SimulatedClock().time_ms()
-    return build_batch([Record(number, now, b"k", b"v" * 10) for number in range(count)])
 
 
 @pytest.fixture

@@ -1,0 +1,131 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from flowstone.broker.waiting import ParkedFetch, ParkedProduce, Uncommitted, Waiting
+from flowstone.errors import ErrorCode
+from flowstone.ports.clock import SimulatedClock
+from tests.support.partitions import ON_DISK, a_batch, a_partition, flush
+
+
+def run(scenario: Callable[[Waiting, SimulatedClock], Awaitable[None]]) -> None:
+    async def main() -> None:
+        clock = SimulatedClock()
+        await scenario(Waiting(clock, parked_max=2), clock)
+
+    asyncio.run(main())
+
+
+def test_a_fetch_is_answered_when_there_is_enough_to_read():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 2 * len(a_batch()), 1000, lambda: "response")
+        partition.append(a_batch(), 1)
+        flush(partition)
+        assert not parked.future.done()
+        partition.append(a_batch(), 1)
+        flush(partition)
+        assert await parked.future == "response"
+        await asyncio.sleep(0)
+        assert not waiting.fetches
+
+    run(scenario)
+
+
+def test_a_fetch_is_answered_when_its_time_is_up():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "empty")
+        clock.advance(0.4)
+        assert not parked.future.done()
+        clock.advance(0.2)
+        assert await parked.future == "empty"
+
+    run(scenario)
+
+
+def test_a_cancelled_fetch_leaves_no_trace():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "never")
+        parked.future.cancel()
+        await asyncio.sleep(0)
+        assert not waiting.fetches
+        partition.append(a_batch(), 1)
+        flush(partition)
+        clock.advance(1)
+
+    run(scenario)
+
+
+def test_a_fetch_that_must_read_from_disk_is_answered_after_that():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        async def slow() -> str:
+            await asyncio.sleep(0)
+            return "read"
+
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 1, 500, slow)
+        clock.advance(1)
+        clock.advance(1)
+        assert await parked.future == "read"
+
+    run(scenario)
+
+
+def test_a_produce_is_answered_when_every_partition_has_committed():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        codes: list[ErrorCode] = []
+        partitions = [a_partition(ON_DISK)[0] for _ in range(2)]
+        uncommitted = [
+            Uncommitted(partition, partition.append(a_batch(), -1).last_offset + 1, codes.append)
+            for partition in partitions
+        ]
+        flush(partitions[0])
+        parked = ParkedProduce(waiting, uncommitted, 1000, lambda: "stored")
+        assert codes == [ErrorCode.NONE]
+        assert not parked.future.done()
+        flush(partitions[1])
+        assert await parked.future == "stored"
+        await asyncio.sleep(0)
+        assert codes == [ErrorCode.NONE, ErrorCode.NONE]
+        assert not waiting.produces
+
+    run(scenario)
+
+
+def test_a_produce_that_takes_too_long_says_so_and_ignores_what_comes_later():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        codes: list[ErrorCode] = []
+        partition, _ = a_partition(ON_DISK)
+        last = partition.append(a_batch(), -1).last_offset
+        parked = ParkedProduce(waiting, [Uncommitted(partition, last + 1, codes.append)], 1000, lambda: "late")
+        clock.advance(2)
+        assert await parked.future == "late"
+        flush(partition)
+        assert codes == [ErrorCode.REQUEST_TIMED_OUT]
+
+    run(scenario)
+
+
+def test_the_number_of_parked_requests_is_limited_and_known():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        first = ParkedFetch(waiting, [partition], 1, 500, lambda: None)
+        assert not waiting.is_full
+        ParkedFetch(waiting, [partition], 1, 500, lambda: None)
+        assert waiting.is_full
+        first.future.cancel()
+        await asyncio.sleep(0)
+        assert not waiting.is_full
+
+    run(scenario)
+
+
+def test_a_stopping_broker_answers_parked_fetches_at_once():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "now")
+        waiting.release_fetches()
+        assert await parked.future == "now"
+
+    run(scenario)
