@@ -41,6 +41,10 @@ class SimulatedFiles:
         errors = [OSError(error_number, f"simulated {operation} failure") for _ in range(times)]
         self._failures.setdefault(operation, []).extend(errors)
 
+    def fail_nothing(self) -> None:
+        """Takes back what `fail_next` has not used."""
+        self._failures.clear()
+
     def check(self, operation: str) -> None:
         if errors := self._failures.get(operation):
             raise errors.pop(0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -155,11 +157,9 @@ class History:
         for _ in range(self.random.randint(0, 2)):
             operation = self.random.choice(["remove", "truncate", "sync", "write", "sync_directory", "rename"])
             self.world.files.fail_next(operation, errno.EIO)
-            try:
+            with contextlib.suppress(StorageFault, OSError):
                 self.world.reopen()
-            except (StorageFault, OSError):
-                pass
-            self.world.files._failures.clear()
+            self.world.files.fail_nothing()
         self.world.reopen()
 
     def check(self, at_least: int) -> None:
@@ -186,7 +186,7 @@ class History:
         for _ in range(3):
             target = self.random.choice(records).timestamp + self.random.randint(-2, 2)
             expected = next(((each.offset, each.timestamp) for each in records if each.timestamp >= target), None)
-            found = wait_for(lambda: log.find_timestamp(target))
+            found = wait_for(partial(log.find_timestamp, target))
             assert (found and first_record_at(found.read(), target, log.log_start_offset)) == expected
 
     def check_producers(self) -> None:

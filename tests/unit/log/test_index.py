@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from flowstone.log.handles import FileHandles
+from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
+from flowstone.ports.simulated_files import SimulatedFiles
+
+PAIRS = [(7, 0), (9, 300), (20, 700), (21, 950)]
+
+
+def entries(pairs: list[tuple[int, int]]) -> IndexEntries:
+    made = IndexEntries(OFFSET_ENTRY)
+    for key, value in pairs:
+        made.append(key, value)
+    return made
+
+
+def sealed(pairs: list[tuple[int, int]]) -> SealedIndex:
+    files = SimulatedFiles()
+    data = entries(pairs).encode()
+    handle = FileHandles(files, 4).handle("/an.index")
+    handle.create().write(0, [data])
+    return SealedIndex(OFFSET_ENTRY, handle, len(data))
+
+
+def test_an_offset_entry_is_two_big_endian_ints() -> None:
+    assert entries([(1, 2)]).encode() == b"\0\0\0\1\0\0\0\2"
+
+
+def test_a_time_entry_is_a_big_endian_long_and_an_int() -> None:
+    made = IndexEntries(TIME_ENTRY)
+    made.append(1, 2)
+    assert made.encode() == b"\0\0\0\0\0\0\0\1\0\0\0\2"
+
+
+@pytest.mark.parametrize(("key", "found"), [(6, None), (7, (7, 0)), (19, (9, 300)), (21, (21, 950)), (99, (21, 950))])
+def test_the_last_entry_at_or_before_the_key_is_found(key: int, found: tuple[int, int] | None) -> None:
+    assert entries(PAIRS).lookup(key) == found
+    assert sealed(PAIRS).lookup(key) == found
+
+
+def test_a_large_sealed_index_finds_what_one_in_memory_does() -> None:
+    generator = random.Random(1)
+    keys = sorted(generator.sample(range(100_000), 5000))
+    pairs = [(key, at * 4096) for at, key in enumerate(keys)]
+    in_memory, in_file = entries(pairs), sealed(pairs)
+    for key in generator.sample(range(-5, 100_005), 500):
+        assert in_file.lookup(key) == in_memory.lookup(key)
+
+
+def test_decoding_gives_back_what_was_encoded() -> None:
+    decoded = IndexEntries.decode(OFFSET_ENTRY, entries(PAIRS).encode())
+    assert decoded is not None
+    assert list(zip(decoded.keys, decoded.values, strict=True)) == PAIRS
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(entries(PAIRS).encode()[:-1], id="cut inside an entry"),
+        pytest.param(OFFSET_ENTRY.pack(5, 10) + OFFSET_ENTRY.pack(5, 20), id="a key twice"),
+        pytest.param(OFFSET_ENTRY.pack(5, 10) + OFFSET_ENTRY.pack(6, 9), id="positions that fall"),
+        pytest.param(OFFSET_ENTRY.pack(5, -1), id="a negative position"),
+    ],
+)
+def test_bytes_that_cannot_be_an_index_are_refused(data: bytes) -> None:
+    assert IndexEntries.decode(OFFSET_ENTRY, data) is None
