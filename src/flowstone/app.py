@@ -25,7 +25,7 @@ from flowstone.broker.workers import Workers
 from flowstone.cluster.controller import register_broker
 from flowstone.cluster.file_log import FileLog
 from flowstone.cluster.ids import parse_id
-from flowstone.cluster.image import EMPTY_IMAGE, BrokerImage, Endpoint
+from flowstone.cluster.image import BrokerImage, Endpoint
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
 from flowstone.errors import StartupError, StorageFault
@@ -109,7 +109,7 @@ class App:
         assignments = Assignments(
             self.config.node_id, self._topic_defaults, self._logs, self._logs.flusher, self._partitions
         )
-        assignments.follow(EMPTY_IMAGE, self._metadata.image)
+        assignments.open_all(self._metadata.image)
         self._metadata.on_change(assignments.follow)
         return Services(
             config=self.config,

@@ -1,14 +1,17 @@
 """Keeps the partitions that this broker serves in step with the cluster's metadata.
 
-Called with the image before and after every change. A topic that was made opens its partitions, one that was deleted
-closes and removes them, one whose settings changed passes them on. A topic deleted and made again has another id: it is
-both.
+Called with every change of the metadata. A topic that was made opens its partitions, one that was deleted closes and
+removes them, one whose settings changed passes them on. A topic deleted and made again has another id: it is both. The
+cost is that of the change, not of the cluster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowstone.cluster.configs import topic_config
 from flowstone.cluster.image import ClusterImage, TopicImage
+from flowstone.cluster.records import TOPIC_RECORDS, BrokerConfigChanged, MetadataRecord
 from flowstone.errors import ErrorCode, StorageFault
 from flowstone.log.flusher import Flusher
 from flowstone.log.manager import LogManager
@@ -24,15 +27,19 @@ class Assignments:
         self._node_id, self._topic_defaults = node_id, topic_defaults
         self._logs, self._flusher, self._partitions = logs, flusher, partitions
 
-    def follow(self, before: ClusterImage, after: ClusterImage) -> None:
-        for topic_id, topic in before.topics_by_id.items():
-            if topic_id not in after.topics_by_id:
-                self._close(topic)
-        everything_changed = before.broker_configs != after.broker_configs
-        for topic_id, topic in after.topics_by_id.items():
-            known = before.topics_by_id.get(topic_id)
-            if topic is not known or everything_changed:
+    def open_all(self, image: ClusterImage) -> None:
+        for topic in image.topics.values():
+            self._open_or_configure(image, topic)
+
+    def follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        if any(isinstance(record, BrokerConfigChanged) for record in records):
+            self.open_all(after)  # a broker-wide value may concern every topic
+        for topic_id in dict.fromkeys(record.topic_id for record in records if isinstance(record, TOPIC_RECORDS)):
+            topic = after.topics_by_id.get(topic_id)
+            if topic is not None:
                 self._open_or_configure(after, topic)
+            elif topic_id in before.topics_by_id:
+                self._close(before.topics_by_id[topic_id])
 
     def _open_or_configure(self, image: ClusterImage, topic: TopicImage) -> None:
         config = topic_config(image, topic.name, self._topic_defaults, self._node_id)

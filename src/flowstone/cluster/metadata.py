@@ -24,7 +24,7 @@ from flowstone.cluster.replay import apply
 Result = TypeVar("Result")
 # What a request makes of the metadata: the records to append, and what to answer once they are committed.
 Decision = tuple[Sequence[MetadataRecord], Result]
-ChangeListener = Callable[[ClusterImage, ClusterImage], None]
+ChangeListener = Callable[[ClusterImage, ClusterImage, Sequence[MetadataRecord]], None]
 
 
 class Metadata:
@@ -42,7 +42,7 @@ class Metadata:
         return self._image
 
     def on_change(self, listener: ChangeListener) -> None:
-        """`listener(before, after)` from now on, for every append."""
+        """`listener(before, after, records)` from now on, for every append."""
         self._listeners.append(listener)
 
     async def change(self, decide: Callable[[ClusterImage], Decision[Result]]) -> Result:
@@ -79,4 +79,4 @@ class Metadata:
             # Another broker was first: our own changes under way come after its.
             self._proposed = reduce(apply, self._under_way, self._image)
         for listener in self._listeners:
-            listener(before, image)
+            listener(before, image, records)

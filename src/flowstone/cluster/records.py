@@ -85,6 +85,9 @@ class ProducerIdsReserved:
     next_producer_id: int
 
 
+# Those that concern one topic, named by its `topic_id`.
+TOPIC_RECORDS = (TopicCreated, PartitionsAdded, PartitionChanged, TopicDeleted, TopicConfigChanged)
+
 MetadataRecord = (
     ClusterCreated
     | BrokerRegistered

@@ -67,7 +67,7 @@ def test_listeners_are_called_in_order_with_the_images_on_both_sides() -> None:
     async def run() -> None:
         metadata = await started(Metadata(MemoryLog()))
         seen: list[tuple[ClusterImage, ClusterImage]] = []
-        metadata.on_change(lambda before, after: seen.append((before, after)))
+        metadata.on_change(lambda before, after, records: seen.append((before, after)))
         await create(metadata, "a")
         await create(metadata, "b")
         assert [sorted(after.topics) for _, after in seen] == [["a"], ["a", "b"]]
