@@ -28,7 +28,7 @@ class _Directory:
 class SimulatedFiles:
     def __init__(self) -> None:
         self._root = _Directory()
-        self._failures: dict[str, list[OSError]] = {}
+        self._failures: dict[str, list[OSError | None]] = {}
         self._locked: set[str] = set()
 
     def lose_power(self) -> None:
@@ -36,18 +36,18 @@ class SimulatedFiles:
         self._locked.clear()
         _forget(self._root)
 
-    def fail_next(self, operation: str, error_number: int = errno.EIO, times: int = 1) -> None:
-        """The next calls of `operation` ("write", "sync", "read", "rename"…) raise OSError."""
+    def fail_next(self, operation: str, error_number: int = errno.EIO, times: int = 1, *, after: int = 0) -> None:
+        """The next calls of `operation` ("write", "sync", "read", "rename"…) raise OSError, once `after` have not."""
         errors = [OSError(error_number, f"simulated {operation} failure") for _ in range(times)]
-        self._failures.setdefault(operation, []).extend(errors)
+        self._failures.setdefault(operation, []).extend([*[None] * after, *errors])
 
     def fail_nothing(self) -> None:
         """Takes back what `fail_next` has not used."""
         self._failures.clear()
 
     def check(self, operation: str) -> None:
-        if errors := self._failures.get(operation):
-            raise errors.pop(0)
+        if (errors := self._failures.get(operation)) and (error := errors.pop(0)) is not None:
+            raise error
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         directory, name = self._parent(path)

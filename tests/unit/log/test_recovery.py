@@ -1,0 +1,235 @@
+"""Opening a log again after a stop, clean or not, on a disk that is whole or not (S1 to S5, S7)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowstone.errors import StorageFault
+from flowstone.wire.record_batch import parse_header
+
+
+@pytest.fixture
+def filled(world: Any) -> Any:
+    return fill(world)
+
+
+def fill(world: Any) -> Any:
+    """Forty batches of two records in several segments; the first thirty are durable, twenty are checkpointed so."""
+    for number in range(40):
+        world.append(2, producer_id=1, producer_epoch=0, base_sequence=2 * number, epoch=number // 15)
+        world.clock.advance(1)
+        if number in (19, 29):
+            world.flush()
+        if number == 19:
+            world.checkpoint()
+    assert len(world.log.segments) > 4
+    return world
+
+
+def flip(position: int) -> Callable[[bytearray], None]:
+    def change(data: bytearray) -> None:
+        data[position] ^= 0x40
+
+    return change
+
+
+def test_after_a_kill_everything_written_is_there(filled: Any) -> None:
+    before = filled.read_all()
+    filled.reopen()
+    assert filled.read_all() == before
+    assert filled.log.recovery_point == 80
+
+
+def test_after_a_power_loss_everything_flushed_is_there(filled: Any) -> None:
+    before = filled.read_all()
+    filled.files.lose_power()
+    filled.reopen()
+    assert filled.read_all() == before[:30]
+    assert filled.log.log_end_offset == 60
+
+
+def test_what_recovery_leaves_survives_a_power_loss_at_once(filled: Any) -> None:
+    filled.reopen()
+    filled.files.lose_power()
+    filled.reopen()
+    assert filled.log.log_end_offset == 80
+
+
+def test_a_clean_stop_is_opened_without_a_look_at_the_records(filled: Any) -> None:
+    before = filled.read_all()
+    filled.stop_cleanly()
+    for name in filled.names(".log"):
+        filled.damage(name, flip(-1))  # in the last batch's records: nobody reads them
+    filled.reopen(clean=True)
+    assert filled.log.log_end_offset == 80
+    assert [parse_header(batch) for batch in filled.read_all()] == [parse_header(batch) for batch in before]
+
+
+def test_a_torn_tail_is_cut_at_the_last_whole_batch(filled: Any) -> None:
+    last = filled.names(".log")[-1]
+    filled.damage(last, lambda data: data.__delitem__(slice(-3, None)))
+    filled.reopen()
+    assert filled.log.log_end_offset == 78
+    assert filled.append().base_offset == 78
+
+
+def test_a_tail_of_zeros_is_cut(filled: Any) -> None:
+    filled.damage(filled.names(".log")[-1], lambda data: data.extend(bytes(5000)))
+    filled.reopen()
+    assert filled.log.log_end_offset == 80
+
+
+def test_a_bad_batch_above_the_recovery_point_takes_all_later_ones_with_it(filled: Any) -> None:
+    position = filled.log.position_of(50)
+    name = f"{position.segment_base_offset:020d}.log"
+    filled.damage(name, flip(position.position + 30))
+    filled.reopen()
+    assert filled.log.log_end_offset == 50
+    assert filled.names(".log")[-1] == name
+
+
+def test_a_missing_segment_above_the_recovery_point_takes_all_later_ones_with_it(filled: Any) -> None:
+    victim = next(segment for segment in filled.log.segments if segment.base_offset >= 40)
+    filled.files.remove(victim.log.path)
+    filled.reopen()
+    assert filled.log.log_end_offset == victim.base_offset
+
+
+def test_damage_below_the_recovery_point_is_a_fault_and_nothing_is_cut(filled: Any) -> None:
+    position = filled.log.position_of(38)
+    name = f"{position.segment_base_offset:020d}.log"
+    filled.damage(name, flip(position.position + 7))
+    sizes = {each: filled.files.size(f"{filled.path}/{each}") for each in filled.names(".log")}
+    with pytest.raises(StorageFault, match="orders-3 is damaged at offset 38, below its recovery point 40"):
+        filled.reopen()
+    assert {each: filled.files.size(f"{filled.path}/{each}") for each in filled.names(".log")} == sizes
+
+
+def test_damage_in_a_segment_nobody_checked_is_a_fault_when_it_is_read(filled: Any) -> None:
+    filled.damage(filled.names(".log")[0], flip(16))
+    filled.reopen()
+    with pytest.raises(StorageFault):
+        filled.read_batch(0)
+    assert filled.log.log_end_offset == 80
+
+
+def test_a_log_shorter_than_its_recovery_point_is_a_fault(filled: Any) -> None:
+    for segment in filled.log.segments:
+        if segment.base_offset >= 20:
+            filled.files.remove(segment.log.path)
+    with pytest.raises(StorageFault, match="below its recovery point 40: files are missing"):
+        filled.reopen()
+
+
+def test_a_directory_without_any_segment_is_a_fault_if_there_was_something(filled: Any) -> None:
+    for name in filled.names(".log"):
+        filled.files.remove(f"{filled.path}/{name}")
+    with pytest.raises(StorageFault, match="below its recovery point"):
+        filled.reopen()
+
+
+def test_damage_after_a_clean_stop_is_never_taken_for_an_unfinished_write(filled: Any) -> None:
+    filled.stop_cleanly()
+    filled.damage(filled.names(".log")[-1], lambda data: data.__delitem__(slice(-3, None)))
+    with pytest.raises(StorageFault):
+        filled.reopen(clean=True)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("clean", [False, True], ids=["after a kill", "after a clean stop"])
+@pytest.mark.parametrize("how", ["gone", "empty", "cut", "flipped", "longer"])
+def test_whatever_follows_from_the_log_can_be_lost(filled: Any, suffix: str, clean: bool, how: str) -> None:
+    before, epochs = filled.read_all(), filled.log.epochs.entries()
+    if clean:
+        filled.stop_cleanly()
+    else:
+        filled.flush()
+    changes: dict[str, Callable[[bytearray], None]] = {
+        "empty": bytearray.clear,
+        "cut": lambda data: data.__delitem__(slice(len(data) // 2, None)),
+        "flipped": lambda data: flip(len(data) // 2)(data) if data else None,
+        "longer": lambda data: data.extend(b"\x00\x01" * 60),
+    }
+    for name in filled.names(suffix):
+        if how == "gone":
+            filled.files.remove(f"{filled.path}/{name}")
+        else:
+            filled.damage(name, changes[how])
+    filled.reopen(clean=clean)
+    assert filled.read_all() == before
+    assert filled.append(producer_id=1, producer_epoch=0, base_sequence=80, epoch=2).base_offset == 80
+    if how != "flipped":  # a digit of the text may become another digit
+        assert filled.log.epochs.entries() == epochs
+
+
+def test_deleted_records_stay_deleted(filled: Any) -> None:
+    filled.log.advance_log_start(33)
+    filled.checkpoint()
+    filled.log.drop_segments()
+    filled.reopen()
+    assert filled.log.log_start_offset == 33
+    assert filled.log.log_end_offset == 80
+    assert not filled.names(".deleted")
+
+
+def test_segments_below_the_logs_start_go_at_the_next_start(filled: Any) -> None:
+    filled.log.advance_log_start(33)
+    filled.checkpoint()
+    filled.reopen()
+    assert filled.log.segments[0].base_offset <= 33 < filled.log.segments[1].base_offset
+
+
+def test_offsets_are_not_given_twice_when_everything_was_deleted_and_then_lost(world: Any) -> None:
+    world.append(5)
+    world.flush()
+    world.append(5)
+    world.log.advance_log_start(10)
+    world.checkpoint()
+    world.files.lose_power()
+    world.reopen()
+    assert (world.log.log_start_offset, world.append().base_offset) == (10, 10)
+
+
+@pytest.mark.parametrize("operation", ["remove", "truncate", "write", "sync", "rename", "sync_directory"])
+def test_recovery_that_dies_at_any_call_can_be_run_again(make_world: Callable[[], Any], operation: str) -> None:
+    died = True
+    survived_calls = 0
+    while died:
+        world = fill(make_world())
+        position = world.log.position_of(70)
+        world.damage(f"{position.segment_base_offset:020d}.log", flip(position.position + 30))
+        world.damage("leader-epoch-checkpoint", bytearray.clear)
+        world.files.fail_next(operation, errno.EIO, after=survived_calls)
+        try:
+            world.reopen()
+            died = False
+        except StorageFault:
+            survived_calls += 1
+        world.files.fail_nothing()
+        world.reopen()
+        assert world.log.log_end_offset == 70
+        assert len(world.read_all()) == 35
+    assert survived_calls > 0
+
+
+def test_an_empty_directory_is_an_empty_log(world: Any) -> None:
+    world.files.make_directory(world.path)
+    world.reopen()
+    assert world.log.log_end_offset == 0
+    assert world.append().base_offset == 0
+
+
+def test_a_log_that_goes_on_after_recovery_rolls_and_flushes_as_ever(filled: Any) -> None:
+    filled.reopen()
+    for number in range(40, 80):
+        filled.append(2, producer_id=1, producer_epoch=0, base_sequence=2 * number)
+    filled.flush()
+    filled.checkpoint()
+    filled.files.lose_power()
+    filled.reopen()
+    assert filled.log.log_end_offset == 160
+    assert len(filled.read_all()) == 80
