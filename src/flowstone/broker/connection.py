@@ -136,7 +136,7 @@ class Connection:
         count = self._channel.receive_into(shared[kept:] if kept else shared)
         if not count:
             raise EOFError
-        self._kept = b""
+        self._kept, self.frame_started = b"", None
         self._received(shared[: kept + count])
         return kept + count == len(shared)
 
