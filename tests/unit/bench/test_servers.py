@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bench.servers import Server, ServerError, free_ports
 
 READY_THEN_WAIT = "import sys; print('ready', flush=True); sys.stdin.close(); import signal; signal.pause()"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
+
 from bench import wire
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
 from bench import wire
 from bench.connection import Connection
 from bench.workers import Load, check_batches, produce
