@@ -1,0 +1,448 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowstone.config import BrokerConfig, TopicConfig
+from flowstone.errors import StartupError, StorageFault
+from flowstone.log.manager import LogManager
+from flowstone.log.partition_log import PartitionLog
+from flowstone.ports.clock import SimulatedClock
+from flowstone.ports.files import SystemFiles
+from flowstone.ports.simulated_files import SimulatedFiles
+from flowstone.types import TopicPartition
+from flowstone.wire.record_batch import Record, build_batch, parse_header
+
+FIRST, SECOND = TopicPartition("first", 0), TopicPartition("second", 1)
+TOPIC_ID, OTHER_ID = b"1" * 16, b"2" * 16
+CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_delay_ms=60_000)
+
+
+class Broker:
+    """A log directory that is opened, used, stopped, killed and opened again."""
+
+    def __init__(self, path: str = "/data") -> None:
+        self.files: Any = SimulatedFiles()
+        self.clock = SimulatedClock()
+        self.config = BrokerConfig(log_dirs=path)
+        self.faults: list[StorageFault] = []
+
+    def open(self, **more: Any) -> LogManager:
+        self.flushed = asyncio.Event()
+        self.failed = asyncio.Event()
+        self.logs = LogManager(
+            self.files,
+            self.clock,
+            self.config,
+            on_flushed=lambda log: self.flushed.set(),
+            on_fault=self.fail,
+            high_watermark_of=lambda log: log.recovery_point,
+            **more,
+        )
+        return self.logs
+
+    def fail(self, fault: StorageFault) -> None:
+        self.faults.append(fault)
+        self.failed.set()
+
+    def log(self, topic_partition: TopicPartition = FIRST, topic_id: bytes = TOPIC_ID) -> PartitionLog:
+        return self.logs.get_or_create(topic_partition, topic_id, CONFIG)
+
+    def append(self, log: PartitionLog, count: int = 1) -> int:
+        records = [Record(at, self.clock.time_ms(), b"k", b"v" * 50) for at in range(count)]
+        return log.append(build_batch(records), leader_epoch=0).base_offset
+
+    async def flush(self, log: PartitionLog) -> None:
+        self.flushed.clear()
+        self.logs.flusher.request(log)
+        while log.recovery_point < log.log_end_offset:
+            self.flushed.clear()
+            await asyncio.wait_for(self.flushed.wait(), 10)
+
+    async def settle(self) -> None:
+        """Until the worker thread has done what it was given."""
+        await asyncio.wrap_future(self.logs._worker.submit(int))
+
+    def names(self) -> list[str]:
+        return [name for name in self.files.names(self.config.log_dirs) if name[0] != "."]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(body())  # type: ignore[arg-type]
+
+
+def test_a_clean_stop_keeps_every_log(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        for topic_partition in (FIRST, SECOND):
+            for _ in range(30):
+                broker.append(broker.log(topic_partition))
+        broker.logs.close()
+        broker.files.lose_power()
+        broker.open()
+        assert {log.topic_partition: log.log_end_offset for log in broker.logs.logs.values()} == {FIRST: 30, SECOND: 30}
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_killed_broker_keeps_what_was_flushed_through_a_power_loss(broker: Broker) -> None:
+    async def body() -> None:
+        log = broker.open().get_or_create(FIRST, TOPIC_ID, CONFIG)
+        for _ in range(30):
+            broker.append(log)
+        await broker.flush(log)
+        broker.append(log)
+        broker.logs.abort()
+        broker.files.lose_power()
+        assert broker.open().logs[FIRST].log_end_offset == 30
+        broker.logs.close()
+
+    run(body)
+
+
+def test_the_clean_marker_is_gone_while_the_broker_runs(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open().close()
+        assert broker.files.exists("/data/.kafka_cleanshutdown")
+        broker.open()
+        assert not broker.files.exists("/data/.kafka_cleanshutdown")
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_directory_in_use_is_refused(broker: Broker) -> None:
+    async def body() -> None:
+        logs = broker.open()
+        with pytest.raises(StartupError, match="in use by another process"):
+            broker.open()
+        logs.close()
+
+    run(body)
+
+
+def test_another_nodes_directory_is_refused(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open().close()
+        broker.config = dataclasses.replace(broker.config, node_id=2)
+        with pytest.raises(StartupError, match=r"belongs to node 1, this broker's node\.id is 2"):
+            broker.open()
+
+    run(body)
+
+
+def test_another_clusters_directory_is_refused(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open(cluster_id="ours").close()
+        with pytest.raises(StartupError, match="belongs to cluster ours, this broker's is theirs"):
+            broker.open(cluster_id="theirs")
+        broker.open(cluster_id="ours").close()
+
+    run(body)
+
+
+def test_a_damaged_identity_is_refused(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open().close()
+        broker.files.replace("/data/meta.properties", b"nonsense")
+        with pytest.raises(StartupError, match=r"meta\.properties is damaged"):
+            broker.open()
+
+    run(body)
+
+
+def test_a_directory_keeps_its_identity(broker: Broker) -> None:
+    async def body() -> None:
+        identity = broker.open().identity
+        broker.logs.close()
+        assert broker.open().identity == identity
+        assert identity.cluster_id
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_log_that_nobody_wrote_to_leaves_no_directory(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.log()
+        broker.logs.close()
+        assert "first-0" not in broker.names()
+
+    run(body)
+
+
+def test_a_damaged_partition_stays_offline_and_the_others_serve(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        for topic_partition in (FIRST, SECOND):
+            broker.append(broker.log(topic_partition))
+        broker.logs.close()
+        broker.files.open("/data/first-0/00000000000000000000.log").truncate(70)
+        broker.open()
+        assert broker.log(SECOND).log_end_offset == 1
+        with pytest.raises(StorageFault, match="first-0"):
+            broker.log(FIRST)
+        broker.logs.close()
+
+    run(body)
+
+
+def test_an_offline_partition_is_still_damaged_at_the_next_start(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        broker.logs.close()
+        broker.files.open("/data/first-0/00000000000000000000.log").truncate(70)
+        for _ in range(3):
+            broker.open()
+            assert FIRST in broker.logs.offline
+            broker.logs.close()
+        assert broker.files.size("/data/first-0/00000000000000000000.log") == 70
+
+    run(body)
+
+
+def test_a_deleted_partition_is_gone_at_once_and_its_files_later(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        broker.logs.delete(FIRST)
+        assert [name.endswith("-delete") for name in broker.names() if name.startswith("first")] == [True]
+        broker.clock.advance(61)
+        await broker.settle()
+        assert not [name for name in broker.names() if name.startswith("first")]
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_topic_made_again_begins_at_zero_and_survives_a_crash(broker: Broker) -> None:
+    """Its name stood in the checkpoints with the old topic's offsets."""
+
+    async def body() -> None:
+        broker.open()
+        for _ in range(50):
+            broker.append(broker.log())
+        await broker.flush(broker.log())
+        await broker.logs.checkpoint()
+        broker.logs.delete(FIRST)
+        log = broker.log(topic_id=OTHER_ID)
+        assert broker.append(log) == 0
+        await broker.flush(log)
+        broker.logs.abort()
+        broker.files.lose_power()
+        broker.open()
+        assert broker.log(topic_id=OTHER_ID).log_end_offset == 1
+        broker.logs.close()
+
+    run(body)
+
+
+def test_what_an_earlier_topic_of_that_name_left_is_never_used(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log(), 5)
+        broker.logs.close()
+        broker.open()
+        assert broker.log(topic_id=OTHER_ID).log_end_offset == 0
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_log_whose_topic_id_was_lost_gets_it_back(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log(), 5)
+        broker.logs.close()
+        broker.files.remove("/data/first-0/partition.metadata")
+        broker.open()
+        assert broker.log().log_end_offset == 5
+        broker.logs.close()
+        broker.open()
+        assert broker.logs.logs[FIRST].topic_id == TOPIC_ID
+        broker.logs.close()
+
+    run(body)
+
+
+def test_leftovers_of_deleted_partitions_go_at_the_next_start(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        broker.logs.delete(FIRST)
+        broker.logs.close()
+        broker.open()
+        await broker.settle()
+        assert not [name for name in broker.names() if name.startswith("first")]
+        broker.logs.close()
+
+    run(body)
+
+
+def test_deleted_records_are_gone_for_good_when_the_call_returns(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        for _ in range(50):
+            broker.append(log)
+        await broker.flush(log)
+        await broker.logs.delete_records_before(log, 33)
+        broker.logs.abort()
+        broker.files.lose_power()
+        broker.open()
+        assert broker.logs.logs[FIRST].log_start_offset == 33
+        broker.logs.close()
+
+    run(body)
+
+
+def test_deleting_records_says_when_the_disk_fails(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        await broker.settle()
+        broker.files.fail_next("rename", errno.EIO)
+        with pytest.raises(StorageFault, match="checkpoints cannot be written"):
+            await broker.logs.delete_records_before(broker.log(), 1)
+        broker.logs.abort()
+
+    run(body)
+
+
+def test_old_segments_go_and_their_files_later(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        for _ in range(50):
+            broker.append(log)
+            broker.clock.advance(10)
+        await broker.flush(log)
+        log.configure(dataclasses.replace(CONFIG, retention_ms=100_000))
+        await broker.logs.apply_retention()
+        assert log.log_start_offset == log.segments[0].base_offset > 20
+        assert [name for name in broker.files.names(log.path) if name.endswith(".deleted")]
+        await broker.flush(log)
+        broker.clock.advance(61)
+        await broker.settle()
+        assert not [name for name in broker.files.names(log.path) if name.endswith(".deleted")]
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_log_whose_records_are_all_too_old_goes_on_at_its_end(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        broker.append(log, 7)
+        await broker.flush(log)
+        broker.clock.advance(CONFIG.retention_ms / 1000 + 1)
+        await broker.logs.apply_retention()
+        assert (log.log_start_offset, log.size_bytes) == (7, 0)
+        broker.logs.abort()
+        broker.files.lose_power()
+        broker.open()
+        assert broker.append(broker.log()) == 7
+        broker.logs.close()
+
+    run(body)
+
+
+def test_retention_comes_by_itself(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        broker.append(log, 7)
+        await broker.flush(log)
+        broker.clock.advance(CONFIG.retention_ms / 1000 + 600)
+        assert broker.logs._retention is not None
+        await broker.logs._retention
+        assert log.log_start_offset == 7
+        broker.logs.close()
+
+    run(body)
+
+
+def test_recovery_points_are_saved_now_and_then(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log(), 9)
+        await broker.flush(broker.log())
+        broker.clock.advance(61)
+        await broker.settle()
+        for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+            assert broker.files.read(f"/data/{name}") == b"0\n1\nfirst 0 9\n"
+        broker.logs.close()
+
+    run(body)
+
+
+def test_truncation_is_safe_against_a_crash_right_after_it(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        for _ in range(50):
+            broker.append(log)
+        await broker.flush(log)
+        await broker.logs.checkpoint()
+        await broker.logs.truncate_to(log, 20)
+        broker.logs.abort()
+        broker.open()
+        assert broker.log().log_end_offset == 20
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_failed_flush_is_told_and_leaves_no_clean_marker(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        broker.files.fail_next("sync", errno.EIO)
+        broker.logs.flusher.request(broker.log())
+        await asyncio.wait_for(broker.failed.wait(), 10)
+        assert len(broker.faults) == 1
+        broker.logs.close()
+        assert not broker.files.exists("/data/.kafka_cleanshutdown")
+
+    run(body)
+
+
+def test_it_all_works_on_real_files(tmp_path: Path) -> None:
+    async def body() -> None:
+        broker = Broker(str(tmp_path / "data"))
+        broker.files = SystemFiles()
+        for ending in ("close", "abort", "close"):
+            broker.open()
+            log = broker.log()
+            for _ in range(40):
+                broker.append(log)
+            await broker.flush(log)
+            getattr(broker.logs, ending)()
+        broker.open()
+        log = broker.log()
+        assert log.log_end_offset == 120
+        offset, batches = 0, 0
+        while offset < 120:
+            found = log.read(offset, 1, log.end, at_least_one=True)
+            assert found is not None
+            offset = parse_header(found.read()).next_offset
+            batches += 1
+        assert batches == 120
+        broker.logs.close()
+
+    run(body)
