@@ -1,0 +1,77 @@
+"""Kafka's own dump tool reads a log directory of ours without complaint."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from scripts.fetch_kafka import cache_folder
+
+from flowstone.config import TopicConfig
+from flowstone.log.handles import FileHandles
+from flowstone.log.partition_directory import PartitionDirectory
+from flowstone.log.partition_log import PartitionLog
+from flowstone.ports.clock import SimulatedClock
+from flowstone.ports.files import SystemFiles
+from flowstone.types import TopicPartition
+from flowstone.wire.compression import Codec
+from flowstone.wire.record_batch import Record, build_batch
+
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("java") is None or not cache_folder().is_dir(),
+    reason="needs java and a fetched Kafka (scripts/fetch_kafka.py)",
+)
+
+
+def write_log(folder: Path) -> None:
+    """Four segments of batches of all codecs, timestamps out of order, an idempotent producer, three leader epochs."""
+    generator, clock, files = random.Random(1), SimulatedClock(), SystemFiles()
+    log = PartitionLog(
+        TopicPartition("dump", 0),
+        bytes(range(16)),
+        TopicConfig(segment_bytes=200_000),
+        clock,
+        FileHandles(files, 100),
+        PartitionDirectory(files, str(folder / "dump-0"), exists=False),
+    )
+    sequence = 0
+    for number in range(600):
+        records = [
+            Record(at, clock.time_ms() - generator.randint(0, 2000), b"key", generator.randbytes(100))
+            for at in range(generator.randint(1, 20))
+        ]
+        codec = generator.choice(list(Codec))
+        log.append(
+            build_batch(records, codec=codec, producer_id=7, producer_epoch=0, base_sequence=sequence),
+            leader_epoch=number // 200,
+        )
+        sequence += len(records)
+        clock.advance(0.3)
+    assert len(log.segments) == 4
+    log.close(clean=True)
+
+
+def dump(folder: Path, *options: str) -> str:
+    suffixes = (".log", ".index", ".timeindex") if not options else (".index", ".timeindex")
+    files = sorted(str(path) for path in folder.glob("dump-0/*") if path.suffix in suffixes)
+    command = ["java", "-Xmx256m", "-cp", f"{cache_folder()}/*", DUMP, *options, "--files", ",".join(files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+    return done.stdout
+
+
+def test_kafkas_dump_tool_finds_nothing_wrong(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    text = dump(tmp_path)
+    assert text.count("isvalid: true") == 600
+    for complaint in ("isvalid: false", "Mismatches", "Index timestamp mismatch", "out of order", "Found"):
+        assert complaint.lower() not in text.lower()
+
+
+def test_kafkas_sanity_check_passes_every_index(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    assert dump(tmp_path, "--index-sanity-check").count("passed sanity check") == 8
