@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import flowstone
+
 SOURCE = Path(__file__).parents[3] / "src"
 COMMAND_TIMEOUT_S = 30
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def command_environment() -> dict[str, str]:
@@ -23,7 +23,7 @@ def command_environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a command to its end, in an empty directory."""
 
     def run(*arguments: object, input: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -39,3 +39,74 @@ def run(tmp_path: Path) -> Run:
         )
 
     return run
+
+
+class Up:
+    """A `flowstone up` that has said it is ready."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "flowstone.cli", "up", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=directory,
+            env=command_environment(),
+        )
+        assert self.process.stdout is not None
+        self.lines: list[str] = []
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if line.startswith("ready "):
+                break
+
+    @property
+    def address(self) -> str:
+        return self.lines[-1].removeprefix("ready ")
+
+    def end(self, *signals: int) -> tuple[int, str]:
+        """Sends the signals; the exit status and what was logged."""
+        for number in signals:
+            self.process.send_signal(number)
+        _output, log = self.process.communicate(timeout=COMMAND_TIMEOUT_S)
+        return self.process.returncode, log
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
+    """Starts brokers in an empty directory; those still running at the end are killed."""
+    started: list[Up] = []
+
+    def start(*arguments: str) -> Up:
+        started.append(Up(tmp_path, *arguments))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.communicate()
+
+
+@pytest.fixture
+def spawn(tmp_path: Path, broker: flowstone.Broker) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a client command that does not end by itself; it is killed at the end."""
+    started: list[subprocess.Popen[str]] = []
+
+    def spawn(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "flowstone.cli", *arguments, "--bootstrap", broker.bootstrap]
+        started.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=command_environment())
+        )
+        return started[-1]
+
+    yield spawn
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[flowstone.Broker]:
+    with flowstone.Broker() as broker:
+        yield broker

@@ -1,0 +1,164 @@
+"""The client commands against a broker of this process, with one topic per test."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import flowstone
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Call = Callable[..., str]
+Prepare = Callable[..., None]
+
+
+@pytest.fixture
+def call(run: Run, broker: flowstone.Broker) -> Call:
+    """A command that must succeed; what it printed."""
+
+    def call(*arguments: object, input: str = "") -> str:
+        result = run(*arguments, "--bootstrap", broker.bootstrap, input=input)
+        assert (result.returncode, result.stderr) == (0, "")
+        return result.stdout
+
+    return call
+
+
+@pytest.fixture
+def refused(run: Run, broker: flowstone.Broker) -> Call:
+    """A command that must fail; its one sentence."""
+
+    def refused(*arguments: object, input: str = "") -> str:
+        result = run(*arguments, "--bootstrap", broker.bootstrap, input=input)
+        assert result.returncode == 1
+        assert result.stderr.startswith("flowstone: ")
+        assert result.stderr.count("\n") == 1
+        return result.stderr
+
+    return refused
+
+
+@pytest.fixture
+def prepare(broker: flowstone.Broker) -> Prepare:
+    """Makes a topic, with records of these (key, value, timestamp) in it."""
+
+    def prepare(topic: str, *records: tuple[str | None, str, int], partitions: int = 1) -> None:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
+        for key, value, timestamp_ms in records:
+            producer.produce(topic, value, key, timestamp=timestamp_ms)
+        assert producer.flush(10) == 0
+
+    return prepare
+
+
+def test_a_topic_is_created_listed_described_and_deleted(call: Call) -> None:
+    created = call("topic", "create", "life", "--partitions", 2, "--config", "retention.ms=3600000")
+    assert created == "created life with 2 partitions\n"
+    assert "life" in call("topic", "list").splitlines()
+    lines = call("topic", "describe", "life").splitlines()
+    assert lines[0] == "topic life: 2 partitions"
+    assert [line.split() for line in lines[2:4]] == [["0", "0", "0", "1", "1", "1"], ["1", "0", "0", "1", "1", "1"]]
+    assert lines[4:] == ["retention.ms=3600000"]
+    assert call("topic", "delete", "life") == "deleted life\n"
+    assert "life" not in call("topic", "list").splitlines()
+
+
+def test_lines_become_records_and_records_lines(call: Call, prepare: Prepare) -> None:
+    prepare("lines")
+    assert call("produce", "lines", input="one\ntwo\n\nfour") == "stored 4 records\n"
+    assert call("consume", "lines") == "one\ntwo\n\nfour\n"
+
+
+def test_keys_and_headers_are_sent_and_shown(call: Call, prepare: Prepare) -> None:
+    prepare("keyed")
+    call("produce", "keyed", "--key-separator", ":", "--header", "a=1", "--header", "b=2", input="k:v:w\n")
+    printed = call("consume", "keyed", "--with", "key,offset,partition,headers")
+    assert printed == "k\t0\t0\ta=1,b=2\tv:w\n"
+
+
+def test_keys_go_where_the_java_client_sends_them(call: Call, prepare: Prepare) -> None:
+    # murmur2(key) & 0x7fffffff modulo 3, for keys whose hashes Kafka's own tests publish.
+    prepare("partitioned", partitions=3)
+    call("produce", "partitioned", "--key-separator", ":", input="21:x\nfoobar:x\nabc:x\n")
+    printed = call("consume", "partitioned", "--with", "key,partition").splitlines()
+    hashes = {"21": -973932308, "foobar": -790332482, "abc": 479470107}
+    expected = {f"{key}\t{(number & 0x7FFFFFFF) % 3}\tx" for key, number in hashes.items()}
+    assert set(printed) == expected
+
+
+def test_reading_begins_at_an_offset_and_ends_at_a_count(call: Call, prepare: Prepare) -> None:
+    prepare("offsets", *((None, str(number), 1000) for number in range(10)))
+    assert call("consume", "offsets", "--offset", 4, "--max", 3) == "4\n5\n6\n"
+
+
+def test_reading_begins_at_a_time(call: Call, prepare: Prepare) -> None:
+    prepare("times", (None, "early", 1000), (None, "late", 3000))
+    assert call("consume", "times", "--timestamp", "1970-01-01T00:00:02+00:00") == "late\n"
+
+
+def test_reading_from_after_the_newest_record_prints_nothing(call: Call, prepare: Prepare) -> None:
+    prepare("past", (None, "early", 1000))
+    assert call("consume", "past", "--timestamp", 1001) == ""
+
+
+def test_only_one_partition_is_read_if_asked(call: Call, prepare: Prepare) -> None:
+    prepare("two", *((str(number), str(number), 1000) for number in range(20)), partitions=2)
+    parts = [set(call("consume", "two", "--partition", each).split()) for each in (0, 1)]
+    assert parts[0] | parts[1] == {str(number) for number in range(20)}
+    assert not parts[0] & parts[1]
+
+
+def test_following_waits_for_new_records(
+    call: Call, prepare: Prepare, spawn: Callable[..., subprocess.Popen[str]]
+) -> None:
+    prepare("followed", (None, "old", 1000))
+    follower = spawn("consume", "followed", "--follow", "--from-beginning")
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "old\n"
+    call("produce", "followed", input="new\n")
+    assert follower.stdout.readline() == "new\n"
+
+
+def test_an_unknown_topic_is_named_with_the_nearest_one(refused: Call, prepare: Prepare) -> None:
+    prepare("orders")
+    for command in (("consume",), ("produce",), ("topic", "describe")):
+        assert refused(*command, "ordres") == "flowstone: there is no topic ordres; did you mean orders?\n"
+
+
+def test_asking_for_an_unknown_topic_does_not_make_it(call: Call, refused: Call) -> None:
+    refused("produce", "never-made", input="x\n")
+    assert "never-made" not in call("topic", "list").split()
+
+
+def test_an_offset_that_is_not_there_is_refused(refused: Call, prepare: Prepare) -> None:
+    prepare("short")
+    assert "partition 0 of short has offsets 0 to 0, not 5" in refused("consume", "short", "--offset", 5)
+
+
+def test_a_line_without_the_separator_is_refused(refused: Call, prepare: Prepare) -> None:
+    prepare("separated")
+    sentence = refused("produce", "separated", "--key-separator", ":", input="a:b\nc\n")
+    assert "line 2 has no key separator ':'" in sentence
+
+
+def test_a_topic_that_exists_is_refused(refused: Call, prepare: Prepare) -> None:
+    prepare("twice")
+    assert "already exists" in refused("topic", "create", "twice")
+
+
+def test_a_broker_that_is_not_there_is_said_at_once(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    result = run("topic", "list", FLOWSTONE_BOOTSTRAP=address)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"flowstone: cannot reach a broker at {address} (Connection refused): "
+        "start one with `flowstone up`, or name another with --bootstrap\n"
+    )
