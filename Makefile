@@ -1,4 +1,4 @@
-.PHONY: setup demo test lint unit clients-quick faults-quick bench clients faults generate help
+.PHONY: help setup demo test lint generate bench clients faults
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -24,3 +24,6 @@ lint: setup      ## style, types, layers, generated code
 
 generate: setup  ## regenerate the typed messages from the schema text
 	$(PY) -m flowstone.wire.generate
+
+bench: setup     ## the same load on Flowstone and on Apache Kafka, with gates (about 6 minutes)
+	$(PY) -m bench.run
