@@ -27,11 +27,11 @@ from flowstone.cluster.file_log import FileLog
 from flowstone.cluster.ids import parse_id
 from flowstone.cluster.image import BrokerImage, Endpoint
 from flowstone.cluster.metadata import Metadata
-from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
+from flowstone.config import parse_broker_config, parse_topic_config
 from flowstone.errors import StartupError, StorageFault
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock, SystemClock
-from flowstone.ports.files import Files, SystemFiles
+from flowstone.ports.files import Files, SystemFiles, open_files_limit
 from flowstone.replication.partitions import Partitions
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,9 @@ class App:
 
     def __init__(self, values: Mapping[str, str], *, files: Files | None = None, clock: Clock | None = None) -> None:
         """`values` are settings by Kafka's names. ConfigError says what is wrong with them."""
-        self.config: BrokerConfig
-        self.config, self._topic_defaults = parse_broker_config(values)
+        config, self._topic_defaults = parse_broker_config(values)
+        # The other half of the descriptors is for connections.
+        self.config = replace(config, log_open_files_max=min(config.log_open_files_max, open_files_limit() // 2))
         self._listeners, self._advertised = parse_listeners(self.config)
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()

@@ -15,6 +15,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource
 import shutil
 from collections.abc import Sequence
 from typing import Protocol
@@ -25,6 +26,7 @@ IOVECS_MAX = 1024
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Without the cachestat system call, residency is probed at this stride: the usual readahead window.
 PROBE_STRIDE_BYTES = 128 * 1024
+OPEN_FILES_UNLIMITED = 1 << 30
 _SYS_CACHESTAT = 451
 _TEMPORARY_SUFFIX = ".tmp"
 
@@ -294,6 +296,12 @@ class _SystemLock:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+
+def open_files_limit() -> int:
+    """How many descriptors this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OPEN_FILES_UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
 def _skip(buffers: Sequence[Bytes], count: int) -> list[Bytes]:
