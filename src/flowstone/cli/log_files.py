@@ -13,6 +13,7 @@ import typer
 from flowstone.cli.errors import EXIT_FAILURE, CommandError
 from flowstone.cli.repair import repair_segment
 from flowstone.cli.survey import Damage, open_for_reading, segment_paths, walk
+from flowstone.cli.text import counted
 from flowstone.cli.verification import DataDirectory, PartitionReport
 from flowstone.log.log_directory import LOCK_FILE
 from flowstone.log.scanning import ScannedBatch
@@ -69,9 +70,9 @@ def verify(
             _print_report(report)
             bad += not report.is_good
     if bad:
-        print(f"{bad} of {len(partitions)} partitions damaged: see `flowstone log repair --help`")
+        print(f"{bad} of {counted(len(partitions), 'partition')} damaged: see `flowstone log repair --help`")
         raise typer.Exit(EXIT_FAILURE)
-    print(f"{len(partitions)} partitions, all good")
+    print(f"{counted(len(partitions), 'partition')}, nothing damaged")
 
 
 def repair(
@@ -139,32 +140,34 @@ def _stretch(damage: Damage) -> str:
         return f"from offset {damage.first_offset} on ({where})"
     if damage.next_offset <= damage.first_offset:
         return f"at offset {damage.first_offset} ({where})"
-    return f"offsets {damage.first_offset} to {damage.next_offset - 1} ({where})"
+    return f"{_offsets(damage.first_offset, damage.next_offset - 1)} ({where})"
+
+
+def _offsets(first: int, last: int) -> str:
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
 
 
 def _print_report(report: PartitionReport) -> None:
-    offsets = f"offsets {report.first_offset} to {report.end_offset}"
-    state = "good" if report.is_good else "DAMAGED"
-    print(
-        f"{report.topic_partition}: {report.record_count} records, {offsets}, {report.segment_count} segments: {state}"
-    )
+    found = [counted(report.record_count, "record"), counted(report.segment_count, "segment")]
+    if report.end_offset > report.first_offset:
+        found.insert(1, _offsets(report.first_offset, report.end_offset - 1))
+    print(f"{report.topic_partition}: {', '.join(found)}: {'good' if report.is_good else 'DAMAGED'}")
     for damage in report.damages:
         print(f"  {damage.path}: {_stretch(damage)}: {damage.reason}")
     for wrong in report.bad_indexes:
         print(f"  {wrong}")
     if report.unfinished is not None:
-        print(
-            f"  {report.unfinished.path}: an unfinished write {_stretch(report.unfinished)}; the next start cuts it off"
-        )
+        where = f"{report.unfinished.path}: {_stretch(report.unfinished)}"
+        print(f"  {where}: an unfinished write, which the next start cuts off")
 
 
 def _print_batch(file: File, batch: ScannedBatch, *, records: bool) -> None:
     header = batch.header
     cells = [
-        f"offsets {header.base_offset} to {header.last_offset}",
+        _offsets(header.base_offset, header.last_offset),
         f"position {batch.position}",
         f"{header.size_bytes} bytes",
-        f"{header.record_count} records",
+        counted(header.record_count, "record"),
         f"codec {header.codec.name.lower()}",
         f"newest {_time(header.max_timestamp)}",
         f"epoch {header.partition_leader_epoch}",

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, client_config, connect, explain, find_topic
 from flowstone.cli.errors import CommandError
+from flowstone.cli.text import counted
 
 DELIVERY_TIMEOUT_S = 30
 LINGER_MS = 5
@@ -39,7 +40,7 @@ def produce(
         raise CommandError(f"--acks {acks}: expected all, 1 or 0")
     headers = [_header(each) for each in header or ()]
     stored = _send(bootstrap, topic, acks, sys.stdin.buffer, key_separator.encode(), headers)
-    print(f"{'stored' if acks != '0' else 'sent'} {stored} record{'' if stored == 1 else 's'}")
+    print(f"{'stored' if acks != '0' else 'sent'} {counted(stored, 'record')}")
 
 
 def _header(text: str) -> Header:
@@ -87,7 +88,7 @@ def _send(
     left = producer.flush(DELIVERY_TIMEOUT_S)
     if failure is not None or left:
         reason = explain(failure, bootstrap) if failure is not None else f"{left} got no answer from {bootstrap}"
-        raise CommandError(f"only {stored} records were stored; {reason}")
+        raise CommandError(f"only {counted(stored, 'record')} of those sent were stored; {reason}")
     return stored
 
 

@@ -15,14 +15,12 @@ from flowstone.cli.survey import Damage, open_for_reading
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from flowstone.ports.files import File, SystemFiles
 from flowstone.wire.record_batch import (
-    HEADER_BYTES,
     MAGIC,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     BatchHeader,
     encode_header,
-    parse_header,
 )
 
 COPY_BYTES = 1 << 20
@@ -59,7 +57,7 @@ def _pieces(source: File, damages: list[Damage]) -> Iterator[bytes]:
     position = 0
     for damage in damages:
         yield from _copy(source, position, damage.position)
-        yield from _filler(source, damage)
+        yield _filler(damage)
         position = damage.end_position
     yield from _copy(source, position, source.size())
 
@@ -71,17 +69,15 @@ def _copy(source: File, position: int, end: int) -> Iterator[bytes]:
         position += len(data)
 
 
-def _filler(source: File, damage: Damage) -> Iterator[bytes]:
-    """An empty batch over the lost offsets, of the epoch that goes on after them."""
+def _filler(damage: Damage) -> bytes:
+    """An empty batch over the lost offsets, if there are any."""
     assert damage.next_offset is not None
     if damage.next_offset == damage.first_offset:
-        return
-    follows = damage.end_position + HEADER_BYTES <= source.size()
-    epoch = parse_header(source.read(damage.end_position, HEADER_BYTES)).partition_leader_epoch if follows else 0
+        return b""
     header = BatchHeader(
         base_offset=damage.first_offset,
         batch_length=0,
-        partition_leader_epoch=epoch,
+        partition_leader_epoch=damage.leader_epoch,
         magic=MAGIC,
         crc=0,
         attributes=0,
@@ -93,7 +89,7 @@ def _filler(source: File, damage: Damage) -> Iterator[bytes]:
         base_sequence=NO_SEQUENCE,
         record_count=0,
     )
-    yield encode_header(header, b"")
+    return encode_header(header, b"")
 
 
 def _free_name(path: str) -> str:

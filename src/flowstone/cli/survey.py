@@ -35,6 +35,7 @@ class Damage(NamedTuple):
     first_offset: int  # the first offset that is lost
     next_offset: int | None  # the first good one after it; None: nothing good follows in this file
     reason: str
+    leader_epoch: int  # of the good batch before it, or else after it
 
 
 def open_for_reading(path: str) -> File:
@@ -51,19 +52,22 @@ def segment_paths(directory: str) -> list[tuple[int, str]]:
 def walk(file: File, base_offset: int) -> Iterator[ScannedBatch | Damage]:
     """Every good batch of a log file, checksums included, and the damage between them."""
     position, next_offset, end = 0, base_offset, file.size()
+    epoch: int | None = None
     while position < end:
         try:
             for batch in scan(file, position, end, next_offset, verify_from_offset=0):
                 yield batch
                 position, next_offset = batch.position + batch.header.size_bytes, batch.header.next_offset
+                epoch = batch.header.partition_leader_epoch
         except DamagedBatch as damage:
             found = _next_good_batch(file, position, end, base_offset, next_offset)
-            good_position = found.position if found else end
-            good_offset = found.header.base_offset if found else None
-            yield Damage(file.path, position, good_position, next_offset, good_offset, damage.reason)
             if found is None:
+                yield Damage(file.path, position, end, next_offset, None, damage.reason, epoch or 0)
                 return
-            position, next_offset = found.position, found.header.base_offset
+            header = found.header
+            epoch = header.partition_leader_epoch if epoch is None else epoch
+            yield Damage(file.path, position, found.position, next_offset, header.base_offset, damage.reason, epoch)
+            position, next_offset = found.position, header.base_offset
 
 
 def _next_good_batch(file: File, damaged: int, end: int, base_offset: int, next_offset: int) -> ScannedBatch | None:

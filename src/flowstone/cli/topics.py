@@ -19,6 +19,7 @@ from flowstone.cli.clients import (
     find_topic,
 )
 from flowstone.cli.errors import CommandError
+from flowstone.cli.text import counted
 
 BROKER_DEFAULT = -1  # "as many as the broker is set to", on the wire
 
@@ -51,7 +52,7 @@ def create(
     new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=settings)
     _result(admin.create_topics([new], operation_timeout=REQUEST_TIMEOUT_S)[topic], bootstrap)
     count = len(find_topic(admin, bootstrap, topic).partitions)
-    print(f"created {topic} with {_count(count, 'partition')}")
+    print(f"created {topic} with {counted(count, 'partition')}")
 
 
 def list_topics(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
@@ -67,7 +68,7 @@ def describe(topic: TopicName, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None
     partitions = [metadata.partitions[number] for number in sorted(metadata.partitions)]
     first = _offsets(admin, bootstrap, topic, len(partitions), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     last = _offsets(admin, bootstrap, topic, len(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    print(f"topic {topic}: {_count(len(partitions), 'partition')}")
+    print(f"topic {topic}: {counted(len(partitions), 'partition')}")
     print(f"{'partition':>9} {'first offset':>14} {'next offset':>14}  leader  replicas  in-sync")
     for each in partitions:
         replicas, in_sync = (",".join(map(str, nodes)) for nodes in (each.replicas, each.isrs))
@@ -110,7 +111,3 @@ def _result(future: Future[Any], bootstrap: str) -> Any:
         return future.result()
     except KafkaException as error:
         raise explain(error, bootstrap) from None
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

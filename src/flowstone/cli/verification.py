@@ -79,13 +79,14 @@ def verify_partition(
         report.record_count += sum(batch.header.record_count for batch in batches)
         report.end_offset = batches[-1].header.next_offset if batches else base_offset
         if at + 1 < len(segments):
-            report.damages += _close(damages, path, report.end_offset, segments[at + 1][0])
+            report.damages += _close(damages, batches, path, report.end_offset, segments[at + 1][0])
             report.bad_indexes += _check_indexes(path, base_offset, batches)
         elif not clean and report.end_offset >= recovery_point and damages and damages[-1].next_offset is None:
             report.unfinished = damages.pop()
             report.damages += damages
         else:
-            report.damages += _close(damages, path, report.end_offset, max(recovery_point, report.end_offset))
+            bound = max(recovery_point, report.end_offset)
+            report.damages += _close(damages, batches, path, report.end_offset, bound)
     return report
 
 
@@ -100,14 +101,15 @@ def _look_over(path: str, base_offset: int) -> tuple[list[ScannedBatch], list[Da
     return batches, damages
 
 
-def _close(damages: list[Damage], path: str, end_offset: int, bound: int) -> list[Damage]:
+def _close(damages: list[Damage], batches: list[ScannedBatch], path: str, end_offset: int, bound: int) -> list[Damage]:
     """The damages of a segment whose offsets should reach exactly to `bound`, where something else begins."""
     if damages and damages[-1].next_offset is None:
         return [*damages[:-1], damages[-1]._replace(next_offset=bound)]
     if end_offset != bound:
         reason = f"the segment ends at offset {end_offset}, not at {bound}"
         size_bytes = os.path.getsize(path)
-        return [*damages, Damage(path, size_bytes, size_bytes, end_offset, bound, reason)]
+        epoch = batches[-1].header.partition_leader_epoch if batches else 0
+        return [*damages, Damage(path, size_bytes, size_bytes, end_offset, bound, reason, epoch)]
     return damages
 
 
