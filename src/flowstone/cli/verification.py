@@ -16,7 +16,6 @@ from flowstone.cli.survey import Damage, open_for_reading, segment_paths, walk
 from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from flowstone.log.log_directory import LogDirectory
-from flowstone.log.scanning import ScannedBatch
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from flowstone.ports.files import SystemFiles
 from flowstone.types import TopicPartition
@@ -75,70 +74,98 @@ def verify_partition(
     report.segment_count = len(segments)
     report.first_offset = report.end_offset = segments[0][0] if segments else 0
     for at, (base_offset, path) in enumerate(segments):
-        batches, damages = _look_over(path, base_offset)
-        report.record_count += sum(batch.header.record_count for batch in batches)
-        report.end_offset = batches[-1].header.next_offset if batches else base_offset
-        if at + 1 < len(segments):
-            report.damages += _close(damages, batches, path, report.end_offset, segments[at + 1][0])
-            report.bad_indexes += _check_indexes(path, base_offset, batches)
-        elif not clean and report.end_offset >= recovery_point and damages and damages[-1].next_offset is None:
-            report.unfinished = damages.pop()
-            report.damages += damages
+        is_last = at + 1 == len(segments)
+        # The last segment's indexes are in the broker's memory; what may be in the files is older.
+        segment = _look_over(path, base_offset, with_indexes=not is_last)
+        report.record_count += segment.record_count
+        report.end_offset = segment.end_offset
+        if is_last and not clean and segment.ends_damaged and segment.end_offset >= recovery_point:
+            report.unfinished = segment.damages.pop()
         else:
-            bound = max(recovery_point, report.end_offset)
-            report.damages += _close(damages, batches, path, report.end_offset, bound)
+            segment.close(max(recovery_point, segment.end_offset) if is_last else segments[at + 1][0])
+        report.damages += segment.damages
+        if not segment.damages:
+            report.bad_indexes += segment.bad_indexes
     return report
 
 
-def _look_over(path: str, base_offset: int) -> tuple[list[ScannedBatch], list[Damage]]:
-    batches: list[ScannedBatch] = []
-    damages: list[Damage] = []
+@dataclass
+class _SegmentReport:
+    path: str
+    end_offset: int
+    record_count: int = 0
+    leader_epoch: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    bad_indexes: list[str] = field(default_factory=list)
+
+    @property
+    def ends_damaged(self) -> bool:
+        return bool(self.damages) and self.damages[-1].next_offset is None
+
+    def close(self, bound: int) -> None:
+        """The segment's offsets should reach exactly to `bound`, where something else begins."""
+        if self.ends_damaged:
+            self.damages[-1] = self.damages[-1]._replace(next_offset=bound)
+        elif self.end_offset != bound:
+            reason = f"the segment ends at offset {self.end_offset}, not at {bound}"
+            size_bytes = os.path.getsize(self.path)
+            self.damages.append(
+                Damage(self.path, size_bytes, size_bytes, self.end_offset, bound, reason, self.leader_epoch)
+            )
+
+
+def _look_over(path: str, base_offset: int, *, with_indexes: bool) -> _SegmentReport:
+    report = _SegmentReport(path, base_offset)
+    stem = path.removesuffix(LOG_SUFFIX)
+    indexes = [_Index(stem + INDEX_SUFFIX, OFFSET_ENTRY), _Index(stem + TIME_INDEX_SUFFIX, TIME_ENTRY)]
     for found in walk(open_for_reading(path), base_offset):
         if isinstance(found, Damage):
-            damages.append(found)
-        else:
-            batches.append(found)
-    return batches, damages
-
-
-def _close(damages: list[Damage], batches: list[ScannedBatch], path: str, end_offset: int, bound: int) -> list[Damage]:
-    """The damages of a segment whose offsets should reach exactly to `bound`, where something else begins."""
-    if damages and damages[-1].next_offset is None:
-        return [*damages[:-1], damages[-1]._replace(next_offset=bound)]
-    if end_offset != bound:
-        reason = f"the segment ends at offset {end_offset}, not at {bound}"
-        size_bytes = os.path.getsize(path)
-        epoch = batches[-1].header.partition_leader_epoch if batches else 0
-        return [*damages, Damage(path, size_bytes, size_bytes, end_offset, bound, reason, epoch)]
-    return damages
-
-
-def _check_indexes(path: str, base_offset: int, batches: list[ScannedBatch]) -> list[str]:
-    """What is wrong with a sealed segment's indexes. They follow from the log: the broker makes bad ones again."""
-    stem = path.removesuffix(LOG_SUFFIX)
-    by_last_offset = {batch.header.last_offset - base_offset: batch for batch in batches}
-    wrong: list[str] = []
-    for suffix, entry in ((INDEX_SUFFIX, OFFSET_ENTRY), (TIME_INDEX_SUFFIX, TIME_ENTRY)):
-        entries = _read_index(stem + suffix, entry)
-        if entries is None:
-            wrong.append(f"{stem}{suffix}: missing or malformed")
+            report.damages.append(found)
             continue
-        for key, value in zip(entries.keys, entries.values, strict=True):
-            if suffix == INDEX_SUFFIX:
-                batch = by_last_offset.get(key)
-                leads_there = batch is not None and batch.position == value
-            else:
-                batch = by_last_offset.get(value)
-                leads_there = batch is not None and batch.header.max_timestamp == key
-            if not leads_there:
-                wrong.append(f"{stem}{suffix}: the entry {key} -> {value} does not lead to the batch it names")
-                break
-    return wrong
+        header = found.header
+        report.record_count += header.record_count
+        report.end_offset = header.next_offset
+        report.leader_epoch = header.partition_leader_epoch
+        indexes[0].pass_batch(header.last_offset - base_offset, found.position)
+        indexes[1].pass_batch(header.last_offset - base_offset, header.max_timestamp)
+    if with_indexes:
+        report.bad_indexes = [index.verdict() for index in indexes if not index.is_good]
+    return report
 
 
-def _read_index(path: str, entry: Struct) -> IndexEntries | None:
+class _Index:
+    """An index's entries, followed along the batches they name. A missing index is good: the broker makes it again."""
+
+    def __init__(self, path: str, entry: Struct) -> None:
+        self._path = path
+        entries = IndexEntries.decode(entry, _read(path))
+        self._leads_right = entries is not None
+        if entries is None:
+            self._entries: list[tuple[int, int]] = []
+        elif entry is OFFSET_ENTRY:
+            self._entries = list(zip(entries.keys, entries.values, strict=True))
+        else:
+            self._entries = list(zip(entries.values, entries.keys, strict=True))
+        self._at = 0
+
+    def pass_batch(self, last_offset: int, expected: int) -> None:
+        """The batch that ends with this offset, relative to the segment, and what an entry for it must say."""
+        while self._at < len(self._entries) and self._entries[self._at][0] <= last_offset:
+            if self._entries[self._at] != (last_offset, expected):
+                self._leads_right = False
+            self._at += 1
+
+    @property
+    def is_good(self) -> bool:
+        return self._leads_right and self._at == len(self._entries)
+
+    def verdict(self) -> str:
+        return f"{self._path}: it does not fit the log; the broker makes it again when it needs it"
+
+
+def _read(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return IndexEntries.decode(entry, file.read())
+            return file.read()
     except FileNotFoundError:
-        return None
+        return b""
