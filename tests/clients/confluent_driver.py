@@ -14,6 +14,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from flowstone.errors import ErrorCode
 from tests.clients.driver import FETCH_WAIT_MS, NO_COMPRESSION, TIMEOUT_MS, TIMEOUT_S, Received, Refused, Sent
 
+# Many batches rather than few: indexes have an entry for a batch at most.
+BATCH_BYTES = 64 * 1024
+
 
 class ConfluentDriver:
     name = "confluent-kafka"
@@ -24,7 +27,7 @@ class ConfluentDriver:
         self._admin = AdminClient(self._common)
 
     def close(self) -> None:
-        pass
+        del self._admin
 
     def produce(
         self,
@@ -44,6 +47,7 @@ class ConfluentDriver:
             "enable.idempotence": idempotent or transactional_id is not None,
             "message.timeout.ms": TIMEOUT_MS,
             "linger.ms": 5,
+            "batch.size": BATCH_BYTES,
         }
         if size_bytes_max is not None:
             settings["message.max.bytes"] = size_bytes_max
@@ -115,9 +119,10 @@ class ConfluentDriver:
         return set(self._admin.list_topics(timeout=TIMEOUT_S).topics)
 
     def partition_count(self, topic: str) -> int:
-        # describe_topics, for list_topics of one topic would create it.
-        description = self._finish(self._admin.describe_topics(ck.TopicCollection([topic])))
-        return len(description.partitions)
+        return len(self._describe(topic).partitions)
+
+    def topic_id(self, topic: str) -> str:
+        return str(self._describe(topic).topic_id)
 
     def create_partitions(self, topic: str, total: int) -> None:
         self._finish(self._admin.create_partitions([NewPartitions(topic, total)]))
@@ -133,6 +138,10 @@ class ConfluentDriver:
     def alter_topic_config(self, topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         self._finish(self._admin.incremental_alter_configs([_resource(topic, [entry])]))
+
+    def _describe(self, topic: str) -> Any:
+        # Not list_topics, which creates the topic that it is asked for.
+        return self._finish(self._admin.describe_topics(ck.TopicCollection([topic])))
 
     @contextmanager
     def _consumer(self) -> Any:

@@ -6,8 +6,9 @@ other, and a process of its own would add nothing to that.
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -20,13 +21,21 @@ ROOT = str(Path(__file__).parents[2])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from tests.clients.aiokafka_driver import AiokafkaDriver  # noqa: E402 - after the path is set
+from scripts.fetch_kafka import FetchError, cache_folder, java_command  # noqa: E402 - after the path is set
+
+from tests.clients.aiokafka_driver import AiokafkaDriver  # noqa: E402
 from tests.clients.confluent_driver import ConfluentDriver  # noqa: E402
 from tests.clients.driver import Driver  # noqa: E402
 from tests.clients.kafka_python_driver import KafkaPythonDriver  # noqa: E402
 
 DRIVERS: tuple[type[Driver], ...] = (ConfluentDriver, KafkaPythonDriver, AiokafkaDriver)
 AUTO_CREATED_PARTITIONS = 3
+
+JAVA_TIMEOUT_S = 60
+# Fast to start, which is most of what such a run costs.
+JVM_FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+Java = Callable[..., str]
 
 _numbers = count()
 
@@ -62,3 +71,32 @@ def topic(client: Driver, topic_name: str) -> str:
     """A topic of one partition, created by the client under test."""
     client.create_topic(topic_name, 1)
     return topic_name
+
+
+@pytest.fixture(scope="session")
+def java() -> Java:
+    """Runs a program out of Kafka's jars and returns what it printed, standard error last.
+
+    Skipped where Java or the jars are not at hand: a test must not need the network.
+    """
+    try:
+        command = java_command()
+    except FetchError as error:
+        pytest.skip(str(error))
+    jars = cache_folder()
+    if not jars.is_dir():
+        pytest.skip("Kafka's jars are not in the cache; `python scripts/fetch_kafka.py` fetches them")
+
+    def run(program: str, *arguments: str, input: str = "") -> str:
+        done = subprocess.run(
+            [command, *JVM_FLAGS, "-cp", f"{jars}/*", program, *arguments],
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=JAVA_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
+from flowstone.wire.record_batch import parse_header
 from tests.clients.conftest import DRIVERS
 from tests.clients.driver import Driver, Refused, Sent
 
@@ -68,6 +72,20 @@ def test_partitions_have_offsets_of_their_own(client: Driver, topic_name: str) -
 
     assert sorted(acknowledged) == [(partition, offset) for partition in range(3) for offset in range(3)]
     assert [record.value for record in client.consume_from_beginning(topic_name, 1, 3)] == [b"1", b"4", b"7"]
+
+
+@pytest.mark.parametrize(("name", "codec"), EVERY_CODEC)
+def test_a_batch_is_stored_in_the_codec_its_producer_chose(
+    broker: Broker, drivers: dict[str, Driver], topic_name: str, name: str, codec: str
+) -> None:
+    producer = drivers[name]
+    producer.create_topic(topic_name, 1)
+
+    producer.produce(topic_name, [Sent(bytes(1000), partition=0)], compression=codec)
+
+    # A client that dislikes what the broker advertises sends uncompressed batches without a word.
+    segment = Path(broker.data_directory, f"{topic_name}-0", "00000000000000000000.log").read_bytes()
+    assert parse_header(segment).codec.name.lower() == codec
 
 
 @pytest.mark.parametrize(("name", "codec"), EVERY_CODEC)

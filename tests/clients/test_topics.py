@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
+from tests.clients.confluent_driver import ConfluentDriver
 from tests.clients.conftest import AUTO_CREATED_PARTITIONS
 from tests.clients.driver import Driver, Refused, Sent
 
@@ -70,6 +72,17 @@ def test_a_topic_made_again_has_none_of_the_old_records(client: Driver, topic: s
     assert client.watermarks(topic, 0) == (0, 0)
     assert client.produce(topic, [Sent(b"new")]) == [(0, 0)]
     assert [record.value for record in client.consume_from_beginning(topic, 0, 1)] == [b"new"]
+
+
+def test_a_topic_made_again_has_another_id(broker: Broker, topic_name: str) -> None:
+    client = ConfluentDriver(broker.bootstrap)
+    client.create_topic(topic_name, 1)
+    first = client.topic_id(topic_name)
+    client.delete_topic(topic_name)
+
+    client.create_topic(topic_name, 1)
+
+    assert client.topic_id(topic_name) != first
 
 
 def test_producing_to_an_unknown_topic_makes_it(client: Driver, topic_name: str) -> None:
