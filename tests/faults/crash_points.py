@@ -1,48 +1,75 @@
-"""Where a broker is killed: after so many acknowledgements, or inside the N-th call of a system call, traced.
+"""Where a broker is killed: after so many acknowledgements, or at an exact call of its file port or of the kernel.
 
-A traced kill (strace) falls between the call's entry and its effect, so each N is an exact point of the broker's own
-order of writes.
+Three ways to reach a moment: the test kills the process once clients have heard so much; the process kills itself at
+the N-th call of one file operation (before it, after it, or with half a write done); strace kills it inside the N-th
+call of one system call. The last two count from the process's start, so that small numbers fall into recovery.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 HAS_TRACER = shutil.which("strace") is not None
-# Writing to logs; making them durable; checkpoints, epochs and segments' names; undoing and cutting.
-SYSTEM_CALLS_UNDER_LOAD = ("pwritev2", "fdatasync", "fsync", "rename", "openat", "ftruncate")
-CALLS_MAX = {"pwritev2": 200, "fdatasync": 60, "fsync": 12, "rename": 12, "openat": 600, "ftruncate": 12}
-# What recovery does to the disk, from its first such call on.
-SYSTEM_CALLS_OF_RECOVERY = ("fdatasync", "fsync", "rename", "ftruncate", "unlink", "pwritev2")
-RECOVERY_CALLS_MAX = 8
-ACKNOWLEDGED_MAX = 1500
+SABOTAGED_UP = Path(__file__).with_name("sabotaged_up.py")
+# Each with about how often it is called in a second of load.
+FILE_OPERATIONS = {
+    "write": 400,
+    "sync": 300,
+    "truncate": 30,
+    "open": 40,
+    "replace": 12,
+    "sync_directory": 24,
+    "names": 12,
+    "remove": 4,
+}
+SYSTEM_CALLS = {"pwritev2": 150, "fdatasync": 50, "fsync": 12, "rename": 12, "ftruncate": 12, "unlink": 3}
+# A broker that never comes to the call it should die in is killed after so many acknowledgements.
+ACKNOWLEDGED_MAX = 700
 
 
 class CrashPoint(NamedTuple):
-    kind: str  # "kill", "pause and kill", "call", "recovery"
-    acknowledged: int  # records acknowledged before the kill, where no call decides
+    name: str
+    acknowledged: int = ACKNOWLEDGED_MAX
+    pauses: bool = False
+    program: Sequence[str] | None = None
     tracer: Sequence[str] = ()
 
 
+def sabotaged(*sabotage: object) -> list[str]:
+    """The program that is `flowstone up` with something wrong: see there."""
+    return [sys.executable, str(SABOTAGED_UP), ":".join(map(str, sabotage))]
+
+
 def inject(system_call: str, what: str) -> list[str]:
-    """strace, stopping the program only at that call."""
+    """strace, doing `what` to the system call. (Its --seccomp-bpf would be faster, but then signals are not sent.)"""
     return [
-        *("strace", "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null"),
+        *("strace", "-f", "-qqq", "-o", "/dev/null"),
         *("-e", f"trace={system_call}", "-e", f"inject={system_call}:{what}"),
     ]
 
 
 def choose(chance: random.Random) -> CrashPoint:
+    ways = ["acknowledged", "pause", *["operation"] * 6, *(["system call"] if HAS_TRACER else [])]
+    way = chance.choice(ways)
+    if way == "operation":
+        operation = chance.choice(list(FILE_OPERATIONS))
+        number = _call_number(chance, FILE_OPERATIONS[operation])
+        moment = chance.choice(["before", "after"] + (["half"] * 2 if operation == "write" else []))
+        sabotage = ("die_at", operation, number, moment)
+        return CrashPoint(" ".join(map(str, sabotage)), program=sabotaged(*sabotage))
+    if way == "system call":
+        call = chance.choice(list(SYSTEM_CALLS))
+        number = _call_number(chance, SYSTEM_CALLS[call])
+        return CrashPoint(f"{call} {number}", tracer=inject(call, f"signal=KILL:when={number}"))
     acknowledged = chance.randint(1, ACKNOWLEDGED_MAX)
-    kinds = ["kill", "pause and kill"] + (["call", "call", "recovery", "recovery"] if HAS_TRACER else [])
-    kind = chance.choice(kinds)
-    if kind == "call":
-        call = chance.choice(SYSTEM_CALLS_UNDER_LOAD)
-        return CrashPoint(kind, acknowledged, inject(call, f"signal=KILL:when={chance.randint(1, CALLS_MAX[call])}"))
-    if kind == "recovery":
-        call = chance.choice(SYSTEM_CALLS_OF_RECOVERY)
-        return CrashPoint(kind, 0, inject(call, f"signal=KILL:when={chance.randint(1, RECOVERY_CALLS_MAX)}"))
-    return CrashPoint(kind, acknowledged)
+    return CrashPoint(f"{way} {acknowledged}", acknowledged, pauses=way == "pause")
+
+
+def _call_number(chance: random.Random, often: int) -> int:
+    """Every other one is among the first calls: they are recovery's."""
+    return chance.randint(1, min(often, 10) if chance.random() < 0.5 else often)

@@ -1,4 +1,4 @@
-"""Clients under way while things break: each in a thread, telling a `History` what it sent, what it was told, what it saw.
+"""Clients under way while things break, each in a thread: a `History` hears what they sent, were told and saw.
 
 Raw producers live for one connection and never retry, so each is a session of its own. The steady pair is librdkafka's:
 an idempotent producer that goes on across restarts of the broker, and a consumer that checks every checksum.
@@ -11,8 +11,8 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
@@ -126,6 +126,7 @@ class SteadyProducer:
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 50,
                 "message.timeout.ms": 120_000,
                 "log_level": 0,
             }
@@ -138,11 +139,13 @@ class SteadyProducer:
     def resume(self) -> None:
         self._going.set()
 
-    def rest(self) -> None:
-        """Sends no more and waits for every outcome: the broker must serve."""
+    def rest(self, is_served: Callable[[], bool] = lambda: True) -> None:
+        """Sends no more and waits for every outcome. ConnectionError if the broker goes meanwhile."""
         self._going.clear()
         deadline = time.monotonic() + REST_TIMEOUT_S
         while len(self._producer) and time.monotonic() < deadline:
+            if not is_served():
+                raise ConnectionError
             self._producer.flush(POLL_S)
         assert not len(self._producer), f"{len(self._producer)} records of {self.name} are still without an outcome"
         assert not self.errors, self.errors
@@ -204,13 +207,12 @@ class SteadyConsumer:
         self._thread = threading.Thread(target=self._run, name="consumer", daemon=True)
         self._thread.start()
 
-    def rest(self) -> None:
-        """Sees nothing more until `resume`."""
-        assert self._resting.acquire(timeout=REST_TIMEOUT_S)
-        assert not self.errors, self.errors
-
-    def resume(self) -> None:
-        self._resting.release()
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Sees nothing meanwhile."""
+        with self._resting:
+            assert not self.errors, self.errors
+            yield
 
     def close(self) -> None:
         self._ended.set()

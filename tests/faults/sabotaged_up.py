@@ -1,0 +1,187 @@
+"""`flowstone up` with one thing wrong: it dies at an exact call of the file port, or it has a planted bug.
+
+    python sabotaged_up.py SABOTAGE[:ARGUMENT…] <arguments of flowstone up>
+
+The sabotage is done to the running program's own functions; nothing in the broker knows of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from flowstone.cli.up import run_up
+from flowstone.errors import ErrorCode
+from flowstone.log import partition_log, recovery, scanning
+from flowstone.log.partition_log import FlushTask, PartitionLog
+from flowstone.log.producer_state import ProducerStates
+from flowstone.ports.files import SystemFile, SystemFiles
+from flowstone.replication.partition import Partition
+from flowstone.types import Bytes
+
+LATE_WRITE_S = 0.3
+
+
+def die_at(operation: str, number: str, moment: str) -> None:
+    """SIGKILL at the `number`-th call of the operation: before it, after it, or with half of a write done."""
+    owner: Any = SystemFile if hasattr(SystemFile, operation) and operation != "size" else SystemFiles
+    original: Callable[..., Any] = getattr(owner, operation)
+    calls = itertools.count(1)
+    last = int(number)
+
+    def wrapped(self: Any, *arguments: Any, **more: Any) -> Any:
+        if next(calls) != last:
+            return original(self, *arguments, **more)
+        if moment == "half":
+            position, buffers = arguments
+            data = b"".join(buffers)
+            original(self, position, [data[: len(data) // 2]])
+        elif moment == "after":
+            original(self, *arguments, **more)
+        os.kill(os.getpid(), signal.SIGKILL)
+        threading.Event().wait()  # the signal is for the whole process: this thread must not go on
+        raise AssertionError
+
+    setattr(owner, operation, wrapped)
+
+
+def skip_the_flush() -> None:
+    """Says that bytes are on disk without having asked the disk."""
+    _replace(SystemFile, "sync", lambda self: None)
+    _replace(SystemFiles, "sync_filesystem", lambda self, path: None)
+
+
+def acknowledge_before_the_flush() -> None:
+    """acks=all is answered after the write."""
+    _replace(Partition, "when_committed", lambda self, offset, callback: callback(ErrorCode.NONE))
+
+
+def show_before_the_flush() -> None:
+    """Consumers see what is only in the page cache; producers wait for the disk all the same."""
+    append = Partition.append
+
+    def shown(self: Partition, records: Bytes, acks: int) -> partition_log.Appended:
+        appended = append(self, records, acks)
+        self.high_watermark = self.log.end
+        return appended
+
+    _replace(Partition, "append", shown)
+    _replace(Partition, "when_committed", _when_flushed)
+    flushed = Partition.flushed
+
+    def tell(self: Partition) -> None:
+        flushed(self)
+        waiting = self._uncommitted
+        while waiting and waiting[0][0] <= self.log.flushed_end.offset:
+            waiting.popleft()[1](ErrorCode.NONE)
+
+    _replace(Partition, "flushed", tell)
+
+
+def _when_flushed(self: Partition, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+    if offset <= self.log.flushed_end.offset:
+        callback(ErrorCode.NONE)
+    else:
+        self._uncommitted.append((offset, callback))
+
+
+def ignore_a_failed_flush() -> None:
+    """A flush that fails counts as done, as after a retry that falsely succeeds."""
+    run = FlushTask.run
+
+    def careless(self: FlushTask) -> None:
+        try:
+            run(self)
+        except OSError:
+            return
+
+    _replace(FlushTask, "run", careless)
+
+
+def write_later() -> None:
+    """Batches are acknowledged from memory and reach the file a moment later."""
+    write = SystemFile.write
+
+    def later(self: SystemFile, position: int, buffers: Sequence[Bytes]) -> int:
+        if not self.path.endswith(".log"):
+            return write(self, position, buffers)
+        copies = [bytes(each) for each in buffers]
+        asyncio.get_running_loop().call_later(LATE_WRITE_S, write, self, position, copies)
+        return sum(map(len, copies))
+
+    _replace(SystemFile, "write", later)
+
+
+def truncate_below_the_recovery_point() -> None:
+    """Recovery takes any damage for an unfinished write."""
+    _replace(recovery._Recovery, "_refuse_below_recovery_point", lambda self, offset, damage: None)
+    finish = recovery._Recovery._finish
+
+    def forgiving(self: Any, segments: Any, end_offset: int) -> None:
+        self._stored = self._stored._replace(recovery_point=min(self._stored.recovery_point, end_offset))
+        finish(self, segments, end_offset)
+
+    _replace(recovery._Recovery, "_finish", forgiving)
+
+
+def ignore_checksums_in_recovery() -> None:
+    """Recovery looks at headers only."""
+    scan = scanning.scan
+
+    def trusting(*arguments: Any, **_verify: Any) -> Iterator[scanning.ScannedBatch]:
+        return scan(*arguments)
+
+    recovery.scan = trusting  # type: ignore[assignment]
+
+
+def recover_one_batch_less() -> None:
+    """Recovery takes the last whole batch for an unfinished one."""
+    recover = recovery._Recovery.run
+
+    def short(self: Any) -> None:
+        recover(self)
+        log: PartitionLog = self._log
+        if log.end.offset > log.log_start_offset:
+            last = log.end.offset - 1
+            log.lower_recovery_point(log.segments[-1].base_offset)
+            log.truncate_to(last)
+            log.flushed_end = log.end
+
+    _replace(recovery._Recovery, "run", short)
+
+
+def forget_producers() -> None:
+    """Recovery does not know which batches it has already: retries are appended again."""
+    recovery.load_producers = lambda *arguments: ProducerStates()
+    _replace(ProducerStates, "check", lambda self, header: None)
+
+
+def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    assert hasattr(owner, name)
+    setattr(owner, name, function)
+
+
+PLANTED_BUGS = (
+    skip_the_flush,
+    acknowledge_before_the_flush,
+    show_before_the_flush,
+    ignore_a_failed_flush,
+    write_later,
+    truncate_below_the_recovery_point,
+    ignore_checksums_in_recovery,
+    recover_one_batch_less,
+    forget_producers,
+)
+SABOTAGES: dict[str, Callable[..., None]] = {each.__name__: each for each in (die_at, *PLANTED_BUGS)}
+
+
+if __name__ == "__main__":
+    name, *sabotage_arguments = sys.argv[1].split(":")
+    SABOTAGES[name](*sabotage_arguments)
+    sys.exit(run_up(sys.argv[2:]))
