@@ -48,11 +48,10 @@ class IndexEntries:
         at = bisect_right(self.keys, key) - 1
         return (self.keys[at], self.values[at]) if at >= 0 else None
 
-    def truncate(self, value_end: int) -> None:
-        """Drops the entries whose value is `value_end` or more."""
-        while self.values and self.values[-1] >= value_end:
-            self.keys.pop()
-            self.values.pop()
+    def extend(self, other: IndexEntries, first: int) -> None:
+        """Adds the entries of `other` from its entry number `first` on."""
+        self.keys.extend(other.keys[first:])
+        self.values.extend(other.values[first:])
 
     def encode(self) -> bytes:
         pack = self._entry.pack

@@ -34,6 +34,7 @@ from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import NotCached
 from flowstone.log.recovery import StoredOffsets, recover
 from flowstone.log.retention import SegmentFacts, retained_from
+from flowstone.log.segment_index import NO_TIMESTAMP
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition
@@ -329,7 +330,8 @@ class LogManager:
 def _segment_facts(log: PartitionLog) -> list[SegmentFacts]:
     segments = log.segments
     ends = [*(segment.base_offset for segment in segments[1:]), log.end.offset]
-    return [
-        SegmentFacts(end, segment.size_bytes, segment.latest_timestamp() if segment.size_bytes else -1)
-        for segment, end in zip(segments, ends, strict=True)
-    ]
+    facts = []
+    for segment, end in zip(segments, ends, strict=True):
+        newest_ms = segment.latest_timestamp() if segment.size_bytes else NO_TIMESTAMP
+        facts.append(SegmentFacts(end, segment.size_bytes, newest_ms if newest_ms >= 0 else segment.created_ms))
+    return facts

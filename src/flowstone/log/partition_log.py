@@ -236,7 +236,7 @@ class PartitionLog:
         return (
             segment.size_bytes + size_bytes > config.segment_bytes
             or age_ms > self._roll_ms
-            or segment.is_full(config.segment_index_bytes)
+            or segment.indexes.is_full(config.segment_index_bytes)
             or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
         )
 
@@ -245,13 +245,13 @@ class PartitionLog:
         sealed = self._segments[-1]
         assert sealed.size_bytes
         segment = self._new_segment(self.end.offset)
-        sealed.write_indexes()
+        sealed.indexes.write()
         self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
         segment.log.create().truncate(0)
         self._directory.note_names_changed()
         self._directory.note_unsynced(*(handle.get() for handle in sealed.handles))
         sealed.log.pinned = False  # the list of unsynced files keeps it now
-        sealed.seal()
+        sealed.indexes.seal()
         self._add_segment(segment)
         self.end = LogPosition(self.end.offset, segment.base_offset, 0)
 
@@ -398,7 +398,7 @@ class PartitionLog:
     def close(self, *, clean: bool) -> None:
         """Lets go of the files; a clean close first makes all of the log durable, with what shortens the next start."""
         if clean and self._directory.exists:
-            self._segments[-1].write_indexes()
+            self._segments[-1].indexes.write()
             self._directory.note_unsynced(*(handle.get() for handle in self._segments[-1].handles))
             self._directory.note_names_changed()
             self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())

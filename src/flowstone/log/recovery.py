@@ -147,12 +147,12 @@ class _Recovery:
     def _open_clean(self, base_offset: int) -> tuple[Segment, int] | None:
         """The active segment with the indexes a clean stop left, and its end; None if they do not fit the log."""
         segment = self._segment(base_offset)
-        offsets = self._load_index(segment.index.path, OFFSET_ENTRY)
-        times = self._load_index(segment.time_index.path, TIME_ENTRY)
+        offsets = self._load_index(segment.indexes.offset_handle.path, OFFSET_ENTRY)
+        times = self._load_index(segment.indexes.time_handle.path, TIME_ENTRY)
         if offsets is None or times is None:
             return None
-        end_offset = wait_for(partial(segment.open_active, segment.log.get().size(), offsets, times))
-        return (segment, end_offset) if end_offset is not None else None
+        fits = wait_for(partial(segment.open_active, segment.log.get().size(), offsets, times))
+        return (segment, segment.next_offset) if fits else None
 
     def _load_index(self, path: str, entry: Struct) -> IndexEntries | None:
         return IndexEntries.decode(entry, self._files.read(path)) if self._files.exists(path) else None
@@ -187,10 +187,10 @@ class _Recovery:
             segments = [self._segment(end_offset)]
             segments[0].log.create().truncate(0)
         for segment in segments[:-1]:
-            if isinstance(segment.offsets, IndexEntries):
-                segment.write_indexes()
-                self._directory.note_unsynced(segment.index.get(), segment.time_index.get())
-                segment.seal()
+            if isinstance(segment.indexes.offsets, IndexEntries):
+                segment.indexes.write()
+                self._directory.note_unsynced(*(handle.get() for handle in segment.handles))
+                segment.indexes.seal()
         self._directory.note_found()
         producers = load_producers(self._directory, segments, end_offset, self._now_ms)
         epochs = load_epochs(self._directory, segments, end_offset, self._epochs_seen)

@@ -30,7 +30,7 @@ def newest_batch(segments: Sequence[Segment]) -> tuple[int, LogSlice] | None:
     if not filled:
         return None
     segment = max(filled, key=Segment.latest_timestamp)
-    located = segment.locate(segment.max_timestamp_offset)
+    located = segment.locate(segment.indexes.newest_offset)
     assert located is not None
     return segment.latest_timestamp(), LogSlice(segment.log.get(), *located)
 
