@@ -30,14 +30,14 @@ _EPILOG = (
 
 def run_up(arguments: list[str]) -> int:
     """Runs the command to its end; the exit status. ConfigError and StartupError are for people."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     logs.set_up_logging(options.log_format, options.log_level)
     values = _values(options)
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         return runner.run(_serve(values))
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="flowstone up", description="Run a broker in the foreground.", epilog=_EPILOG, allow_abbrev=False
     )
