@@ -29,7 +29,7 @@ from flowstone.log.checkpoints import (
 from flowstone.log.flusher import Flusher
 from flowstone.log.handles import FileHandles
 from flowstone.log.log_directory import LogDirectory
-from flowstone.log.partition_directory import PartitionDirectory
+from flowstone.log.partition_directory import FlushTask, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import NotCached
 from flowstone.log.recovery import StoredOffsets, recover
@@ -150,7 +150,7 @@ class LogManager:
         offline = self.offline.pop(topic_partition, None)
         if log is not None:
             self.flusher.forget(log)
-            log.close(clean=False)
+            log.close()
         if offline is None and (log is None or not log.exists):
             return
         delay_ms = log.config.file_delete_delay_ms if log is not None else TopicConfig().file_delete_delay_ms
@@ -290,21 +290,31 @@ class LogManager:
     def close(self) -> None:
         """Makes everything durable, waiting for the disk, and says so with the clean-shutdown marker."""
         self._stop()
-        clean = self.flusher.fault is None and not self.offline
         try:
-            for log in self.logs.values():
-                log.close(clean=clean)
-            if clean:
+            if self.flusher.fault is None and not self.offline:
+                self._flush_all()
                 self._checkpoint_writer()()
                 self._log_directory.write_clean_marker()
+        except OSError as error:
+            logger.error("%s: the stop is not clean, the next start will check the logs: %s", self.directory, error)
         finally:
+            for log in self.logs.values():
+                log.close()
             self._log_directory.close()
+
+    def _flush_all(self) -> None:
+        tasks = {log: task for log in self.logs.values() if (task := log.closing_task()) is not None}
+        with ThreadPoolExecutor(self._config.num_flush_threads) as pool:
+            for _done in pool.map(FlushTask.run, tasks.values()):
+                pass
+        for log, task in tasks.items():
+            log.flushed(task)
 
     def abort(self) -> None:
         """Stops at once, as a killed process would: nothing is flushed, nothing is marked."""
         self._stop()
         for log in self.logs.values():
-            log.close(clean=False)
+            log.close()
         self._log_directory.close()
 
     def _stop(self) -> None:

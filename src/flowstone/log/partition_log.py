@@ -12,7 +12,6 @@ log as it was; if even that fails, the fault is for good.
 from __future__ import annotations
 
 import errno
-import random
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
@@ -27,7 +26,8 @@ from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import DELETED_SUFFIX, FlushTask, LogPosition, PartitionDirectory
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.reading import LogSlice, NotCached, wait_for
-from flowstone.log.segment import RELATIVE_OFFSET_MAX, Segment
+from flowstone.log.rolling import must_roll, roll_age_ms
+from flowstone.log.segment import Segment
 from flowstone.log.validation import check_batch
 from flowstone.ports.clock import Clock
 from flowstone.types import ZERO_UUID, Bytes, TopicPartition
@@ -85,7 +85,7 @@ class PartitionLog:
         """Takes over what recovery found; all of it is durable. The last segment is the active one."""
         assert segments
         self._segments, self._bases = list(segments), [segment.base_offset for segment in segments]
-        self._roll_ms = self._roll_age_ms(self._bases[-1])
+        self._roll_ms = self._roll_age_ms()
         self.log_start_offset = log_start_offset
         self.epochs, self.producers = epochs, producers
         self.end = LogPosition(log_end_offset, self._bases[-1], segments[-1].size_bytes)
@@ -132,7 +132,7 @@ class PartitionLog:
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
-        self._roll_ms = self._roll_age_ms(self._bases[-1])
+        self._roll_ms = self._roll_age_ms()
 
     # Appending
 
@@ -150,7 +150,8 @@ class PartitionLog:
         try:
             if not self._directory.exists:
                 self._create()
-            if self._must_roll(len(records), last_offset, stored.max_timestamp, now_ms):
+            active, size_bytes = self._segments[-1], len(records)
+            if must_roll(active, self.config, self._roll_ms, size_bytes, last_offset, stored.max_timestamp, now_ms):
                 self.roll()
         except OSError as error:
             raise self._write_error(error) from error
@@ -216,29 +217,10 @@ class PartitionLog:
     def _add_segment(self, segment: Segment) -> None:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
-        self._roll_ms = self._roll_age_ms(segment.base_offset)
+        self._roll_ms = self._roll_age_ms()
 
-    def _roll_age_ms(self, base_offset: int) -> int:
-        """segment.ms less a share of its jitter that differs by partition and segment."""
-        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        if not jitter_ms:
-            return self.config.segment_ms
-        return self.config.segment_ms - int(random.Random(f"{self.topic_partition}:{base_offset}").random() * jitter_ms)
-
-    def _must_roll(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
-        segment, config = self._segments[-1], self.config
-        if not segment.size_bytes:
-            return False
-        if segment.first_timestamp >= 0:
-            age_ms = timestamp - segment.first_timestamp
-        else:
-            age_ms = now_ms - segment.created_ms
-        return (
-            segment.size_bytes + size_bytes > config.segment_bytes
-            or age_ms > self._roll_ms
-            or segment.indexes.is_full(config.segment_index_bytes)
-            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-        )
+    def _roll_age_ms(self) -> int:
+        return roll_age_ms(self.config, f"{self.topic_partition}:{self._bases[-1]}")
 
     def roll(self) -> None:
         """Seals the active segment and begins another. OSError leaves the active one as it was."""
@@ -269,11 +251,7 @@ class PartitionLog:
             )
         if offset >= until.offset:
             return None
-        segment = self._segments[bisect_right(self._bases, offset) - 1]
-        located = segment.locate(offset)
-        if located is None:
-            raise segment.fault(segment.size_bytes, offset)
-        position, batch_bytes = located
+        segment, position, batch_bytes = self._locate(offset)
         end = until.position if segment.base_offset == until.segment_base_offset else segment.size_bytes
         if batch_bytes > max_bytes:
             if not at_least_one:
@@ -286,11 +264,16 @@ class PartitionLog:
         assert self.log_start_offset <= offset <= self.end.offset
         if offset == self.end.offset:
             return self.end
+        segment, position, _batch_bytes = self._locate(offset)
+        return LogPosition(offset, segment.base_offset, position)
+
+    def _locate(self, offset: int) -> tuple[Segment, int, int]:
+        """The segment, position and size of the batch that holds `offset`, which the log has."""
         segment = self._segments[bisect_right(self._bases, offset) - 1]
         located = segment.locate(offset)
         if located is None:
             raise segment.fault(segment.size_bytes, offset)
-        return LogPosition(offset, segment.base_offset, located[0])
+        return segment, *located
 
     def find_timestamp(self, target_ms: int) -> LogSlice | None:
         """The batch with the first record at or after `target_ms`: see `timestamps.first_record_at`. NotCached."""
@@ -367,19 +350,16 @@ class PartitionLog:
             return
         assert self.log_start_offset <= offset
         assert self.flushed_end.offset <= offset
-        at = bisect_right(self._bases, offset) - 1
-        segment = self._segments[at]
-        located = wait_for(partial(segment.locate, offset))
-        if located is None:
-            raise segment.fault(segment.size_bytes, offset)
+        segment, position, _batch_bytes = wait_for(partial(self._locate, offset))
+        at = self._segments.index(segment)
         for later in reversed(self._segments[at + 1 :]):
             for handle in later.handles:
                 handle.drop()
                 if self._directory.files.exists(handle.path):
                     self._directory.files.remove(handle.path)
         file = segment.log.get()
-        shortened = segment.rebuild(file, located[0])
-        file.truncate(located[0])
+        shortened = segment.rebuild(file, position)
+        file.truncate(position)
         del self._segments[at:], self._bases[at:]
         self._add_segment(shortened)
         self._generation += 1
@@ -395,17 +375,19 @@ class PartitionLog:
 
     # The end
 
-    def close(self, *, clean: bool) -> None:
-        """Lets go of the files; a clean close first makes all of the log durable, with what shortens the next start."""
-        if clean and self._directory.exists:
-            self._segments[-1].indexes.write()
-            self._directory.note_unsynced(*(handle.get() for handle in self._segments[-1].handles))
-            self._directory.note_names_changed()
-            self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
-            task = self.take_dirty()
-            assert task is not None
-            task.run()
-            self.flushed(task)
+    def closing_task(self) -> FlushTask | None:
+        """What makes all of the log durable, with what shortens the next start; None if nothing was ever appended."""
+        if not self._directory.exists:
+            return None
+        active = self._segments[-1]
+        active.indexes.write()
+        self._directory.note_unsynced(*(handle.get() for handle in active.handles))
+        self._directory.note_names_changed()
+        self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
+        return self.take_dirty()
+
+    def close(self) -> None:
+        """Lets go of the files."""
         for segment in self._segments:
             for handle in segment.handles:
                 handle.drop()

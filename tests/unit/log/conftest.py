@@ -76,7 +76,11 @@ class LogWorld:
         return log
 
     def stop_cleanly(self) -> None:
-        self.log.close(clean=True)
+        task = self.log.closing_task()
+        if task is not None:
+            task.run()
+            self.log.flushed(task)
+        self.log.close()
         self.checkpoint()
 
     def read_batch(self, offset: int) -> bytes:

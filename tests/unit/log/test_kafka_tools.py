@@ -53,7 +53,9 @@ def write_log(folder: Path) -> None:
         sequence += len(records)
         clock.advance(0.3)
     assert len(log.segments) == 4
-    log.close(clean=True)
+    task = log.closing_task()
+    assert task is not None
+    task.run()
 
 
 def dump(folder: Path, *options: str) -> str:
