@@ -202,17 +202,18 @@ class Segment:
             if position - size_bytes > far:
                 raise IndexDamaged(self)
             if position + _WALK.size > start + len(data):
-                data, start = read_cached(file, position, min(WALK_BYTES, end - position)), position
-                if len(data) < _WALK.size:
-                    raise self.fault(position, offset)
+                # Zeros stand for what a file cut short lacks: they are no batch.
+                data = read_cached(file, position, min(WALK_BYTES, end - position)).ljust(_WALK.size, b"\0")
+                start = position
             base_offset, length, magic, delta = _WALK.unpack_from(data, position - start)
+            size_bytes = length + LOG_OVERHEAD
+            is_batch = magic == MAGIC and delta >= 0 and HEADER_BYTES <= size_bytes <= end - position
             if indexed_offset is not None:
-                if base_offset + delta != indexed_offset:
+                # Whatever is wrong here, the index led to it. If it is the log all the same, the rebuilding finds out.
+                if not is_batch or base_offset + delta != indexed_offset:
                     raise IndexDamaged(self)
                 expected_offset, indexed_offset = base_offset, None
-            size_bytes = length + LOG_OVERHEAD
-            fits = HEADER_BYTES <= size_bytes <= end - position
-            if magic != MAGIC or base_offset != expected_offset or delta < 0 or not fits:
+            if not is_batch or base_offset != expected_offset:
                 raise self.fault(position, offset)
             expected_offset = base_offset + delta + 1
             if offset < expected_offset:

@@ -1,0 +1,133 @@
+"""Finding batches through indexes that may be missing, wrong or not in memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowstone.config import TopicConfig
+from flowstone.errors import StorageFault
+from flowstone.log import segment as segment_module
+from flowstone.log.handles import FileHandles
+from flowstone.log.partition_directory import PartitionDirectory
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.reading import NotCached, wait_for
+from flowstone.log.segment import FarSearch, IndexDamaged
+from flowstone.log.timestamps import first_record_at
+from flowstone.ports.clock import SimulatedClock
+from flowstone.ports.files import SystemFiles
+from flowstone.types import TopicPartition
+from flowstone.wire.record_batch import Record, build_batch, parse_header
+
+
+def reopened(world: Any, *, segments: int = 3) -> Any:
+    """A log of several sealed segments, stopped cleanly and opened again."""
+    while len(world.log.segments) <= segments:
+        world.append(2)
+        world.clock.advance(1)
+    world.stop_cleanly()
+    return world
+
+
+def test_a_missing_index_is_built_again_off_the_loop(world: Any) -> None:
+    reopened(world)
+    world.files.remove(f"{world.path}/{world.names('.index')[0]}")
+    world.reopen(clean=True)
+    with pytest.raises(IndexDamaged) as damaged:
+        world.log.read(2, 1, world.log.end, at_least_one=True)
+    damaged.value.warm()
+    assert parse_header(world.log.read(2, 1, world.log.end, at_least_one=True).read()).base_offset == 2
+
+
+def test_an_index_entry_that_leads_astray_is_noticed(world: Any) -> None:
+    reopened(world)
+    world.damage(world.names(".index")[0], lambda data: data.__setitem__(-1, data[-1] ^ 1))
+    world.reopen(clean=True)
+    last = world.log.segments[1].base_offset - 1
+    with pytest.raises(IndexDamaged):
+        world.log.read(last, 1, world.log.end, at_least_one=True)
+    assert parse_header(world.read_batch(last)).last_offset == last
+
+
+def test_appends_go_on_while_the_active_segments_index_is_built_again(world: Any) -> None:
+    world.log.configure(TopicConfig())
+    for _ in range(100):
+        world.append(2)
+    segment = world.log.segments[-1]
+    segment.indexes.offsets.values[20] += 1
+    offset = segment.indexes.offsets.keys[20] + 1
+    with pytest.raises(IndexDamaged) as damaged:
+        world.log.read(offset, 1, world.log.end, at_least_one=True)
+    for _ in range(100):
+        world.append(2)
+    damaged.value.warm()
+    assert len(world.read_all()) == 200
+    keys = list(segment.indexes.offsets.keys)
+    assert keys == sorted(set(keys))
+
+
+def test_a_damaged_batch_is_a_fault_and_not_the_indexs(world: Any) -> None:
+    reopened(world)
+    world.damage(world.names(".log")[0], lambda data: data.__setitem__(16, 9))
+    world.reopen(clean=True)
+    with pytest.raises(StorageFault):
+        world.read_batch(0)
+
+
+def test_a_shortened_time_index_does_not_hide_the_newest_record(world: Any) -> None:
+    reopened(world)
+    name = world.names(".timeindex")[0]
+    world.damage(name, lambda data: data.__delitem__(slice(24, None)))
+    world.reopen(clean=True)
+    newest = parse_header(world.read_batch(world.log.segments[1].base_offset - 1)).max_timestamp
+    assert wait_for(world.log.segments[0].latest_timestamp) == newest
+
+
+def test_a_timestamp_far_from_where_the_index_leads_is_searched_off_the_loop(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_module, "WALK_FAR_BYTES", 300)
+    start_ms = world.clock.time_ms()
+    world.log.configure(TopicConfig())
+    world.append(timestamp=start_ms)
+    for _ in range(50):
+        world.append(timestamp=start_ms - 1000)
+    world.append(timestamp=start_ms + 5)
+    with pytest.raises(FarSearch) as far:
+        world.log.find_timestamp(start_ms + 1)
+    far.value.warm()
+    found = world.log.find_timestamp(start_ms + 1)
+    assert first_record_at(found.read(), start_ms + 1) == (51, start_ms + 5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in the page cache")
+def test_what_is_not_in_the_page_cache_is_never_waited_for(tmp_path: Path) -> None:
+    files, clock = SystemFiles(), SimulatedClock()
+    log = PartitionLog(
+        TopicPartition("cold", 0),
+        bytes(16),
+        TopicConfig(),
+        clock,
+        FileHandles(files, 10),
+        PartitionDirectory(files, str(tmp_path / "cold-0"), exists=False),
+    )
+    batch = build_batch([Record(0, clock.time_ms(), None, bytes(10_000))])
+    for _ in range(100):
+        log.append(batch, leader_epoch=0)
+    task = log.take_dirty()
+    assert task is not None
+    task.run()
+    file = log.segments[0].log.get()
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.read_cached(0, 100) is not None:
+        pytest.skip("this file system keeps everything in memory")
+    with pytest.raises(NotCached) as missing:
+        log.read(50, 1, log.end, at_least_one=True)
+    missing.value.warm()
+    found = wait_for(lambda: log.read(50, 1, log.end, at_least_one=True))
+    assert found is not None
+    assert parse_header(found.read()).base_offset == 50
