@@ -31,7 +31,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "shutdown.timeout.ms": "5000",
 }
 # Nothing in a temporary directory outlives the process: waiting for the disk would buy nothing.
-TEMPORARY_SETTINGS: Mapping[str, str] = {"flush.messages": str(LONG_MAX)}
+TEMPORARY_SETTINGS: Mapping[str, str] = {"log.flush.interval.messages": str(LONG_MAX)}
 
 
 class Broker:

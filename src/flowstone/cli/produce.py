@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import typer
@@ -73,7 +74,7 @@ def _send(
         else:
             failure = failure or error
 
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_until_interrupted(lines), start=1):
         key, value = _split(line.rstrip(b"\r\n"), separator, number)
         while failure is None:
             try:
@@ -90,6 +91,12 @@ def _send(
         reason = explain(failure, bootstrap) if failure is not None else f"{left} got no answer from {bootstrap}"
         raise CommandError(f"only {counted(stored, 'record')} of those sent were stored; {reason}")
     return stored
+
+
+def _until_interrupted(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Ctrl-C ends the input, as Ctrl-D does: what was typed before it is stored."""
+    with contextlib.suppress(KeyboardInterrupt):
+        yield from lines
 
 
 def _split(line: bytes, separator: bytes, number: int) -> tuple[bytes | None, bytes]:

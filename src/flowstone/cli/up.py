@@ -2,12 +2,14 @@
 
 Standard output is for whoever waits for the broker: what it runs on, then `ready HOST:PORT` once it serves. What it
 has to say later is logged, on standard error. The first SIGTERM or SIGINT stops it cleanly; a second SIGINT kills it.
+Before it serves, a signal ends the process on the spot: recovery can be run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 from flowstone.cli import logs, settings
 from flowstone.cli.errors import EXIT_FAILURE, EXIT_INTERRUPTED
 from flowstone.cli.process import collector_paused, event_loop_factory, raise_open_files_limit
+from flowstone.errors import StartupError
 
 if TYPE_CHECKING:
     from flowstone.app import App
@@ -33,6 +36,7 @@ def run_up(arguments: list[str]) -> int:
     options = build_parser().parse_args(arguments)
     logs.set_up_logging(options.log_format, options.log_level)
     values = _values(options)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         return runner.run(_serve(values))
 
@@ -84,8 +88,11 @@ async def _serve(values: dict[str, str]) -> int:
         from flowstone.app import App
 
         app = App(values)
-        stopping = _watch_signals(app)
-        await app.start()
+        try:
+            await app.start()
+        except StartupError as error:
+            raise StartupError(f"{error}{_advice(error)}") from error
+    stopping = _watch_signals(app)
     _announce(app)
     failed = asyncio.ensure_future(app.wait_failed())
     try:
@@ -97,6 +104,18 @@ async def _serve(values: dict[str, str]) -> int:
             failed.cancel()
     await app.stop()
     return EXIT_FAILURE if failed.done() and not failed.cancelled() else 0
+
+
+def _advice(error: StartupError) -> str:
+    """What to do about it, as the end of a sentence, where the system's own error tells."""
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, BlockingIOError):
+        return "; stop that one, or choose another directory with --data"
+    if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
+        return "; stop what listens there, or choose another address with --listen"
+    if isinstance(cause, PermissionError):
+        return "; run as a user who may, or choose another with --data or --listen"
+    return ""
 
 
 def _watch_signals(app: App) -> asyncio.Future[str]:

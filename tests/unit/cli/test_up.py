@@ -92,12 +92,12 @@ def test_a_bad_value_is_refused(run: Run) -> None:
 def test_a_port_that_is_taken_is_refused(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert_refused(run("up", "--data", "data", "--listen", address), address, "in use")
+        assert_refused(run("up", "--data", "data", "--listen", address), address, "in use", "--listen")
 
 
 def test_a_data_directory_in_use_is_refused(up: StartUp, run: Run) -> None:
     up("--data", "data", *ANY_PORT)
-    assert_refused(run("up", "--data", "data", *ANY_PORT), "data directory", "in use")
+    assert_refused(run("up", "--data", "data", *ANY_PORT), "data directory", "in use", "--data")
 
 
 def test_a_data_directory_that_cannot_be_made_is_refused(run: Run, tmp_path: Path) -> None:
