@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -88,6 +89,11 @@ class BrokerProcess:
             self.kill()
             raise BrokerDied(self.output)
         return self
+
+    def wait_for(self, timeout_s: float) -> None:
+        """Lets it go on for that long, unless it ends before."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
 
     def wait_exit(self) -> int:
         status = self._process.wait(EXIT_TIMEOUT_S)

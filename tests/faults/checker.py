@@ -76,6 +76,11 @@ class Acknowledged(NamedTuple):
     offset: int
     origin: Origin
     acks: int
+    life: int  # the broker's, counted by its starts
+
+    def survives(self, fault: Fault) -> bool:
+        """Whether it is promised to be there after the fault: acks=1 does not wait for the disk."""
+        return fault is Fault.KILL or self.acks == ACKS_ALL
 
 
 class History:
@@ -85,6 +90,7 @@ class History:
         self.sent: dict[tuple[TopicPartition, str], int] = {}  # how many values
         self.acknowledged: list[Acknowledged] = []
         self.seen: list[tuple[TopicPartition, int, Origin | None]] = []
+        self.life = 0
         self._promised: dict[TopicPartition, dict[int, Acknowledged]] = {}
         self._observed: dict[TopicPartition, dict[int, Origin | None]] = {}
         self.acknowledged_count = 0
@@ -96,16 +102,19 @@ class History:
         return Origin(producer, count)
 
     def acknowledge(self, partition: TopicPartition, offset: int, origin: Origin, acks: int) -> None:
-        self.acknowledged.append(Acknowledged(partition, offset, origin, acks))
+        self.acknowledged.append(Acknowledged(partition, offset, origin, acks, self.life))
 
     def see(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         self.seen.append((partition, offset, origin_of(value)))
 
     def check(self, logs: Mapping[TopicPartition, ObservedLog], fault: Fault) -> list[Anomaly]:
-        """Every anomaly in the `logs`, which are all of the partitions there are. Clients must be at rest."""
-        anomalies = self._take_in()
+        """Every anomaly in the `logs`, which are all that can be read, after the fault that ended the life before.
+
+        Clients must be at rest.
+        """
+        anomalies = self._take_in(fault)
         for partition in {*self._promised, *self._observed} - logs.keys():
-            anomalies.append(Anomaly("lost partition", partition, 0, "nothing of it is left"))
+            anomalies.append(Anomaly("lost partition", partition, 0, "nothing of it can be read"))
         for partition, log in logs.items():
             origins = {offset: origin_of(value) for offset, value in log.records}
             anomalies += self._check_order(partition, log, origins)
@@ -114,14 +123,16 @@ class History:
             self._observed[partition] = origins
         return anomalies
 
-    def _take_in(self) -> list[Anomaly]:
+    def _take_in(self, fault: Fault) -> list[Anomaly]:
         """Sorts what came since the last check by offset; one offset never has two values (S3)."""
         anomalies = []
         self.acknowledged_count += len(self.acknowledged)
         for each in self.acknowledged:
             promised = self._promised.setdefault(each.partition, {})
             before = promised.setdefault(each.offset, each)
-            if before.origin != each.origin:
+            if each.life > before.life and not before.survives(fault):
+                promised[each.offset] = each  # its offset was lost with it, and may be given again
+            elif before.origin != each.origin:
                 detail = f"acknowledged as {before.origin} and as {each.origin}"
                 anomalies.append(Anomaly("two values at one offset", each.partition, each.offset, detail))
         for partition, offset, origin in self.seen:
@@ -164,8 +175,8 @@ class History:
         anomalies = []
         promised = self._promised.setdefault(partition, {})
         for offset, each in list(promised.items()):
-            if offset >= log.end_offset and fault is Fault.POWER_LOSS and each.acks != ACKS_ALL:
-                del promised[offset]  # acks=1 does not wait for the disk; its offset may be given again
+            if offset >= log.end_offset and each.life < self.life and not each.survives(fault):
+                del promised[offset]
             elif offset not in origins and offset >= log.log_start_offset:
                 detail = f"{each.origin}, acks={each.acks}; the log ends at {log.end_offset}"
                 anomalies.append(Anomaly("lost write", partition, offset, detail))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from struct import pack, unpack
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +20,7 @@ from flowstone.wire.codec import request_encoder, response_decoder
 from flowstone.wire.frames import encode_request_header, parse_response_header
 from flowstone.wire.message import Message
 from flowstone.wire.messages import generated as messages
-from flowstone.wire.record_batch import CorruptBatch, checksum_matches, decode_records, parse_header
+from flowstone.wire.record_batch import HEADER_BYTES, CorruptBatch, checksum_matches, decode_records, parse_header
 
 from .checker import ObservedLog
 
@@ -153,9 +153,6 @@ class RawClient:
                 break  # the checker finds what is missing
         return ObservedLog(start_offset, end_offset, [each for each in records if each[0] >= start_offset])
 
-    def read_logs(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, ObservedLog]:
-        return {partition: self.read_log(partition) for partition in partitions}
-
 
 def produce_request(partition: TopicPartition, batch: bytes, acks: int) -> messages.ProduceRequest:
     data = messages.ProduceRequestPartition(index=partition.partition, records=batch)
@@ -166,7 +163,7 @@ def produce_request(partition: TopicPartition, batch: bytes, acks: int) -> messa
 def whole_batches(data: bytes) -> Iterator[bytes]:
     """Each batch with its checksum checked; what is cut short at the end is left out, as clients do."""
     position = 0
-    while position + 61 <= len(data):
+    while position + HEADER_BYTES <= len(data):
         header = parse_header(data, position)
         if position + header.size_bytes > len(data):
             return

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from flowstone.replication.partition import Partition
 from flowstone.types import Bytes
 
 LATE_WRITE_S = 0.3
+SLOW_SYNC_S = 0.1
 
 
 def die_at(operation: str, number: str, moment: str) -> None:
@@ -52,18 +54,42 @@ def die_at(operation: str, number: str, moment: str) -> None:
 
 
 def skip_the_flush() -> None:
-    """Says that bytes are on disk without having asked the disk."""
-    _replace(SystemFile, "sync", lambda self: None)
-    _replace(SystemFiles, "sync_filesystem", lambda self, path: None)
+    """Says that a log's bytes are on disk without having asked the disk."""
+    sync = SystemFile.sync
+
+    def skip(self: SystemFile) -> None:
+        if not _is_log(self.path):
+            sync(self)
+
+    _replace(SystemFile, "sync", skip)
+
+
+def _is_log(path: str) -> bool:
+    """A partition's log; the metadata log is another matter."""
+    return path.endswith(".log") and "orders-" in path
+
+
+def _slow_the_disk() -> None:
+    """Some time between a write and its flush, so that what happens in between is seen."""
+    sync = SystemFile.sync
+
+    def slow(self: SystemFile) -> None:
+        if _is_log(self.path):
+            time.sleep(SLOW_SYNC_S)
+        sync(self)
+
+    _replace(SystemFile, "sync", slow)
 
 
 def acknowledge_before_the_flush() -> None:
     """acks=all is answered after the write."""
+    _slow_the_disk()
     _replace(Partition, "when_committed", lambda self, offset, callback: callback(ErrorCode.NONE))
 
 
 def show_before_the_flush() -> None:
     """Consumers see what is only in the page cache; producers wait for the disk all the same."""
+    _slow_the_disk()
     append = Partition.append
 
     def shown(self: Partition, records: Bytes, acks: int) -> partition_log.Appended:
@@ -93,6 +119,7 @@ def _when_flushed(self: Partition, offset: int, callback: Callable[[ErrorCode], 
 
 def ignore_a_failed_flush() -> None:
     """A flush that fails counts as done, as after a retry that falsely succeeds."""
+    _slow_the_disk()
     run = FlushTask.run
 
     def careless(self: FlushTask) -> None:
@@ -109,7 +136,7 @@ def write_later() -> None:
     write = SystemFile.write
 
     def later(self: SystemFile, position: int, buffers: Sequence[Bytes]) -> int:
-        if not self.path.endswith(".log"):
+        if not _is_log(self.path):
             return write(self, position, buffers)
         copies = [bytes(each) for each in buffers]
         asyncio.get_running_loop().call_later(LATE_WRITE_S, write, self, position, copies)

@@ -148,7 +148,6 @@ class SteadyProducer:
                 raise ConnectionError
             self._producer.flush(POLL_S)
         assert not len(self._producer), f"{len(self._producer)} records of {self.name} are still without an outcome"
-        assert not self.errors, self.errors
 
     def close(self) -> None:
         self._ended = True
@@ -211,7 +210,6 @@ class SteadyConsumer:
     def resting(self) -> Iterator[None]:
         """Sees nothing meanwhile."""
         with self._resting:
-            assert not self.errors, self.errors
             yield
 
     def close(self) -> None:
