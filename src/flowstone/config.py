@@ -352,6 +352,14 @@ class BrokerConfig:
     socket_request_max_bytes: int = _setting(
         "socket.request.max.bytes", Kind.INT, 100 * MIB, "The largest request taken.", low=1
     )
+    socket_send_buffer_bytes: int = _setting(
+        "socket.send.buffer.bytes",
+        Kind.INT,
+        256 * KIB,
+        "What the system may hold of a connection's unsent bytes; -1 leaves it to the system. Raise it for distant "
+        "clients on fast lines.",
+        low=-1,
+    )
     queued_max_request_bytes: int = _setting(
         "queued.max.request.bytes",
         Kind.LONG,

@@ -52,7 +52,12 @@ class Server:
     def bind(self, name: str, host: str, port: int) -> int:
         """Takes an address, on which nothing is accepted before `start`; the port it got."""
         try:
-            listener = network.bind(host, port, partial(self._accept, name))
+            listener = network.bind(
+                host,
+                port,
+                partial(self._accept, name),
+                send_buffer_bytes=self._config.socket_send_buffer_bytes,
+            )
         except OSError as error:
             raise StartupError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         self._listeners.append(listener)
@@ -126,6 +131,8 @@ class Server:
                 connection.close("a request was begun and not finished in connection.frame.timeout.ms")
             elif connection.is_unread and connection.last_progress < stalled_since:
                 connection.close("responses were not taken in connection.frame.timeout.ms")
+            elif connection.is_finishing and connection.last_received < stalled_since:
+                connection.close()  # the client has gone, or nothing it may still wait for comes in time
             elif not connection.is_answering and connection.last_received < silent_since:
                 connection.close()
         self._sweeping = self._clock.call_later(SWEEP_INTERVAL_S, self._sweep)

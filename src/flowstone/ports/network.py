@@ -96,6 +96,7 @@ class Listener:
     """One bound address; once started it accepts connections and hands each out as a channel."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accept: Callable[[Channel], None]) -> None:
+        """Accepted sockets have the buffer sizes of `sock`."""
         self._loop, self._socket, self._accept = loop, sock, accept
         self._resting: asyncio.TimerHandle | None = None
 
@@ -133,14 +134,19 @@ class Listener:
         self.start()
 
 
-def bind(host: str, port: int, accept: Callable[[Channel], None]) -> Listener:
-    """Binds `host` and `port` (0: any free one) for the running loop. OSError if it cannot."""
+def bind(host: str, port: int, accept: Callable[[Channel], None], *, send_buffer_bytes: int = -1) -> Listener:
+    """Binds `host` and `port` (0: any free one) for the running loop. OSError if it cannot.
+
+    `send_buffer_bytes` is what the kernel may hold of a connection's unsent bytes; -1 leaves it to the system.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         sock.setblocking(False)
         sock.bind(address)
         sock.listen(LISTEN_BACKLOG)
