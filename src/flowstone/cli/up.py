@@ -16,7 +16,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from flowstone.cli import logs, settings
-from flowstone.cli.errors import EXIT_FAILURE, EXIT_INTERRUPTED
+from flowstone.cli.errors import EXIT_FAILURE
 from flowstone.cli.process import collector_paused, event_loop_factory, raise_open_files_limit
 from flowstone.errors import StartupError
 
@@ -92,7 +92,7 @@ async def _serve(values: dict[str, str]) -> int:
             await app.start()
         except StartupError as error:
             raise StartupError(f"{error}{_advice(error)}") from error
-    stopping = _watch_signals(app)
+    stopping = _watch_signals()
     _announce(app)
     failed = asyncio.ensure_future(app.wait_failed())
     try:
@@ -118,18 +118,17 @@ def _advice(error: StartupError) -> str:
     return ""
 
 
-def _watch_signals(app: App) -> asyncio.Future[str]:
-    """Done when a signal asks for an end. From then on another SIGINT ends the process on the spot."""
+def _watch_signals() -> asyncio.Future[str]:
+    """Done when a signal asks for an end, with its name."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[str] = loop.create_future()
 
     def on_signal(number: signal.Signals) -> None:
+        # From now on SIGINT is the system's again: it works even if the disk, and so the loop, is stuck.
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not stopping.done():
             stopping.set_result(number.name)
-        elif number == signal.SIGINT:
-            logger.warning("killed by a second SIGINT; the next start recovers")
-            app.kill()
-            os._exit(EXIT_INTERRUPTED)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)

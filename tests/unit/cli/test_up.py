@@ -51,6 +51,38 @@ def test_a_signal_stops_it_cleanly(up: StartUp, tmp_path: Path, number: signal.S
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+def test_a_second_interrupt_ends_it_even_if_the_disk_is_stuck(tmp_path: Path) -> None:
+    program = """
+import sys, threading
+from flowstone.app import App
+from flowstone.cli.main import main
+
+async def stuck(self):
+    threading.Event().wait()
+
+App.stop = stuck
+sys.argv = ["flowstone", "up", "--data", "data", "--listen", "127.0.0.1:0"]
+main()
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while not process.stdout.readline().startswith("ready "):
+            pass
+        process.send_signal(signal.SIGINT)
+        assert "stopping on SIGINT" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == -signal.SIGINT
+
+
 def test_the_log_is_one_line_per_event_on_standard_error(up: StartUp) -> None:
     _status, log = up("--data", "data", *ANY_PORT, "--log-level", "debug").end(signal.SIGTERM)
     assert log
