@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowstone.broker.outbox import Chunk
+from flowstone.errors import ProtocolError
 
 
 @dataclass(slots=True)
@@ -50,6 +51,16 @@ class Slot:
         deferred.future.add_done_callback(slot._done)
         return slot
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a coroutine is still busy with it; something parked is not."""
+        deferred = self._deferred
+        return deferred is not None and isinstance(deferred.future, asyncio.Task) and not deferred.future.done()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.chunks)) if self.chunks is not None else 0
+
     def cancel(self) -> None:
         self._on_answered = None
         if self._deferred is not None and not isinstance(self._deferred.future, asyncio.Task):
@@ -64,5 +75,8 @@ class Slot:
         if future.cancelled():
             self.failure = "the broker is stopping"
         else:
-            self.chunks = self._deferred.encode(future)
+            try:
+                self.chunks = self._deferred.encode(future)
+            except ProtocolError as error:
+                self.failure = str(error)
         self._on_answered(self)

@@ -5,7 +5,8 @@ handler is done with the bytes when it returns. Only a request that is not compl
 the size its length prefix names, and the rest of it is received straight into that.
 
 Reading pauses while too many requests wait for answers, too many response bytes wait to be taken, or the buffer pool is
-exhausted: whoever does not read is not read from.
+exhausted: whoever does not read is not read from. It also pauses while a coroutine works on an answer, so that a topic
+made by one request is there for the next one, and nobody can have many such answers made at once.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Connection:
         self._outbox = Outbox(channel, host.read, self._progress, self._broken)
         # Requests whose answers are not in the outbox yet, in order; an answer waits here for those before it.
         self._unanswered: deque[Slot] = deque()
+        self._unanswered_bytes = 0
         # Received bytes that cannot be handled now: the start of a length prefix, or requests while reading pauses.
         self._kept = b""
         self._frame: bytearray | None = None
@@ -78,6 +80,10 @@ class Connection:
     @property
     def is_answering(self) -> bool:
         return bool(self._unanswered) or self._outbox.queued_bytes > 0
+
+    @property
+    def is_finishing(self) -> bool:
+        return self._finishing
 
     @property
     def is_unread(self) -> bool:
@@ -93,6 +99,7 @@ class Connection:
         for slot in self._unanswered:
             slot.cancel()
         self._unanswered.clear()
+        self._unanswered_bytes = 0
         self._channel.close()
         self._host.closed(self, reason)
 
@@ -114,9 +121,12 @@ class Connection:
                     break
         except BlockingIOError:
             pass
-        except (EOFError, ConnectionError, TimeoutError):
+        except EOFError:
             # A client may close its side after its last request and still expect the answers.
             self.finish()
+            return
+        except (ConnectionError, TimeoutError):
+            self.close()
             return
         except ProtocolError as error:
             self.close(str(error))
@@ -205,7 +215,8 @@ class Connection:
         return (
             self._waits_for_room
             or len(self._unanswered) >= self._host.pipelined_requests_max
-            or self._outbox.queued_bytes >= self._host.queued_response_bytes_max
+            or self._unanswered_bytes + self._outbox.queued_bytes >= self._host.queued_response_bytes_max
+            or (bool(self._unanswered) and self._unanswered[-1].is_at_work)
         )
 
     def _pause(self) -> None:
@@ -239,6 +250,7 @@ class Connection:
                 self._outbox.put(answer)
                 return
             slot = Slot.answered(answer)
+            self._unanswered_bytes += slot.size_bytes
         else:
             slot = Slot.waiting(answer, self._answered)
         self._unanswered.append(slot)
@@ -249,8 +261,9 @@ class Connection:
         if slot.failure is not None:
             self.close(slot.failure)
             return
+        self._unanswered_bytes += slot.size_bytes
         while self._unanswered and (chunks := self._unanswered[0].chunks) is not None:
-            self._unanswered.popleft()
+            self._unanswered_bytes -= self._unanswered.popleft().size_bytes
             self._outbox.put(chunks)
         self._schedule_flush()
 

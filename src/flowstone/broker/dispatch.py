@@ -95,7 +95,11 @@ class Dispatcher:
         return route
 
     def _encode(self, route: Route, context: RequestContext, response: Message) -> list[Chunk]:
-        chunks = cast(list[Chunk], route.encode(response))
+        try:
+            chunks = cast(list[Chunk], route.encode(response))
+        except Exception as error:
+            logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
+            raise ProtocolError(f"{route.name} has no answer that can be sent") from error
         header = response_header(context.correlation_id, route.flexible_header)
         size_bytes = len(header) + sum(map(len, chunks))
         first = cast(bytes, chunks[0]) if chunks else b""

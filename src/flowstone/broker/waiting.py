@@ -2,7 +2,8 @@
 
 Each is a future that its connection holds. It is answered by an event (the high watermark moved, the partition went
 away) or by its deadline, whichever comes first; cancelling the future un-parks it. How many may be parked is limited:
-beyond it a fetch is answered at once with what there is, and a produce is refused before anything is written.
+beyond it a fetch is answered at once with what there is, and a produce is refused before anything is written. Fetches,
+which may wait for long, get half of the places: they cannot keep produces out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from flowstone.errors import ErrorCode
 from flowstone.ports.clock import Clock, Timer
 from flowstone.replication.partition import Partition
 
+# However long a client is ready to wait, an empty answer comes after this: it may have gone without a word.
+FETCH_WAIT_MS_MAX = 60_000
+
 
 class Waiting:
     def __init__(self, clock: Clock, parked_max: int) -> None:
@@ -27,6 +31,10 @@ class Waiting:
     @property
     def is_full(self) -> bool:
         return len(self.fetches) + len(self.produces) >= self._parked_max
+
+    @property
+    def is_full_of_fetches(self) -> bool:
+        return self.is_full or len(self.fetches) >= (self._parked_max + 1) // 2
 
     def release_fetches(self) -> None:
         """Answers every parked fetch with what there is: the broker stops."""
@@ -51,7 +59,8 @@ class ParkedFetch:
         self.future.add_done_callback(self._unpark)
         waiting.fetches.add(self)
         self._woken = False
-        self._timer: Timer = waiting.clock.call_later(max_wait_ms / 1000, self.interrupted)
+        wait_ms = min(max_wait_ms, FETCH_WAIT_MS_MAX)
+        self._timer: Timer = waiting.clock.call_later(wait_ms / 1000, self.interrupted)
         for partition in self._partitions:
             partition.watch(self)
 

@@ -1,7 +1,8 @@
 """DescribeConfigs, versions 1 to 4: settings of topics and of this broker, with where each value comes from.
 
 A broker resource is this broker's id, or "" for the dynamic values that all brokers share. An empty list of names asks
-for every setting, like null. No setting is sensitive yet.
+for every setting, like null. No setting is sensitive yet. A resource asked for twice is answered once: the answer is a
+thousand times as long as the question.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from flowstone.wire.messages import (
 
 
 def handle(services: Services, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(services, request, each) for each in request.resources])
+    resources = {(each.resource_type, each.resource_name): each for each in request.resources}
+    return DescribeConfigsResponse(results=[_describe(services, request, each) for each in resources.values()])
 
 
 def _describe(

@@ -40,7 +40,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         fetch.read()
     except NotCached as cold:
         return asyncio.ensure_future(fetch.read_cold(cold))
-    if fetch.is_satisfied or services.waiting.is_full:
+    if fetch.is_satisfied or services.waiting.is_full_of_fetches:
         return fetch.respond()
     return fetch.park()
 
