@@ -12,7 +12,7 @@ from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode, RecordError
 from flowstone.kernel import RecordsStatus, check_records
 from flowstone.types import Bytes
-from flowstone.wire.compression import Codec
+from flowstone.wire.compression import Codec, compress
 from flowstone.wire.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -22,13 +22,14 @@ from flowstone.wire.record_batch import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
     checksum_matches,
+    encode_header,
     parse_header,
     read_payload,
-    rewrite,
     stamp,
 )
 
 NO_TIMESTAMP = -1
+TIMESTAMP_MAX = 2**63 - 1
 # A batch whose records say more than this when decompressed is refused, however small it came.
 DECOMPRESSED_BYTES_MAX = 100 << 20
 
@@ -60,9 +61,10 @@ def check_batch(records: Bytes, config: TopicConfig, now_ms: int) -> tuple[Batch
         raise RecordError(ErrorCode.INVALID_RECORD, f"producer {header.producer_id} sends no sequence number")
     if attributes & CODEC_MASK:
         header.codec  # noqa: B018 - refuses a codec that does not exist
-        oldest, newest = header.base_timestamp, header.max_timestamp
+        oldest = header.base_timestamp
+        newest = max(oldest, header.max_timestamp)
     else:
-        oldest, newest = _check_payload(records, header, size_bytes, config)
+        oldest, newest = _check_records(records, HEADER_BYTES, header, config)
     if config.message_timestamp_type == "LogAppendTime":
         return header, stamp(header, now_ms)
     _check_timestamps(attributes, oldest, newest, config, now_ms)
@@ -94,9 +96,9 @@ def _refuse_kind(header: BatchHeader) -> RecordError:
     return RecordError(ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer on this partition")
 
 
-def _check_payload(records: Bytes, header: BatchHeader, size_bytes: int, config: TopicConfig) -> tuple[int, int]:
-    """Walks the uncompressed records; their oldest and newest timestamp."""
-    check = check_records(records, HEADER_BYTES, size_bytes - HEADER_BYTES, header.record_count)
+def _check_records(payload: Bytes, position: int, header: BatchHeader, config: TopicConfig) -> tuple[int, int]:
+    """Walks the uncompressed records from `position` on; their oldest and newest timestamp."""
+    check = check_records(payload, position, len(payload) - position, header.record_count)
     if check.status:
         raise RecordError(
             ErrorCode.INVALID_RECORD,
@@ -105,8 +107,11 @@ def _check_payload(records: Bytes, header: BatchHeader, size_bytes: int, config:
         )
     if check.null_keys and "compact" in config.cleanup_policy:
         raise _keyless(check.null_keys)
-    base = header.base_timestamp
-    return base + check.min_timestamp_delta, base + check.max_timestamp_delta
+    oldest = header.base_timestamp + check.min_timestamp_delta
+    newest = header.base_timestamp + check.max_timestamp_delta
+    if oldest < -TIMESTAMP_MAX or newest > TIMESTAMP_MAX:
+        raise RecordError(ErrorCode.INVALID_TIMESTAMP, "a record's timestamp does not fit 64 bits")
+    return oldest, newest
 
 
 def _keyless(count: int) -> RecordError:
@@ -136,22 +141,19 @@ def needs_rewrite(header: BatchHeader, config: TopicConfig) -> bool:
 
 
 def rewrite_batch(batch: Bytes, config: TopicConfig) -> bytes:
-    """The batch under the topic's codec, its compressed records looked at first. For a worker thread."""
+    """The batch under the topic's codec, its records looked at first. For a worker thread."""
     header = parse_header(batch)
     _check_size(header, header.size_bytes, len(batch), config)
     if not checksum_matches(batch, 0, header):
         raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
-    if header.codec is not Codec.NONE:
-        payload = read_payload(batch, 0, header, DECOMPRESSED_BYTES_MAX)
-        check = check_records(payload, 0, len(payload), header.record_count)
-        if check.status:
-            raise RecordError(ErrorCode.INVALID_RECORD, f"record {check.record_index} is malformed", check.record_index)
-        if check.null_keys and "compact" in config.cleanup_policy:
-            raise _keyless(check.null_keys)
-    target = _CODEC_OF_TYPE.get(config.compression_type, header.codec)
-    if target is header.codec:
+    codec, payload = header.codec, read_payload(batch, 0, header, DECOMPRESSED_BYTES_MAX)
+    _oldest, newest = _check_records(payload, 0, header, config)
+    target = _CODEC_OF_TYPE.get(config.compression_type, codec)
+    if target is codec and newest == header.max_timestamp:
         return bytes(batch)
-    return rewrite(batch, codec=target, level=_level(target, config), max_bytes=DECOMPRESSED_BYTES_MAX)
+    stored = compress(target, payload, _level(target, config))
+    attributes = header.attributes & ~CODEC_MASK | target
+    return encode_header(header._replace(attributes=attributes, max_timestamp=newest), stored) + stored
 
 
 def _level(codec: Codec, config: TopicConfig) -> int | None:

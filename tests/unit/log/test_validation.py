@@ -174,3 +174,20 @@ def test_rewriting_refuses_a_batch_with_a_bad_checksum() -> None:
     with pytest.raises(ApiError) as refused:
         rewrite_batch(batch()[:-1] + b"\x01", TopicConfig(compression_type="gzip"))
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_records_are_looked_at_before_they_are_compressed() -> None:
+    lying = altered(record_count=2, last_offset_delta=1)
+    with pytest.raises(ApiError) as refused:
+        rewrite_batch(lying, TopicConfig(compression_type="zstd"))
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_a_wrong_max_timestamp_is_put_right_when_a_batch_is_rewritten(codec: Codec) -> None:
+    rewritten = rewrite_batch(altered(max_timestamp=5), TopicConfig(compression_type=codec.name.lower()))
+    assert parse_header(rewritten).max_timestamp == NOW_MS + 2
+
+
+def test_a_timestamp_beyond_64_bits_is_refused() -> None:
+    config = TopicConfig(message_timestamp_after_max_ms=2**63 - 1)
+    assert refusal(altered(base_timestamp=2**63 - 2), config) is ErrorCode.INVALID_TIMESTAMP
