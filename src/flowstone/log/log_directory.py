@@ -120,7 +120,8 @@ class LogDirectory:
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.files.replace(self.file(name), encode_offsets(offsets))
 
-    def was_stopped_cleanly(self) -> bool:
+    def take_clean_marker(self) -> bool:
+        """Whether the last stop was clean. The marker goes only with `remove_clean_marker`, once recovery is done."""
         return self.files.exists(self.file(CLEAN_SHUTDOWN_MARKER))
 
     def remove_clean_marker(self) -> None:

@@ -102,7 +102,7 @@ class LogManager:
         self._start_timer("retention", config.log_retention_check_interval_ms, self._start_retention)
 
     def _recover(self, topic_config: Callable[[str], TopicConfig]) -> None:
-        clean = self._log_directory.was_stopped_cleanly()
+        clean = self._log_directory.take_clean_marker()
         recovery_points = self._log_directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
         log_starts = self._log_directory.read_offsets(LOG_START_CHECKPOINT)
         for topic_partition in self._log_directory.partitions():
