@@ -35,6 +35,7 @@ def test_a_killed_broker_keeps_what_it_acknowledged_and_what_was_seen(tmp_path: 
             anomalies = rounds.live_and_die(Fault.KILL, point, _pause_and_kill if point.pauses else BrokerProcess.kill)
             assert not anomalies, describe(anomalies, f"found at the start of: {point.name}")
         assert not rounds.refusals
+        assert " ERROR " not in rounds.output, rounds.output
         assert rounds.history.acknowledged_count > 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .broker_process import BrokerProcess
-from .checker import Anomaly, Fault
+from .checker import ACKS_ALL, Anomaly, Fault
 from .crash_points import CrashPoint, sabotaged
 from .damage import flip_bit_above_recovery_point, flip_bit_below_recovery_point
 from .filesystems import loop_ext4
@@ -19,6 +19,7 @@ from .rounds import Rounds
 
 ROUNDS_MAX = 8
 ACKNOWLEDGED = 150
+INTO_A_FLUSH_S = 0.07
 AFTERMATH_S = 0.3  # a broker whose disk is gone may still acknowledge
 
 
@@ -40,8 +41,11 @@ def test_the_checker_catches_a_broker_that_loses_data_with_the_power(
 ) -> None:
     with loop_ext4(tmp_path) as filesystem, ExitStack() as stack:
         rounds = Rounds(filesystem.path / "data", stack, program=sabotaged(bug), has_steady_producer=False)
+        # Nobody writes while these wait for a slow flush, so that the power fails in the middle of it.
+        rounds.raw_producers = ((ACKS_ALL, False), (ACKS_ALL, True))
 
         def end(broker: BrokerProcess) -> None:
+            broker.wait_for(INTO_A_FLUSH_S)
             filesystem.lose_power()
             broker.wait_for(AFTERMATH_S)
 

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from flowstone.types import TopicPartition
-from flowstone.wire.record_batch import Record, build_batch
+from flowstone.wire.record_batch import NO_PRODUCER_ID, Record, build_batch
 
 from .checker import ACKS_ALL, History, Origin, make_value
 from .raw_client import RawClient, Refused
@@ -79,7 +79,7 @@ class RawProducer:
 
     def _run(self) -> None:
         with suppress(OSError):
-            producer_id = self._client.new_producer_id() if self._idempotent else -1
+            producer_id = self._identify()
             while not self._stopping.is_set() and self.refusal is None:
                 if len(self._in_flight) < self._in_flight_max:
                     self._send(producer_id)
@@ -87,6 +87,15 @@ class RawProducer:
                     self._receive()
             while self._in_flight:
                 self._receive()
+
+    def _identify(self) -> int:
+        if not self._idempotent:
+            return NO_PRODUCER_ID
+        try:
+            return self._client.new_producer_id()
+        except Refused as refusal:
+            self.refusal = refusal
+            return NO_PRODUCER_ID
 
     def _send(self, producer_id: int) -> None:
         partition = next(self._partitions)
