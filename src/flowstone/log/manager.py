@@ -154,7 +154,10 @@ class LogManager:
         if offline is None and (log is None or not log.exists):
             return
         delay_ms = log.config.file_delete_delay_ms if log is not None else TopicConfig().file_delete_delay_ms
-        path = self._log_directory.condemn(self._partition_path(topic_partition))
+        try:
+            path = self._log_directory.condemn(self._partition_path(topic_partition))
+        except OSError as error:
+            raise StorageFault(f"{topic_partition} cannot be deleted: {error}") from error
         self._forgetting[topic_partition] = self._in_background(
             partial(self._files.sync_directory, self.directory), self._checkpoint_writer()
         )
@@ -188,24 +191,37 @@ class LogManager:
 
     async def apply_retention(self) -> None:
         """Lets every log lose what is too old or too much, and forget producers that are gone."""
-        now_ms = self._clock.time_ms()
-        for log in list(self.logs.values()):
-            if not log.exists:
-                continue
-            facts = await self._when_cached(partial(_segment_facts, log))
-            start_offset = retained_from(facts, log.config, log.log_start_offset, self._high_watermark_of(log), now_ms)
-            if start_offset == log.end.offset and log.segments[-1].size_bytes:
-                log.roll()
-            log.advance_log_start(start_offset)
-            log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+        for log in [log for log in self.logs.values() if log.exists]:
+            try:
+                await self._advance_start(log, self._clock.time_ms())
+            except (StorageFault, OSError) as error:
+                logger.error("%s: retention could not be applied: %s", log.topic_partition, error)
         dropping = [log for log in self.logs.values() if log.has_segments_to_drop]
-        if dropping:
+        if not dropping:
+            return
+        try:
             await self.checkpoint()
-            self._drop_segments(log for log in dropping if self.logs.get(log.topic_partition) is log)
+        except StorageFault as fault:
+            # A full disk must not keep itself full. Where part of the last segment is durable, it tells as much.
+            logger.warning("%s", fault)
+            dropping = [log for log in dropping if log.recovery_point > log.segments[-1].base_offset]
+        self._drop_segments(log for log in dropping if self.logs.get(log.topic_partition) is log)
+
+    async def _advance_start(self, log: PartitionLog, now_ms: int) -> None:
+        facts = await self._when_cached(partial(_segment_facts, log))
+        start_offset = retained_from(facts, log.config, log.log_start_offset, self._high_watermark_of(log), now_ms)
+        if start_offset == log.end.offset and log.segments[-1].size_bytes:
+            log.roll()
+        log.advance_log_start(start_offset)
+        log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
 
     def _drop_segments(self, logs: Iterable[PartitionLog]) -> None:
         for log in logs:
-            paths = log.drop_segments()
+            try:
+                paths = log.drop_segments()
+            except OSError as error:
+                logger.error("%s: old segments could not be dropped: %s", log.topic_partition, error)
+                continue
             if paths:
                 self.flusher.request(log)
                 self._later(log.config.file_delete_delay_ms, partial(self._remove_files, paths))
@@ -243,13 +259,7 @@ class LogManager:
 
     def _start_retention(self) -> None:
         if self._retention is None or self._retention.done():
-            self._retention = asyncio.get_running_loop().create_task(self._apply_retention_safely())
-
-    async def _apply_retention_safely(self) -> None:
-        try:
-            await self.apply_retention()
-        except (StorageFault, OSError) as error:
-            logger.error("%s: retention could not be applied: %s", self.directory, error)
+            self._retention = asyncio.get_running_loop().create_task(self.apply_retention())
 
     async def _when_cached(self, read: Callable[[], T]) -> T:
         while True:

@@ -321,17 +321,14 @@ class PartitionLog:
 
     def drop_segments(self) -> list[str]:
         """Lets go of the segments below the log's start, which must be durable; their renamed files, to be removed."""
-        count = bisect_right(self._bases, self.log_start_offset) - 1
-        dropped = self._segments[: max(count, 0)]
         paths: list[str] = []
-        for segment in dropped:
-            for handle in segment.handles:
+        while self.has_segments_to_drop:
+            for handle in self._segments[0].handles:
                 if self._directory.files.exists(handle.path):
+                    self._directory.files.rename(handle.path, handle.path + DELETED_SUFFIX)
                     paths.append(handle.path + DELETED_SUFFIX)
-                    self._directory.files.rename(handle.path, paths[-1])
                 handle.drop()
             del self._segments[0], self._bases[0]
-        if dropped:
             self._directory.note_names_changed()
         return paths
 

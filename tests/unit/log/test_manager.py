@@ -344,6 +344,43 @@ def test_old_segments_go_and_their_files_later(broker: Broker) -> None:
     run(body)
 
 
+def test_a_full_disk_does_not_keep_itself_full(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        for _ in range(50):
+            broker.append(log)
+        await broker.flush(log)
+        await broker.settle()
+        log.configure(dataclasses.replace(CONFIG, retention_bytes=500))
+        broker.files.fail_next("write", errno.ENOSPC)
+        await broker.logs.apply_retention()
+        assert log.segments[0].base_offset == log.log_start_offset > 20
+        broker.logs.abort()
+        broker.files.lose_power()
+        broker.open()
+        assert broker.log().log_end_offset == 50
+        broker.logs.close()
+
+    run(body)
+
+
+def test_records_without_timestamps_are_as_old_as_their_segment(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        log.append(build_batch([Record(0, -1, b"k", b"v")]), leader_epoch=0)
+        await broker.flush(log)
+        await broker.logs.apply_retention()
+        assert log.log_start_offset == 0
+        broker.clock.advance(CONFIG.retention_ms / 1000 + 1)
+        await broker.logs.apply_retention()
+        assert log.log_start_offset == 1
+        broker.logs.close()
+
+    run(body)
+
+
 def test_a_log_whose_records_are_all_too_old_goes_on_at_its_end(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
