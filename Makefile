@@ -27,3 +27,6 @@ generate: setup  ## regenerate the typed messages from the schema text
 
 bench: setup     ## the same load on Flowstone and on Apache Kafka, with gates (about 6 minutes)
 	$(PY) -m bench.run
+
+clients: setup   ## other people's clients and suites, against fresh brokers
+	$(PY) scripts/clients.py

@@ -1,0 +1,1 @@
+"""Real clients of other languages, and their own suites, each in a module with a `run` that `make clients` calls."""

@@ -1,0 +1,31 @@
+"""franz-go, which asks with the newest versions: a program of our own, built against its modules in the cache."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from scripts.client_suites.suite import FETCH_TIMEOUT_S, Server, Suite, cached, run, tool
+
+VERSION = "1.21.5"
+ADMIN_VERSION = "1.16.0"
+PROGRAM = Path(__file__).with_name("franz_go_checks.go")
+
+
+def run_suite(suite: Suite, server: Server) -> None:
+    go = tool("go")
+    module = cached(f"franz-go-{VERSION}", lambda folder: _fetch(go, folder))
+    with tempfile.TemporaryDirectory(prefix="flowstone-franz-go-") as work:
+        folder = Path(work, "checks")
+        shutil.copytree(module, folder)
+        shutil.copy(PROGRAM, folder / "main.go")
+        run([go, "build", "-mod=mod", "-o", "checks"], folder=folder, timeout_s=FETCH_TIMEOUT_S)
+        suite.take_report(run([str(folder / "checks"), server.address]))
+    suite.skip("groups and transactions", "not served yet")
+
+
+def _fetch(go: str, folder: Path) -> None:
+    run([go, "mod", "init", "checks"], folder=folder)
+    modules = [f"github.com/twmb/franz-go@v{VERSION}", f"github.com/twmb/franz-go/pkg/kadm@v{ADMIN_VERSION}"]
+    run([go, "get", *modules], folder=folder, timeout_s=FETCH_TIMEOUT_S)

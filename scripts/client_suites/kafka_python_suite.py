@@ -1,0 +1,118 @@
+"""kafka-python's own integration tests, from its source distribution, once for each broker version it may think we are.
+
+Left out by name is what this broker does not serve; so a test that begins to fail is seen as failing.
+"""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from xml.etree import ElementTree
+
+from scripts.client_suites.suite import FETCH_TIMEOUT_S, CheckFailed, Server, Suite, cached, run
+
+VERSION = "3.0.12"
+TEST_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 300
+
+PYTEST = (
+    sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test/integration",
+    "--ignore", "test/integration/test_ssl_integration.py", "--ignore", "test/integration/test_sasl_integration.py",
+)  # fmt: skip
+# Parts of the names of tests, by what they would need.
+NOT_SERVED = {
+    "groups are not served yet": ("group", "heartbeat", "commit_resume", "max_bytes_one_msg"),
+    "transactions are not served yet": ("transactional",),
+    "ACLs are not served yet": ("acls",),
+    "elections and reassignments are not served yet": ("elect_leaders", "reassignments", "alter_replica_log_dirs"),
+    "there is no KRaft quorum": ("metadata_quorum",),
+    "ListConfigResources is not served yet": ("list_config_resources",),
+    "expects exactly the release it is told, or its own fixture's settings": (
+        "version_infer",
+        "broker_resource",
+    ),
+}
+# The suite starts its own brokers through this module, which is not in the distribution.
+SERVICE = """
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self): pass
+    def close(self): pass
+    def stop(self): pass
+    def dump_logs(self): pass
+    def wait_for(self, *_, **__): pass
+
+
+class SpawnedService(ExternalService):
+    pass
+"""
+
+
+def suite_for(version: str) -> Callable[[Suite, Server], None]:
+    return partial(_run_suite, version=version)
+
+
+def _run_suite(suite: Suite, server: Server, *, version: str) -> None:
+    source = cached(f"kafka-python-{VERSION}", _fetch)
+    left_out = " or ".join(part for parts in NOT_SERVED.values() for part in parts)
+    with tempfile.TemporaryDirectory(prefix="flowstone-kafka-python-") as folder:
+        report = Path(folder, "report.xml")
+        variables = {
+            "KAFKA_URI": f"kafka://{server.address}",
+            "KAFKA_VERSION": version,
+            "KAFKA_ROOT": folder,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        pytest = partial(run, folder=source, timeout_s=RUN_TIMEOUT_S, variables=variables)
+        try:
+            pytest([*PYTEST, "--timeout", str(TEST_TIMEOUT_S), "--junit-xml", str(report), "-k", f"not ({left_out})"])
+        except CheckFailed:
+            if not report.exists():
+                raise
+        _count(suite, report)
+        for line in pytest([*PYTEST, "--collect-only", "-k", left_out]).splitlines():
+            _path, found, name = line.partition("::")
+            if found:
+                suite.skip(name, _why_left_out(name))
+
+
+def _why_left_out(name: str) -> str:
+    return next(reason for reason, parts in NOT_SERVED.items() if any(part in name for part in parts))
+
+
+def _count(suite: Suite, report: Path) -> None:
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        name = case.get("name", "")
+        problem, skipped = case.find("failure"), case.find("skipped")
+        problem = case.find("error") if problem is None else problem
+        if problem is not None:
+            suite.fail(name, problem.get("message", ""))
+        elif skipped is not None:
+            suite.skip(name, skipped.get("message", ""))
+        else:
+            suite.passed += 1
+
+
+def _fetch(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as work:
+        run(
+            [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "kafka-python",
+             f"kafka-python=={VERSION}", "-d", work],
+            timeout_s=FETCH_TIMEOUT_S,
+        )  # fmt: skip
+        (archive,) = Path(work).glob("*.tar.gz")
+        with tarfile.open(archive) as sources:
+            sources.extractall(work, filter="data")
+        (unpacked,) = (each for each in Path(work).iterdir() if each.is_dir())
+        for name in ("kafka", "test"):
+            run(["cp", "-r", str(unpacked / name), str(folder / name)])
+    (folder / "test" / "__init__.py").touch()
+    (folder / "test" / "service.py").write_text(SERVICE)
+    # Or pytest would take a configuration from a folder above.
+    (folder / "pytest.ini").write_text("[pytest]\n")

@@ -1,0 +1,26 @@
+"""kafkajs, by far the most used client for Node: old versions of every API, from a program of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scripts.client_suites.suite import FETCH_TIMEOUT_S, Server, Suite, cached, run, tool
+
+VERSION = "2.2.4"
+PROGRAM = Path(__file__).with_name("kafkajs_checks.js")
+
+
+def run_suite(suite: Suite, server: Server) -> None:
+    node, npm = tool("node"), tool("npm")
+    modules = cached(f"kafkajs-{VERSION}", lambda folder: _install(npm, folder))
+    told = run(
+        [node, str(PROGRAM), server.address],
+        variables={"NODE_PATH": str(modules / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},
+    )
+    suite.take_report(told)
+    suite.skip("consumer", "kafkajs consumes in groups only, which are not served yet")
+
+
+def _install(npm: str, folder: Path) -> None:
+    command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), f"kafkajs@{VERSION}"]
+    run(command, folder=folder, timeout_s=FETCH_TIMEOUT_S)

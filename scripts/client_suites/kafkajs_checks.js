@@ -1,0 +1,106 @@
+// Uses kafkajs as a program would, and prints one line of JSON per check: its sentence, and an error or null.
+
+const { Kafka, CompressionTypes, ConfigResourceTypes, logLevel } = require('kafkajs')
+
+const TOPIC = 'orders'
+const PARTITIONS = 3
+
+const kafka = new Kafka({
+  brokers: [process.argv[2]],
+  logLevel: logLevel.NOTHING,
+  retry: { retries: 2 },
+})
+const admin = kafka.admin()
+
+async function check(sentence, work) {
+  let error = null
+  try {
+    await work()
+  } catch (caught) {
+    error = String(caught)
+  }
+  console.log(JSON.stringify({ check: sentence, error }))
+}
+
+function expect(told, wanted) {
+  const [left, right] = [JSON.stringify(told), JSON.stringify(wanted)]
+  if (left !== right) throw new Error(`got ${left}, not ${right}`)
+}
+
+async function produce(settings, message) {
+  const producer = kafka.producer(settings)
+  await producer.connect()
+  try {
+    return await producer.send(message)
+  } finally {
+    await producer.disconnect()
+  }
+}
+
+async function endOffsets() {
+  const offsets = await admin.fetchTopicOffsets(TOPIC)
+  return offsets.sort((a, b) => a.partition - b.partition).map((each) => Number(each.high))
+}
+
+async function main() {
+  await check('connect', () => admin.connect())
+  await check('describe the cluster', async () => expect((await admin.describeCluster()).brokers.length, 1))
+  await check('create a topic', async () =>
+    expect(await admin.createTopics({ topics: [{ topic: TOPIC, numPartitions: PARTITIONS }] }), true))
+  await check('a topic that is there is not created again', async () =>
+    expect(await admin.createTopics({ topics: [{ topic: TOPIC }] }), false))
+  await check('list topics', async () => expect((await admin.listTopics()).includes(TOPIC), true))
+  await check('topic metadata', async () => {
+    const { topics } = await admin.fetchTopicMetadata({ topics: [TOPIC] })
+    expect(topics[0].partitions.length, PARTITIONS)
+  })
+  await check('produce to chosen partitions', async () => {
+    const messages = [0, 1, 2].map((partition) => ({ partition, key: 'k', value: 'v', headers: { trace: '1' } }))
+    await produce({}, { topic: TOPIC, acks: -1, messages })
+    expect(await endOffsets(), [1, 1, 1])
+  })
+  await check('produce with gzip', async () => {
+    const messages = Array.from({ length: 100 }, (_, number) => ({ partition: 0, value: `value ${number}` }))
+    const [told] = await produce({}, { topic: TOPIC, compression: CompressionTypes.GZIP, messages })
+    expect([told.errorCode, told.baseOffset], [0, '1'])
+  })
+  await check('produce with an idempotent producer', async () => {
+    const [told] = await produce({ idempotent: true }, { topic: TOPIC, messages: [{ partition: 1, value: 'once' }] })
+    expect([told.errorCode, told.baseOffset], [0, '1'])
+  })
+  await check('produce a tombstone', async () => {
+    await produce({}, { topic: TOPIC, messages: [{ partition: 2, key: 'k', value: null }] })
+    expect(await endOffsets(), [101, 2, 2])
+  })
+  await check('offsets of a time', async () => {
+    const offsets = await admin.fetchTopicOffsetsByTimestamp(TOPIC, 0)
+    expect(offsets.map((each) => each.offset), ['0', '0', '0'])
+  })
+  await check('delete records', async () => {
+    await admin.deleteTopicRecords({ topic: TOPIC, partitions: [{ partition: 0, offset: '50' }] })
+    const offsets = await admin.fetchTopicOffsets(TOPIC)
+    expect(offsets.find((each) => each.partition === 0).low, '50')
+  })
+  await check('create partitions', async () => {
+    await admin.createPartitions({ topicPartitions: [{ topic: TOPIC, count: 5 }] })
+    const { topics } = await admin.fetchTopicMetadata({ topics: [TOPIC] })
+    expect(topics[0].partitions.length, 5)
+  })
+  await check('alter and describe configs', async () => {
+    const resource = { type: ConfigResourceTypes.TOPIC, name: TOPIC }
+    const configEntries = [{ name: 'retention.ms', value: '3600000' }]
+    await admin.alterConfigs({ validateOnly: false, resources: [{ ...resource, configEntries }] })
+    const { resources } = await admin.describeConfigs({
+      includeSynonyms: false,
+      resources: [{ ...resource, configNames: ['retention.ms'] }],
+    })
+    expect(resources[0].configEntries.map((each) => each.configValue), ['3600000'])
+  })
+  await check('delete a topic', async () => {
+    await admin.deleteTopics({ topics: [TOPIC] })
+    expect((await admin.listTopics()).includes(TOPIC), false)
+  })
+  await check('disconnect', () => admin.disconnect())
+}
+
+main()

@@ -1,0 +1,155 @@
+"""What every suite stands on: a fresh broker process, commands that end in time, and an account of what passed.
+
+A check is a sentence; it passes, fails with a reason, or is skipped with one. A suite whose tool cannot be had raises
+`Unavailable` and is skipped as a whole, by name. Nothing here knows any client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.fetch_kafka import cache_folder
+
+COMMAND_TIMEOUT_S = 60
+FETCH_TIMEOUT_S = 300
+STOP_TIMEOUT_S = 20
+REASON_CHARACTERS_MAX = 300
+
+
+class Unavailable(Exception):
+    """The client cannot be had on this machine. The message is for people."""
+
+
+class CheckFailed(Exception):
+    """What a client did is not what was expected."""
+
+
+@dataclass
+class Suite:
+    """The account of one client."""
+
+    name: str
+    passed: int = 0
+    failed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def check(self, sentence: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except (CheckFailed, subprocess.TimeoutExpired, OSError) as error:
+            self.fail(sentence, str(error))
+        else:
+            self.passed += 1
+
+    def fail(self, sentence: str, reason: str) -> None:
+        self.failed.append(f"{sentence}: {' '.join(reason.split())[-REASON_CHARACTERS_MAX:]}")
+
+    def skip(self, sentence: str, reason: str) -> None:
+        self.skipped.append(f"{sentence}: {reason}")
+
+    def take_report(self, output: str) -> None:
+        """Lines of JSON, as our programs in other languages print them: check, and error or null."""
+        for line in output.splitlines():
+            told = json.loads(line)
+            if told["error"] is None:
+                self.passed += 1
+            else:
+                self.fail(told["check"], told["error"])
+
+
+@dataclass(frozen=True)
+class Server:
+    address: str
+    data_directory: Path
+
+
+@contextmanager
+def fresh_broker(*settings: str) -> Iterator[Server]:
+    """A broker process with an empty data directory, stopped by its process id and its data removed."""
+    with tempfile.TemporaryDirectory(prefix="flowstone-clients-") as folder:
+        data, log = Path(folder, "data"), Path(folder, "log")
+        command = [sys.executable, "-m", "flowstone.cli", "up", "--data", str(data), "--listen", "127.0.0.1:0"]
+        for setting in settings:
+            command += ["--set", setting]
+        with log.open("w") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment())
+        try:
+            assert process.stdout is not None, "asked for with PIPE"
+            address = next((line.split()[1] for line in process.stdout if line.startswith("ready ")), None)
+            if address is None:
+                raise SystemExit(f"the broker did not start: {log.read_text()}")
+            yield Server(address, data)
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def environment() -> dict[str, str]:
+    """Ours, without settings that would reach the broker."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("FLOWSTONE_", "PYTEST"))}
+
+
+def run(
+    command: Sequence[str],
+    *,
+    input: str = "",
+    folder: Path | None = None,
+    timeout_s: float = COMMAND_TIMEOUT_S,
+    variables: Mapping[str, str] | None = None,
+) -> str:
+    """Standard output of a command that must end well, and in time."""
+    done = subprocess.run(
+        command,
+        input=input,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        cwd=folder,
+        env={**environment(), **(variables or {})},
+    )
+    if done.returncode:
+        raise CheckFailed(f"exit {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def expect(text: str, *parts: str) -> None:
+    for part in parts:
+        if part not in text:
+            raise CheckFailed(f"no {part!r} in {text!r}")
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise Unavailable(f"no {name} on the path")
+    return found
+
+
+def cached(name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder of the cache. It appears by one rename once it is full, so one that exists is complete."""
+    folder = cache_folder().parent / name
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as work:
+            filled = Path(work, "filled")
+            filled.mkdir()
+            try:
+                fill(filled)
+            except (CheckFailed, subprocess.TimeoutExpired) as error:
+                raise Unavailable(f"{name} could not be fetched: {str(error)[-REASON_CHARACTERS_MAX:]}") from error
+            filled.rename(folder)
+    return folder

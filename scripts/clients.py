@@ -1,0 +1,95 @@
+"""`make clients`: clients that nobody here wrote, and suites they were written with, against fresh brokers.
+
+Each suite gets a broker process of its own, with an empty data directory, and ends in bounded time. The exit status
+says whether every suite passed as many checks as it did when its floor was written: suites skip silently what a broker
+does not advertise, so failures alone would not tell. A client that cannot be fetched is named, and below its floor.
+
+    python scripts/clients.py [NAME...]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = str(Path(__file__).parents[1])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+from scripts.client_suites import franz_go, java_tools, kafka_python_suite, kafkajs, kcat  # noqa: E402
+from scripts.client_suites.suite import CheckFailed, Server, Suite, Unavailable, fresh_broker  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Entry:
+    run: Callable[[Suite, Server], None]
+    floor: int
+    settings: tuple[str, ...] = ()
+    # Installing it takes an administrator: where there is none, its absence is no failure.
+    needs_root: bool = False
+
+
+# kafka-python's tests assume its fixtures' broker: number 0, topics of four partitions.
+_AS_KAFKA_PYTHON_HAS_IT = ("node.id=0", "num.partitions=4")
+
+SUITES = {
+    "kcat": Entry(kcat.run_suite, floor=16, needs_root=True),
+    "java-tools": Entry(java_tools.run_suite, floor=20),
+    "kafkajs": Entry(kafkajs.run_suite, floor=16),
+    "franz-go": Entry(franz_go.run_suite, floor=19),
+    "kafka-python-4.1": Entry(kafka_python_suite.suite_for("4.1.0"), 35, _AS_KAFKA_PYTHON_HAS_IT),
+    "kafka-python-3.9": Entry(kafka_python_suite.suite_for("3.9.0"), 33, _AS_KAFKA_PYTHON_HAS_IT),
+    "kafka-python-2.8": Entry(kafka_python_suite.suite_for("2.8.0"), 33, _AS_KAFKA_PYTHON_HAS_IT),
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - set(SUITES)
+    if unknown:
+        print(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}", file=sys.stderr)
+        return 2
+    below = []
+    total = Suite("total")
+    for name in names or SUITES:
+        suite, missing = _run(name)
+        total.passed += suite.passed
+        total.failed += suite.failed
+        total.skipped += suite.skipped
+        if not (missing and SUITES[name].needs_root) and suite.passed < SUITES[name].floor:
+            below.append(f"{name}: {suite.passed} passed, {SUITES[name].floor} did when its floor was written")
+    _print_counts(total)
+    for line in below:
+        print(f"below the floor: {line}")
+    return 1 if below else 0
+
+
+def _run(name: str) -> tuple[Suite, bool]:
+    """The suite's account, and whether its client could not be had."""
+    suite, entry, missing = Suite(name), SUITES[name], False
+    started = time.monotonic()
+    with fresh_broker(*entry.settings) as server:
+        try:
+            entry.run(suite, server)
+        except Unavailable as error:
+            missing = True
+            suite.skip(name, str(error))
+        except (CheckFailed, OSError) as error:
+            suite.fail("the suite", str(error))
+    _print_counts(suite, f" in {time.monotonic() - started:.0f} s")
+    for line in suite.failed:
+        print(f"    failed   {line}")
+    for line in suite.skipped:
+        print(f"    skipped  {line}")
+    return suite, missing
+
+
+def _print_counts(suite: Suite, more: str = "") -> None:
+    counts = f"{suite.passed:4} passed {len(suite.failed):3} failed {len(suite.skipped):3} skipped"
+    print(f"{suite.name:18}{counts}{more}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
