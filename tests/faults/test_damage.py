@@ -1,0 +1,211 @@
+"""Files damaged behind the broker's back: a torn tail is cut, older damage is named and never cut, the rest goes on.
+
+S2, S4, S5: what follows from the log is made again; what does not is not touched.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowstone.errors import ErrorCode
+from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from flowstone.types import TopicPartition
+from flowstone.wire.record_batch import MAGIC_POSITION
+
+from .checker import ACKS_ALL, Fault
+from .conftest import FilledBroker
+from .damage import (
+    batches,
+    flip_bit,
+    flip_bit_above_recovery_point,
+    flip_bit_below_recovery_point,
+    flip_payload_bit,
+    log_files,
+    set_recovery_point,
+)
+from .raw_client import LATEST, RawClient, Refused
+from .traffic import batch_of
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_a_torn_tail_is_cut_at_the_last_whole_batch(filled: FilledBroker) -> None:
+    torn = filled.partitions[0]
+    log_file = log_files(filled.data, torn)[-1]
+    whole = log_file.stat().st_size
+    last = batches(log_file)[-1].header
+    for left_over in (1, 12, 60, 61, last.size_bytes - 1):
+        with open(log_file, "ab") as file:
+            file.write(log_file.read_bytes()[-last.size_bytes :][:left_over])
+        with filled.start() as broker, RawClient(broker.bootstrap) as client:
+            assert not filled.check(client), broker.output
+            assert f"cut off {left_over} bytes from offset {last.next_offset} on" in broker.output
+        assert log_file.stat().st_size == whole
+
+
+def test_a_tail_of_zeros_or_of_other_bytes_is_cut(filled: FilledBroker) -> None:
+    for tail in (bytes(4096), random.Random(1).randbytes(5000)):
+        with open(log_files(filled.data, filled.partitions[0])[-1], "ab") as file:
+            file.write(tail)
+        with filled.start() as broker, RawClient(broker.bootstrap) as client:
+            assert not filled.check(client), broker.output
+            assert "cut off" in broker.output
+
+
+def test_damage_above_the_recovery_point_is_cut_and_the_log_goes_on_from_there(filled: FilledBroker) -> None:
+    hit = filled.partitions[0]
+    offset = flip_bit_above_recovery_point(filled.data, hit)
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        assert client.offset_of(hit, LATEST) == offset
+        # The damage is the disk's doing: what it took is lost, and nothing but that.
+        lost = filled.check(client)
+        assert {(anomaly.kind, anomaly.partition) for anomaly in lost} == {("lost write", hit)}
+        assert min(anomaly.offset for anomaly in lost) == offset
+        origin = filled.history.next_origin(hit, "after")
+        assert client.produce(hit, batch_of([origin]), ACKS_ALL) == offset
+
+
+def test_damage_below_the_recovery_point_is_never_cut_and_the_others_go_on(filled: FilledBroker, run: Run) -> None:
+    hit, other = filled.partitions
+    log_file = log_files(filled.data, hit)[-1]
+    offset = flip_bit_below_recovery_point(filled.data, hit)
+    before = log_file.read_bytes()
+    verified = run("log", "verify", filled.data)
+    assert verified.returncode == 1
+    assert f"{log_file}: offsets {offset} to" in verified.stdout
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        assert f"partition {hit} stays offline" in broker.output
+        assert f"damaged at offset {offset}" in broker.output
+        with pytest.raises(Refused) as refused:
+            client.fetch(hit, 0)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(Refused):
+            client.produce(hit, batch_of([filled.history.next_origin(hit, "after")]), ACKS_ALL)
+        assert client.read_log(other).end_offset > 0
+        client.produce(other, batch_of([filled.history.next_origin(other, "after")]), ACKS_ALL)
+    assert log_file.read_bytes() == before
+
+
+def test_an_offline_partition_stays_so_through_a_clean_stop_and_is_served_once_mended(filled: FilledBroker) -> None:
+    hit = filled.partitions[0]
+    log_file = log_files(filled.data, hit)[-1]
+    good = log_file.read_bytes()
+    flip_bit_below_recovery_point(filled.data, hit)
+    for _ in range(2):
+        broker = filled.start().wait_ready()
+        assert f"partition {hit} stays offline" in broker.output
+        assert broker.terminate() == 0
+    log_file.write_bytes(good)
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        assert not filled.check(client), broker.output
+
+
+def test_a_damaged_header_met_by_a_read_takes_the_partition_offline_and_no_other(filled: FilledBroker) -> None:
+    hit, other = filled.partitions
+    sealed = log_files(filled.data, hit)[0]
+    second = batches(sealed)[1]
+    _stop_cleanly(filled)
+    flip_bit(sealed, second.position + MAGIC_POSITION)
+    before = sealed.read_bytes()
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        with pytest.raises(Refused) as refused:
+            client.fetch(hit, second.header.base_offset)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(Refused):
+            client.fetch(hit, 0)
+        assert client.read_log(other).end_offset > 0
+        assert f"partition {hit} is offline" in broker.output
+    assert sealed.read_bytes() == before
+
+
+def test_a_flipped_bit_in_a_sealed_segment_is_named_by_verify_and_met_by_the_client(
+    filled: FilledBroker, run: Run
+) -> None:
+    hit = filled.partitions[0]
+    _stop_cleanly(filled)
+    offset = flip_payload_bit(filled.data, hit)
+    log_file = next(path for path in reversed(log_files(filled.data, hit)) if int(path.stem) <= offset)
+    verified = run("log", "verify", filled.data)
+    assert verified.returncode == 1
+    assert f"{log_file}: offsets {offset} to" in verified.stdout
+    assert "the checksum does not match" in verified.stdout
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        assert "bad checksum" in {anomaly.kind for anomaly in filled.check(client)}
+
+
+def test_a_missing_sealed_segment_takes_the_partition_offline(filled: FilledBroker) -> None:
+    hit = filled.partitions[0]
+    files = log_files(filled.data, hit)
+    set_recovery_point(filled.data, hit, batches(files[-1])[-1].header.next_offset)
+    files[1].rename(filled.data / "elsewhere")
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        with pytest.raises(Refused) as refused:
+            client.fetch(hit, int(files[1].stem))
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def _stop_cleanly(filled: FilledBroker) -> None:
+    assert filled.start().wait_ready().terminate() == 0
+
+
+def _derived_files(data: Path, partition: TopicPartition) -> list[Path]:
+    directory = data / str(partition)
+    return sorted(
+        path
+        for suffix in ("*.index", "*.timeindex", "*.snapshot", LEADER_EPOCH_CHECKPOINT)
+        for path in directory.glob(suffix)
+    )
+
+
+def _rot(path: Path, chance: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    way = chance.randrange(4)
+    if way == 0:
+        path.unlink()
+        return
+    if way == 1 and data:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    elif way == 2:
+        del data[chance.randrange(len(data) + 1) :]
+    else:
+        data[:] = chance.randbytes(len(data) + chance.randrange(64))
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
+def test_whatever_follows_from_the_log_may_vanish_or_rot(filled: FilledBroker, clean: bool) -> None:
+    chance = random.Random(clean)
+    for _ in range(3):
+        with filled.start() as broker, RawClient(broker.bootstrap) as client:
+            assert not filled.check(client), broker.output
+            filled.fill(client, 20)
+            if clean:
+                broker.terminate()
+        derived = [path for partition in filled.partitions for path in _derived_files(filled.data, partition)]
+        assert derived
+        for path in derived:
+            _rot(path, chance)
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        assert not filled.check(client, Fault.KILL), broker.output
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"0\n1\norders 0 9", random.Random(2).randbytes(40)], ids=["gone", "empty", "cut", "noise"]
+)
+def test_without_a_recovery_point_checkpoint_everything_is_checked_and_kept(
+    filled: FilledBroker, clean: bool, content: bytes | None
+) -> None:
+    if clean:
+        _stop_cleanly(filled)
+    checkpoint = filled.data / RECOVERY_POINT_CHECKPOINT
+    checkpoint.unlink()
+    if content is not None:
+        checkpoint.write_bytes(content)
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        assert not filled.check(client), broker.output
