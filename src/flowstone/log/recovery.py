@@ -44,6 +44,14 @@ class StoredOffsets(NamedTuple):
     clean: bool
 
 
+class OfflineLog(NamedTuple):
+    """A partition whose directory cannot be used; what the checkpoints say of it is kept for the next start."""
+
+    topic_id: bytes
+    stored: StoredOffsets
+    fault: StorageFault
+
+
 def recover(
     log: PartitionLog, directory: PartitionDirectory, handles: FileHandles, clock: Clock, stored: StoredOffsets
 ) -> None:

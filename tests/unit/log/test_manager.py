@@ -67,7 +67,7 @@ class Broker:
 
     async def settle(self) -> None:
         """Until the worker thread has done what it was given."""
-        await asyncio.wrap_future(self.logs._worker.submit(int))
+        await asyncio.wrap_future(self.logs.housekeeping._worker.submit(int))
 
     def names(self) -> list[str]:
         return [name for name in self.files.names(self.config.log_dirs) if name[0] != "."]
@@ -237,7 +237,7 @@ def test_a_topic_made_again_begins_at_zero_and_survives_a_crash(broker: Broker) 
         for _ in range(50):
             broker.append(broker.log())
         await broker.flush(broker.log())
-        await broker.logs.checkpoint()
+        await broker.logs.housekeeping.checkpoint()
         broker.logs.delete(FIRST)
         log = broker.log(topic_id=OTHER_ID)
         assert broker.append(log) == 0
@@ -332,7 +332,7 @@ def test_old_segments_go_and_their_files_later(broker: Broker) -> None:
             broker.clock.advance(10)
         await broker.flush(log)
         log.configure(dataclasses.replace(CONFIG, retention_ms=100_000))
-        await broker.logs.apply_retention()
+        await broker.logs.housekeeping.apply_retention()
         assert log.log_start_offset == log.segments[0].base_offset > 20
         assert [name for name in broker.files.names(log.path) if name.endswith(".deleted")]
         await broker.flush(log)
@@ -354,7 +354,7 @@ def test_a_full_disk_does_not_keep_itself_full(broker: Broker) -> None:
         await broker.settle()
         log.configure(dataclasses.replace(CONFIG, retention_bytes=500))
         broker.files.fail_next("write", errno.ENOSPC)
-        await broker.logs.apply_retention()
+        await broker.logs.housekeeping.apply_retention()
         assert log.segments[0].base_offset == log.log_start_offset > 20
         broker.logs.abort()
         broker.files.lose_power()
@@ -371,10 +371,10 @@ def test_records_without_timestamps_are_as_old_as_their_segment(broker: Broker) 
         log = broker.log()
         log.append(build_batch([Record(0, -1, b"k", b"v")]), leader_epoch=0)
         await broker.flush(log)
-        await broker.logs.apply_retention()
+        await broker.logs.housekeeping.apply_retention()
         assert log.log_start_offset == 0
         broker.clock.advance(CONFIG.retention_ms / 1000 + 1)
-        await broker.logs.apply_retention()
+        await broker.logs.housekeeping.apply_retention()
         assert log.log_start_offset == 1
         broker.logs.close()
 
@@ -388,7 +388,7 @@ def test_a_log_whose_records_are_all_too_old_goes_on_at_its_end(broker: Broker) 
         broker.append(log, 7)
         await broker.flush(log)
         broker.clock.advance(CONFIG.retention_ms / 1000 + 1)
-        await broker.logs.apply_retention()
+        await broker.logs.housekeeping.apply_retention()
         assert (log.log_start_offset, log.size_bytes) == (7, 0)
         broker.logs.abort()
         broker.files.lose_power()
@@ -406,8 +406,8 @@ def test_retention_comes_by_itself(broker: Broker) -> None:
         broker.append(log, 7)
         await broker.flush(log)
         broker.clock.advance(CONFIG.retention_ms / 1000 + 600)
-        assert broker.logs._retention is not None
-        await broker.logs._retention
+        assert broker.logs.housekeeping.retention is not None
+        await broker.logs.housekeeping.retention
         assert log.log_start_offset == 7
         broker.logs.close()
 
@@ -435,7 +435,7 @@ def test_truncation_is_safe_against_a_crash_right_after_it(broker: Broker) -> No
         for _ in range(50):
             broker.append(log)
         await broker.flush(log)
-        await broker.logs.checkpoint()
+        await broker.logs.housekeeping.checkpoint()
         await broker.logs.truncate_to(log, 20)
         broker.logs.abort()
         broker.open()

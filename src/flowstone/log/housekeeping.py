@@ -1,0 +1,194 @@
+"""What must happen to the logs of a directory now and then: checkpoints, retention, the removal of files.
+
+Owns the timers and the worker thread for what waits for the disk and nobody waits for. Runs on the event loop. The
+order of writes is what makes it safe: a log's new start is in the checkpoint before its segments' names change, and
+the names change before the bytes go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from flowstone.config import MIB, BrokerConfig
+from flowstone.errors import StorageFault
+from flowstone.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from flowstone.log.flusher import Flusher
+from flowstone.log.log_directory import LogDirectory
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.reading import NotCached
+from flowstone.log.recovery import OfflineLog
+from flowstone.log.retention import SegmentFacts, retained_from
+from flowstone.log.segment_index import NO_TIMESTAMP
+from flowstone.ports.clock import Clock, Timer
+from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# Recovery after a crash reads what was flushed since the last checkpoint: about so much at most.
+CHECKPOINT_FLUSHED_BYTES = 256 * MIB
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        directory: LogDirectory,
+        flusher: Flusher,
+        logs: Mapping[TopicPartition, PartitionLog],
+        offline: Mapping[TopicPartition, OfflineLog],
+        high_watermark_of: Callable[[PartitionLog], int],
+    ) -> None:
+        """`logs` and `offline` are the manager's own and change under our eyes."""
+        self._clock = clock
+        self._config = config
+        self._directory = directory
+        self._files = directory.files
+        self._flusher = flusher
+        self._logs = logs
+        self._offline = offline
+        self._high_watermark_of = high_watermark_of
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="log-keeper")
+        self._timers: dict[str, Timer] = {}
+        self._removals: set[Timer] = set()
+        self.retention: asyncio.Task[None] | None = None
+        self.save_offsets()
+        self._start_timer("checkpoint", config.log_flush_offset_checkpoint_interval_ms, self.save_offsets)
+        self._start_timer("retention", config.log_retention_check_interval_ms, self._start_retention)
+
+    def stop(self) -> None:
+        """Waits for what the worker thread has begun; what was to happen later is left to the next start."""
+        for timer in (*self._timers.values(), *self._removals):
+            timer.cancel()
+        if self.retention is not None:
+            self.retention.cancel()
+        self._worker.shutdown()
+
+    async def checkpoint(self) -> None:
+        """Puts recovery points, log starts and high watermarks on disk. StorageFault if that fails."""
+        try:
+            await asyncio.wrap_future(self._worker.submit(self.checkpoint_writer()))
+        except OSError as error:
+            raise StorageFault(f"{self._directory.path}: checkpoints cannot be written: {error}") from error
+
+    async def apply_retention(self) -> None:
+        """Lets every log lose what is too old or too much, and forget producers that are gone."""
+        for log in [log for log in self._logs.values() if log.exists]:
+            try:
+                await self._advance_start(log, self._clock.time_ms())
+            except (StorageFault, OSError) as error:
+                logger.error("%s: retention could not be applied: %s", log.topic_partition, error)
+        dropping = [log for log in self._logs.values() if log.has_segments_to_drop]
+        if not dropping:
+            return
+        try:
+            await self.checkpoint()
+        except StorageFault as fault:
+            # A full disk must not keep itself full. Where part of the last segment is durable, it tells as much.
+            logger.warning("%s", fault)
+            dropping = [log for log in dropping if log.recovery_point > log.segments[-1].base_offset]
+        self.drop_segments(log for log in dropping if self._logs.get(log.topic_partition) is log)
+
+    async def _advance_start(self, log: PartitionLog, now_ms: int) -> None:
+        facts = await self._when_cached(partial(_segment_facts, log))
+        start_offset = retained_from(facts, log.config, log.log_start_offset, self._high_watermark_of(log), now_ms)
+        if start_offset == log.end.offset and log.segments[-1].size_bytes:
+            log.roll()
+        log.advance_log_start(start_offset)
+        log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+
+    def drop_segments(self, logs: Iterable[PartitionLog]) -> None:
+        for log in logs:
+            try:
+                paths = log.drop_segments()
+            except OSError as error:
+                logger.error("%s: old segments could not be dropped: %s", log.topic_partition, error)
+                continue
+            if paths:
+                self._flusher.request(log)
+                self.later(log.config.file_delete_delay_ms, partial(self._remove_files, paths))
+
+    def _remove_files(self, paths: list[str]) -> None:
+        for path in paths:
+            if self._files.exists(path):  # not if the partition was deleted meanwhile
+                self._files.remove(path)
+
+    def checkpoint_writer(self) -> Callable[[], None]:
+        """The offsets as they are now, to be written in a thread."""
+        logs = [log for log in self._logs.values() if log.exists]
+        recovery_points = {log.topic_partition: log.recovery_point for log in logs}
+        log_starts = {log.topic_partition: log.log_start_offset for log in logs}
+        high_watermarks = {log.topic_partition: self._high_watermark_of(log) for log in logs}
+        for topic_partition, offline in self._offline.items():
+            recovery_points[topic_partition] = offline.stored.recovery_point
+            log_starts[topic_partition] = offline.stored.log_start_offset
+
+        def write() -> None:
+            self._directory.write_offsets(LOG_START_CHECKPOINT, log_starts)
+            self._directory.write_offsets(RECOVERY_POINT_CHECKPOINT, recovery_points)
+            self._directory.write_offsets(HIGH_WATERMARK_CHECKPOINT, high_watermarks)
+
+        return write
+
+    def save_offsets(self) -> None:
+        """Checkpoints without anyone waiting for it."""
+        self._flusher.flushed_bytes = 0
+        self.in_background(self.checkpoint_writer())
+
+    def log_flushed(self) -> None:
+        if self._flusher.flushed_bytes >= CHECKPOINT_FLUSHED_BYTES:
+            self.save_offsets()
+
+    def _start_retention(self) -> None:
+        if self.retention is None or self.retention.done():
+            self.retention = asyncio.get_running_loop().create_task(self.apply_retention())
+
+    async def _when_cached(self, read: Callable[[], T]) -> T:
+        while True:
+            try:
+                return read()
+            except NotCached as missing:
+                await asyncio.wrap_future(self._worker.submit(missing.warm))
+
+    def _start_timer(self, name: str, interval_ms: int, action: Callable[[], None]) -> None:
+        def fire() -> None:
+            self._start_timer(name, interval_ms, action)
+            action()
+
+        self._timers[name] = self._clock.call_later(interval_ms / 1000, fire)
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """In the worker thread, after a while; if the broker stops before, the next start does it."""
+
+        def fire() -> None:
+            self._removals.discard(timer)
+            self.in_background(action)
+
+        timer = self._clock.call_later(delay_ms / 1000, fire)
+        self._removals.add(timer)
+
+    def in_background(self, *actions: Callable[[], None]) -> Future[None]:
+        def run() -> None:
+            try:
+                for action in actions:
+                    action()
+            except OSError as error:
+                logger.error("%s: %s", self._directory.path, error)
+
+        return self._worker.submit(run)
+
+
+def _segment_facts(log: PartitionLog) -> list[SegmentFacts]:
+    segments = log.segments
+    ends = [*(segment.base_offset for segment in segments[1:]), log.end.offset]
+    facts = []
+    for segment, end in zip(segments, ends, strict=True):
+        newest_ms = segment.latest_timestamp() if segment.size_bytes else NO_TIMESTAMP
+        facts.append(SegmentFacts(end, segment.size_bytes, newest_ms if newest_ms >= 0 else segment.created_ms))
+    return facts
