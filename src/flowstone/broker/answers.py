@@ -79,4 +79,5 @@ class Slot:
                 self.chunks = self._deferred.encode(future)
             except ProtocolError as error:
                 self.failure = str(error)
+        self._deferred = None  # the response itself takes several times its bytes
         self._on_answered(self)

@@ -2,14 +2,15 @@
 
 A request that fits what was just received is handled where it lies. One that does not gets a buffer of its own from
 this pool, of which `queued.max.request.bytes` bound the sum: beyond it `take` answers None, and the connection stops
-reading until `on_room` calls it back. Freed buffers are kept for reuse up to a limit: touching fresh memory for every
-large request costs more than receiving it.
+reading until `on_room` calls it back, the smallest first: many that promise much and send little must not hold up the
+ordinary ones. Freed buffers are kept for reuse up to a limit: touching fresh memory for every large request costs more
+than receiving it.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 
 KEPT_BYTES_MAX = 32 << 20
 CLASS_BYTES_MIN = 4096
@@ -21,11 +22,17 @@ class BufferPool:
         self._taken_bytes = 0
         self._kept_bytes = 0
         self._kept: dict[int, list[bytearray]] = {}
-        self._waiting: deque[Callable[[], None]] = deque()
+        # What each needs, and whom to call.
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
 
     @property
     def taken_bytes(self) -> int:
         return self._taken_bytes
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._waiting)
 
     def take(self, size_bytes: int) -> bytearray | None:
         """A buffer of at least `size_bytes`; None while the pool has no room. One request always has room."""
@@ -47,11 +54,13 @@ class BufferPool:
             self._kept_bytes += size_class
             self._kept.setdefault(size_class, []).append(buffer)
         # Each that waited tries again once; whoever still finds no room queues up anew, behind the others.
-        for _ in range(len(self._waiting)):
-            self._waiting.popleft()()
+        waiting, self._waiting = self._waiting, []
+        for _, callback in sorted(waiting, key=itemgetter(0)):
+            callback()
 
-    def on_room(self, callback: Callable[[], None]) -> None:
-        self._waiting.append(callback)
+    def on_room(self, callback: Callable[[], None], size_bytes: int = 0) -> None:
+        """Calls back when there may be room for `size_bytes`."""
+        self._waiting.append((size_bytes, callback))
 
 
 def _size_class(size_bytes: int) -> int:

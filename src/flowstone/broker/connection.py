@@ -89,6 +89,12 @@ class Connection:
     def is_unread(self) -> bool:
         return self._outbox.queued_bytes > 0
 
+    def is_slower_than(self, bytes_per_s: int, now: float) -> bool:
+        """Whether the request that is arriving is late, after a second's grace, at this rate."""
+        if self._frame is None or self.frame_started is None:
+            return False
+        return now - self.frame_started > 1 + self._frame_filled / bytes_per_s
+
     def close(self, reason: str = "") -> None:
         if self._closed:
             return
@@ -191,7 +197,7 @@ class Connection:
         if frame is None:
             self._keep(part)
             self._waits_for_room = True
-            self._host.buffers.on_room(self._room)
+            self._host.buffers.on_room(self._room, size)
             return
         self.frame_started = self._host.monotonic()
         self._frame, self._frame_size, self._frame_filled = frame, size, len(part) - _LENGTH_BYTES

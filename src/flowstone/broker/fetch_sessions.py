@@ -1,8 +1,9 @@
 """Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
 
 A session remembers what the client wants of each partition and what it was last told of it. Requests of a session are
-numbered; one out of turn is refused and the client starts over. The number of sessions is limited: when all slots are
-taken, the one unused for longest makes room, but only after a while; until then a new client fetches without a session.
+numbered; one out of turn is refused and the client starts over. The number of sessions is limited, and so is that of
+partitions they remember: when no room is left, the one unused for longest goes, but only after a while; until then a
+new client fetches without a session, and an old one that wants to remember more loses its own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ EPOCH_MAX = SESSION_ID_MAX = 2**31 - 1
 EVICTION_AGE_S = 120.0
 # A client with more partitions than this fetches without a session.
 SESSION_PARTITIONS_MAX = 20_000
+# All sessions together; each remembered partition takes about 300 bytes.
+CACHED_PARTITIONS_MAX = 250_000
 
 
 class FetchPartition:
@@ -103,6 +106,7 @@ class FetchSessions:
         self._clock, self._slots, self._random = clock, slots, random
         # In the order of use.
         self._sessions: dict[int, FetchSession] = {}
+        self._partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -110,34 +114,49 @@ class FetchSessions:
     def open(self, request: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         """The session that a request belongs to. ApiError for the whole response if there is none."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._forget(request.session_id)
             wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request)
             session = FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids)
             session.add(request.topics)
+            if wants_session:
+                self._partition_count += len(session)
         else:
-            found = self._sessions.get(request.session_id)
-            if found is None:
-                raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-            session = found
-            if request.session_epoch != session.next_epoch:
-                raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-            session.advance(request)
-            del self._sessions[session.session_id]
+            session = self._advance(request)
         if session.session_id != NO_SESSION:
             session.used_at = self._clock.monotonic()
             self._sessions[session.session_id] = session
         return session
 
+    def _advance(self, request: FetchRequest) -> FetchSession:
+        """Takes the session out, with what the request changes."""
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if request.session_epoch != session.next_epoch:
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        known = len(session)
+        session.advance(request)
+        self._partition_count += len(session) - known
+        if len(session) > SESSION_PARTITIONS_MAX or self._partition_count > CACHED_PARTITIONS_MAX:
+            self._forget(session.session_id)
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return self._sessions.pop(session.session_id)
+
     def _has_room(self, request: FetchRequest) -> bool:
-        if sum(len(topic.partitions) for topic in request.topics) > SESSION_PARTITIONS_MAX:
+        wanted = sum(len(topic.partitions) for topic in request.topics)
+        if wanted > SESSION_PARTITIONS_MAX:
             return False
-        if len(self._sessions) < self._slots:
-            return True
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or self._clock.monotonic() - oldest.used_at < EVICTION_AGE_S:
-            return False
-        del self._sessions[oldest.session_id]
+        while len(self._sessions) >= self._slots or self._partition_count + wanted > CACHED_PARTITIONS_MAX:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or self._clock.monotonic() - oldest.used_at < EVICTION_AGE_S:
+                return False
+            self._forget(oldest.session_id)
         return True
+
+    def _forget(self, session_id: int) -> None:
+        forgotten = self._sessions.pop(session_id, None)
+        if forgotten is not None:
+            self._partition_count -= len(forgotten)
 
     def _new_id(self) -> int:
         while (session_id := self._random.randint(1, SESSION_ID_MAX)) in self._sessions:

@@ -25,6 +25,8 @@ from flowstone.ports.network import Channel, Listener
 logger = logging.getLogger(__name__)
 
 SWEEP_INTERVAL_S = 1.0
+# While memory for requests is short, one that arrives more slowly than this gives up its place: a length costs nothing.
+CONTENDED_BYTES_PER_S = 1 << 20
 
 
 class Server:
@@ -129,6 +131,8 @@ class Server:
         for connection in tuple(self._connections):
             if connection.frame_started is not None and connection.frame_started < stalled_since:
                 connection.close("a request was begun and not finished in connection.frame.timeout.ms")
+            elif self.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
+                connection.close("a request arrived too slowly while others waited for queued.max.request.bytes")
             elif connection.is_unread and connection.last_progress < stalled_since:
                 connection.close("responses were not taken in connection.frame.timeout.ms")
             elif connection.is_finishing and connection.last_received < stalled_since:
