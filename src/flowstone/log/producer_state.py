@@ -24,6 +24,8 @@ from flowstone.wire.record_batch import BatchHeader
 
 NO_PRODUCER_ID = -1
 BATCHES_PER_PRODUCER = 5
+# Beyond it the producer that came first is forgotten: a client can make up as many ids as it likes.
+PRODUCERS_MAX = 100_000
 SEQUENCE_MAX = 2**31 - 1
 
 _SNAPSHOT_VERSION = 1
@@ -95,6 +97,8 @@ class ProducerStates:
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._producers[header.producer_id] = Producer(header.producer_epoch, seen_ms)
+            if len(self._producers) > PRODUCERS_MAX:
+                del self._producers[next(iter(self._producers))]
         producer.seen_ms = seen_ms
         delta = header.last_offset_delta
         producer.batches.append(ProducerBatch(header.last_sequence, base_offset + delta, delta, header.max_timestamp))

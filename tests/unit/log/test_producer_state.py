@@ -36,6 +36,16 @@ def test_a_producer_nobody_knows_may_begin_anywhere(states: ProducerStates) -> N
     assert states.check(header(41, producer_id=1)) is None
 
 
+def test_the_number_of_producers_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowstone.log.producer_state.PRODUCERS_MAX", 3)
+    made = ProducerStates()
+    for producer_id in range(10):
+        made.update(header(0, producer_id=producer_id), producer_id, seen_ms=1000)
+    assert len(made) == 3
+    assert made.get(9) is not None
+    assert made.get(0) is None
+
+
 def test_the_next_sequence_is_taken(states: ProducerStates) -> None:
     assert states.check(header(8, 4)) is None
 

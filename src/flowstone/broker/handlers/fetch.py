@@ -24,6 +24,7 @@ from flowstone.replication.partition import Partition
 from flowstone.wire.messages import FetchRequest, FetchResponse, FetchResponsePartition, FetchResponseTopic
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_ZSTD = 10
 READ_COMMITTED = 1
 
 Answer = FetchResponse | asyncio.Future[FetchResponse]
@@ -35,7 +36,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         session = services.fetch_sessions.open(request, uses_topic_ids)
     except ApiError as error:
         return FetchResponse(error_code=error.code)
-    fetch = _Fetch(services, request, session, uses_topic_ids)
+    fetch = _Fetch(services, request, session, context.api_version)
     try:
         fetch.read()
     except NotCached as cold:
@@ -46,9 +47,10 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
 
 
 class _Fetch:
-    def __init__(self, services: Services, request: FetchRequest, session: FetchSession, uses_topic_ids: bool) -> None:
+    def __init__(self, services: Services, request: FetchRequest, session: FetchSession, version: int) -> None:
         self._services, self._request, self._session = services, request, session
-        self._uses_topic_ids = uses_topic_ids
+        self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
         state = request.replica_state
         self._is_replica = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
         self._results: list[tuple[FetchPartition, FetchResponsePartition]] = []
@@ -146,6 +148,8 @@ class _Fetch:
         if self._is_replica:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition.check_epoch(wanted.current_leader_epoch)
+        if not self._knows_zstd and partition.log.config.compression_type == "zstd":
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         self._reading = partition
         max_bytes = min(wanted.max_bytes, left_bytes)
         records = partition.read(wanted.fetch_offset, max_bytes, at_least_one=not self._size_bytes)

@@ -21,6 +21,7 @@ from flowstone.broker.waiting import ParkedProduce, Uncommitted
 from flowstone.errors import ApiError, ErrorCode, RecordError
 from flowstone.replication.partition import ACKS_ALL, Partition
 from flowstone.types import Bytes
+from flowstone.wire.compression import Codec
 from flowstone.wire.messages import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -30,15 +31,17 @@ from flowstone.wire.messages import (
     ProduceResponseRecordError,
     ProduceResponseTopic,
 )
+from flowstone.wire.record_batch import parse_header
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_ZSTD = 7
 _VALID_ACKS = (0, 1, ACKS_ALL)
 
 
 def handle(
     services: Services, context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-    produce = _Produce(services, request, context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS)
+    produce = _Produce(services, request, context.api_version)
     for topic in request.topic_data:
         responses: list[ProduceResponsePartition] = []
         produce.topics.append(
@@ -56,8 +59,8 @@ def handle(
 class _Produce:
     """One request on its way: what was appended, what is still being rewritten, and the response so far."""
 
-    def __init__(self, services: Services, request: ProduceRequest, uses_topic_ids: bool) -> None:
-        self._services, self._request, self._uses_topic_ids = services, request, uses_topic_ids
+    def __init__(self, services: Services, request: ProduceRequest, version: int) -> None:
+        self._services, self._request, self._version = services, request, version
         self.topics: list[ProduceResponseTopic] = []
         self.rewriting: list[Coroutine[Any, Any, None]] = []
         self._uncommitted: list[Uncommitted] = []
@@ -70,6 +73,8 @@ class _Produce:
             partition = self._find(topic, wanted.index)
             if wanted.records is None:
                 raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
+            if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(wanted.records).codec is Codec.ZSTD:
+                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
             if self._services.rewriting.is_due(partition, wanted.records):
                 self.rewriting.append(self._rewrite(partition, bytes(wanted.records), result))
             else:
@@ -104,7 +109,7 @@ class _Produce:
 
     def _find(self, topic: ProduceRequestTopic, index: int) -> Partition:
         partitions = self._services.partitions
-        if self._uses_topic_ids:
+        if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
             return partitions.get_by_id(topic.topic_id, index)
         return partitions.get(topic.name, index)
 
