@@ -140,21 +140,25 @@ class _Reader:
     def print_records(self, columns: list[str], max_records: int | None, follow: bool, output: BinaryIO) -> None:
         open_partitions = {each for each, start in self._starts.items() if follow or start < self._bounds[each][1]}
         left = max_records
-        silent_s = 0.0
         self._consumer.assign([TopicPartition(self._topic, each, self._starts[each]) for each in open_partitions])
         while open_partitions and left != 0:
-            messages = self._consumer.consume(min(RECORDS_PER_CALL, left or RECORDS_PER_CALL), POLL_S)
-            silent_s = 0.0 if messages else silent_s + POLL_S
-            if silent_s >= SILENCE_MAX_S and not follow:
-                raise CommandError(
-                    f"no records from {self._bootstrap} for {SILENCE_MAX_S:.0f} s: see what the broker logs"
-                )
-            for message in messages:
+            for message in self._next_messages(follow):
                 if self._is_beyond(message, open_partitions, follow) or left == 0:
                     continue
                 output.write(_line(message, columns))
                 left = left - 1 if left is not None else None
             output.flush()
+
+    def _next_messages(self, follow: bool) -> list[Message]:
+        """One message as soon as there is one, and what has come with it."""
+        waited_s = 0.0
+        # In short waits: an interrupt is heard only between them.
+        while (first := self._consumer.poll(POLL_S)) is None:
+            waited_s += POLL_S
+            if waited_s >= SILENCE_MAX_S and not follow:
+                reason = f"no records from {self._bootstrap} for {SILENCE_MAX_S:.0f} s"
+                raise CommandError(f"{reason}: see what the broker logs")
+        return [first, *self._consumer.consume(RECORDS_PER_CALL, 0)]
 
     def _is_beyond(self, message: Message, open_partitions: set[int], follow: bool) -> bool:
         """Whether the message is not to be printed; closes partitions that have been read to their end."""

@@ -1,7 +1,8 @@
-"""The command line as a user meets it: a process, its two streams and its exit status, no terminal."""
+"""The command line as a user meets it: its two streams and its exit status, no terminal."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import flowstone
+from flowstone.cli.main import main
 
 SOURCE = Path(__file__).parents[3] / "src"
 COMMAND_TIMEOUT_S = 30
@@ -23,8 +25,8 @@ def command_environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a command to its end, in an empty directory."""
+def run_process(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command to its end as a process of its own, in an empty directory."""
 
     def run(*arguments: object, input: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -37,6 +39,25 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             timeout=COMMAND_TIMEOUT_S,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture
+def run(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The same without the price of a process: the entry point, its streams and its exit status."""
+
+    def run(*arguments: object, input: str = "") -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["flowstone", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input.encode())))
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        output, errors = capfd.readouterr()
+        assert isinstance(end.value.code, int)
+        return subprocess.CompletedProcess(sys.argv, end.value.code, output, errors)
 
     return run
 
@@ -96,14 +117,22 @@ def spawn(tmp_path: Path, broker: flowstone.Broker) -> Iterator[Callable[..., su
     def spawn(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "flowstone.cli", *arguments, "--bootstrap", broker.bootstrap]
         started.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=command_environment())
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=tmp_path,
+                env=command_environment(),
+            )
         )
         return started[-1]
 
     yield spawn
     for each in started:
         each.kill()
-        each.communicate()
+        with each:  # closes its streams and waits for it
+            pass
 
 
 @pytest.fixture(scope="session")

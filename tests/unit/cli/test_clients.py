@@ -48,9 +48,9 @@ def prepare(broker: flowstone.Broker) -> Prepare:
     """Makes a topic, with records of these (key, value, timestamp) in it."""
 
     def prepare(topic: str, *records: tuple[str | None, str, int], partitions: int = 1) -> None:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random", "log_level": 0})
         for key, value, timestamp_ms in records:
             producer.produce(topic, value, key, timestamp=timestamp_ms)
         assert producer.flush(10) == 0
@@ -153,12 +153,24 @@ def test_a_topic_that_exists_is_refused(refused: Call, prepare: Prepare) -> None
     assert "already exists" in refused("topic", "create", "twice")
 
 
-def test_a_broker_that_is_not_there_is_said_at_once(run: Run) -> None:
+def test_a_broker_that_is_not_there_is_said_at_once(run_process: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    result = run("topic", "list", FLOWSTONE_BOOTSTRAP=address)
+    result = run_process("topic", "list", FLOWSTONE_BOOTSTRAP=address)
     assert result.returncode == 1
     assert result.stderr == (
         f"flowstone: cannot reach a broker at {address} (Connection refused): "
         "start one with `flowstone up`, or name another with --bootstrap\n"
     )
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_speak_of(
+    prepare: Prepare, broker: flowstone.Broker, spawn: Callable[..., subprocess.Popen[str]]
+) -> None:
+    prepare("piped", *((None, "x" * 1000, 1000) for _ in range(1000)))
+    command = spawn("consume", "piped")
+    assert command.stdout is not None
+    assert command.stderr is not None
+    command.stdout.readline()
+    command.stdout.close()
+    assert command.stderr.read() == ""

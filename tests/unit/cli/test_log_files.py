@@ -195,7 +195,7 @@ def test_repair_of_a_good_partition_does_nothing(run: Run, data: Path) -> None:
 def test_a_repaired_partition_is_served_without_the_lost_records(run: Run, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with flowstone.Broker(data=str(data)) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "log_level": 0})
         for number in range(3):
             producer.produce("orders", f"value {number}")
             assert producer.flush(10) == 0

@@ -38,9 +38,9 @@ def test_it_says_what_it_runs_on_and_then_that_it_is_ready(up: StartUp, tmp_path
     assert re.fullmatch(r"ready 127\.0\.0\.1:\d+", broker.lines[3])
 
 
-def test_it_serves_when_it_says_so(up: StartUp, run: Run) -> None:
+def test_it_serves_when_it_says_so(up: StartUp, run_process: Run) -> None:
     broker = up("--data", "data", *ANY_PORT)
-    assert run("topic", "create", "orders", FLOWSTONE_BOOTSTRAP=broker.address).returncode == 0
+    assert run_process("topic", "create", "orders", FLOWSTONE_BOOTSTRAP=broker.address).returncode == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -104,45 +104,47 @@ def test_several_listeners_are_each_announced(up: StartUp) -> None:
     assert ready == f"ready {broker.address}"
 
 
-def test_settings_come_from_file_environment_and_flag_in_that_order(run: Run, tmp_path: Path) -> None:
+def test_settings_come_from_file_environment_and_flag_in_that_order(run_process: Run, tmp_path: Path) -> None:
     (tmp_path / "broker.properties").write_text("num.partitions=0\n")
-    assert_refused(run("up", "--config", "broker.properties"), "num.partitions: 0")
+    assert_refused(run_process("up", "--config", "broker.properties"), "num.partitions: 0")
     environment = {"FLOWSTONE_SET_NUM_PARTITIONS": "-1"}
-    assert_refused(run("up", "--config", "broker.properties", **environment), "num.partitions: -1")
+    assert_refused(run_process("up", "--config", "broker.properties", **environment), "num.partitions: -1")
     flag = ("--set", "num.partitions=-2")
-    assert_refused(run("up", "--config", "broker.properties", *flag, **environment), "num.partitions: -2")
+    assert_refused(run_process("up", "--config", "broker.properties", *flag, **environment), "num.partitions: -2")
 
 
-def test_an_unknown_setting_is_refused_with_the_nearest_one(run: Run) -> None:
-    assert_refused(run("up", "--set", "num.partition=3"), "did you mean num.partitions?")
+def test_an_unknown_setting_is_refused_with_the_nearest_one(run_process: Run) -> None:
+    assert_refused(run_process("up", "--set", "num.partition=3"), "did you mean num.partitions?")
 
 
-def test_a_bad_value_is_refused(run: Run) -> None:
-    assert_refused(run("up", "--set", "num.partitions=many"), "'many' is not a whole number")
+def test_a_bad_value_is_refused(run_process: Run) -> None:
+    assert_refused(run_process("up", "--set", "num.partitions=many"), "'many' is not a whole number")
 
 
-def test_a_port_that_is_taken_is_refused(run: Run) -> None:
+def test_a_port_that_is_taken_is_refused(run_process: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert_refused(run("up", "--data", "data", "--listen", address), address, "in use", "--listen")
+        assert_refused(run_process("up", "--data", "data", "--listen", address), address, "in use", "--listen")
 
 
-def test_a_data_directory_in_use_is_refused(up: StartUp, run: Run) -> None:
+def test_a_data_directory_in_use_is_refused(up: StartUp, run_process: Run) -> None:
     up("--data", "data", *ANY_PORT)
-    assert_refused(run("up", "--data", "data", *ANY_PORT), "data directory", "in use", "--data")
+    assert_refused(run_process("up", "--data", "data", *ANY_PORT), "data directory", "in use", "--data")
 
 
-def test_a_data_directory_that_cannot_be_made_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_made_is_refused(run_process: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert_refused(run("up", "--data", "file/data", *ANY_PORT), "file/data")
+    assert_refused(run_process("up", "--data", "file/data", *ANY_PORT), "file/data")
 
 
-def test_a_malformed_address_is_refused(run: Run) -> None:
-    assert_refused(run("up", "--data", "data", "--listen", "nowhere"), "HOST:PORT")
+def test_a_malformed_address_is_refused(run_process: Run) -> None:
+    assert_refused(run_process("up", "--data", "data", "--listen", "nowhere"), "HOST:PORT")
 
 
-def test_a_missing_configuration_file_is_refused(run: Run) -> None:
-    assert_refused(run("up", "--config", "nowhere.properties"), "cannot read the configuration file nowhere.properties")
+def test_a_missing_configuration_file_is_refused(run_process: Run) -> None:
+    assert_refused(
+        run_process("up", "--config", "nowhere.properties"), "cannot read the configuration file nowhere.properties"
+    )
 
 
 def test_starting_loads_neither_typer_nor_a_client() -> None:
@@ -157,11 +159,11 @@ def test_starting_loads_neither_typer_nor_a_client() -> None:
     assert result.stdout == "\n"
 
 
-def test_the_version_is_printed(run: Run) -> None:
-    assert re.fullmatch(r"flowstone \d+\.\d+\.\d+\n", run("--version").stdout)
+def test_the_version_is_printed(run_process: Run) -> None:
+    assert re.fullmatch(r"flowstone \d+\.\d+\.\d+\n", run_process("--version").stdout)
 
 
-def test_help_lists_every_command(run: Run) -> None:
-    result = run("--help")
+def test_help_lists_every_command(run_process: Run) -> None:
+    result = run_process("--help")
     for command in ("up", "topic", "produce", "consume", "log"):
         assert re.search(rf"^  {command} ", result.stdout, re.MULTILINE)
