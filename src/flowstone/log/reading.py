@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from flowstone.errors import StorageFault
 from flowstone.ports.files import File
 
 T = TypeVar("T")
@@ -54,7 +55,11 @@ class LogSlice:
 
 
 def read_cached(file: File, position: int, count: int) -> bytes:
-    data = file.read_cached(position, count)
+    """The bytes, or `NotCached`; StorageFault if the disk fails."""
+    try:
+        data = file.read_cached(position, count)
+    except OSError as error:
+        raise StorageFault(f"{file.path} cannot be read: {error}") from error
     if data is None:
         raise NotCached(file, position, count)
     return data
