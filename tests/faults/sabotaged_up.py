@@ -164,7 +164,7 @@ def ignore_checksums_in_recovery() -> None:
     def trusting(*arguments: Any, **_verify: Any) -> Iterator[scanning.ScannedBatch]:
         return scan(*arguments)
 
-    recovery.scan = trusting  # type: ignore[assignment]
+    _replace(recovery, "scan", trusting)
 
 
 def recover_one_batch_less() -> None:
@@ -185,7 +185,7 @@ def recover_one_batch_less() -> None:
 
 def forget_producers() -> None:
     """Recovery does not know which batches it has already: retries are appended again."""
-    recovery.load_producers = lambda *arguments: ProducerStates()
+    _replace(recovery, "load_producers", lambda *arguments: ProducerStates())
     _replace(ProducerStates, "check", lambda self, header: None)
 
 
