@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 from flowstone.cli import logs, settings
@@ -95,15 +96,13 @@ async def _serve(values: dict[str, str]) -> int:
     stopping = _watch_signals()
     _announce(app)
     failed = asyncio.ensure_future(app.wait_failed())
-    try:
-        await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
-        if stopping.done():
-            logger.info("stopping on %s", stopping.result())
-    finally:
-        if not failed.done():
-            failed.cancel()
+    await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
+    status = EXIT_FAILURE if failed.done() else 0
+    if stopping.done():
+        logger.info("stopping on %s", stopping.result())
+    failed.cancel()
     await app.stop()
-    return EXIT_FAILURE if failed.done() and not failed.cancelled() else 0
+    return status
 
 
 def _advice(error: StartupError) -> str:
@@ -146,6 +145,7 @@ def _announce(app: App) -> None:
         print("\n".join(lines), flush=True)
     except BrokenPipeError:
         logger.warning("nobody reads standard output; serving on %s", addresses[0][1])
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at the end
 
 
 def format_address(host: str, port: int) -> str:

@@ -83,6 +83,21 @@ main()
         assert process.wait(10) == -signal.SIGINT
 
 
+def test_it_serves_though_nobody_reads_its_output(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flowstone.cli", "up", "--data", "data", *ANY_PORT]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    reading, writing = os.pipe()
+    os.close(reading)
+    with subprocess.Popen(
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
+    ) as process:
+        os.close(writing)
+        assert process.stderr is not None
+        assert "nobody reads standard output; serving on" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
 def test_the_log_is_one_line_per_event_on_standard_error(up: StartUp) -> None:
     _status, log = up("--data", "data", *ANY_PORT, "--log-level", "debug").end(signal.SIGTERM)
     assert log
