@@ -68,7 +68,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def messages(struct: Struct, version: int) -> st.SearchStrategy[Message]:
     """Any message of this version. Fields that the version lacks keep their defaults.
 
-    Error codes and append times stay within what the oracle can represent.
+    Error codes and 64-bit times stay within what the oracle can represent.
     """
     fields = {field.name: _values(field, version) for field in struct.fields if version in field.versions}
     made = st.builds(getattr(generated, struct.name), **fields)
@@ -89,7 +89,7 @@ def _single_values(field: Field, version: int) -> st.SearchStrategy[object]:
         return messages(field.struct, version)
     if field.name.endswith("error_code"):
         return st.sampled_from([code.value for code in ErrorCode])
-    if field.name == "log_append_time_ms":
+    if field.name in ("log_append_time_ms", "retention_time_ms"):
         return st.just(-1) | st.integers(0, YEAR_2100_MS)
     if field.type in INTEGER_BITS:
         bound = 1 << (INTEGER_BITS[field.type] - 1)

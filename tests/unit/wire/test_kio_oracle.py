@@ -61,7 +61,7 @@ def to_kio_value(value, kafka_type):
     match kafka_type:
         case "error_code":
             return ErrorCode(value)
-        case "timedelta_i32":
+        case "timedelta_i32" | "timedelta_i64":
             return datetime.timedelta(milliseconds=value)
         case "datetime_i64":
             return None if value == -1 else EPOCH + datetime.timedelta(milliseconds=value)

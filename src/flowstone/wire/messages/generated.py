@@ -657,6 +657,248 @@ class MetadataResponse(Message):
         self.error_code = error_code
 
 
+class OffsetCommitRequestPartition(Message):
+    __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        committed_metadata: str | None = "",
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.committed_metadata = committed_metadata
+
+
+class OffsetCommitRequestTopic(Message):
+    __slots__ = ("name", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[OffsetCommitRequestPartition] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class OffsetCommitRequest(Message):
+    __slots__ = (
+        "group_id",
+        "generation_id_or_member_epoch",
+        "member_id",
+        "group_instance_id",
+        "retention_time_ms",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        generation_id_or_member_epoch: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        retention_time_ms: int = -1,
+        topics: Sequence[OffsetCommitRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.retention_time_ms = retention_time_ms
+        self.topics = topics
+
+
+class OffsetCommitResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+
+
+class OffsetCommitResponseTopic(Message):
+    __slots__ = ("name", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[OffsetCommitResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class OffsetCommitResponse(Message):
+    __slots__ = ("throttle_time_ms", "topics")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        topics: Sequence[OffsetCommitResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
+
+
+class OffsetFetchRequestTopic(Message):
+    __slots__ = ("name", "partition_indexes")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partition_indexes: Sequence[int] = (),
+    ) -> None:
+        self.name = name
+        self.partition_indexes = partition_indexes
+
+
+class OffsetFetchRequestTopics(Message):
+    __slots__ = ("name", "topic_id", "partition_indexes")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        topic_id: bytes = bytes(16),
+        partition_indexes: Sequence[int] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_indexes = partition_indexes
+
+
+class OffsetFetchRequestGroup(Message):
+    __slots__ = ("group_id", "member_id", "member_epoch", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        member_id: str | None = None,
+        member_epoch: int = -1,
+        topics: Sequence[OffsetFetchRequestTopics] | None = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.topics = topics
+
+
+class OffsetFetchRequest(Message):
+    __slots__ = ("group_id", "topics", "groups", "require_stable")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[OffsetFetchRequestTopic] | None = (),
+        groups: Sequence[OffsetFetchRequestGroup] = (),
+        require_stable: bool = False,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+        self.groups = groups
+        self.require_stable = require_stable
+
+
+class OffsetFetchResponsePartition(Message):
+    __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        metadata: str | None = "",
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.metadata = metadata
+        self.error_code = error_code
+
+
+class OffsetFetchResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[OffsetFetchResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class OffsetFetchResponseTopics(Message):
+    __slots__ = ("name", "topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        topic_id: bytes = bytes(16),
+        partitions: Sequence[OffsetFetchResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+class OffsetFetchResponseGroup(Message):
+    __slots__ = ("group_id", "topics", "error_code")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[OffsetFetchResponseTopics] = (),
+        error_code: int = 0,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+        self.error_code = error_code
+
+
+class OffsetFetchResponse(Message):
+    __slots__ = ("throttle_time_ms", "topics", "error_code", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        topics: Sequence[OffsetFetchResponseTopic] = (),
+        error_code: int = 0,
+        groups: Sequence[OffsetFetchResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
+        self.error_code = error_code
+        self.groups = groups
+
+
 class FindCoordinatorRequest(Message):
     __slots__ = ("key", "key_type", "coordinator_keys")
 
@@ -714,6 +956,384 @@ class FindCoordinatorResponse(Message):
         self.host = host
         self.port = port
         self.coordinators = coordinators
+
+
+class JoinGroupRequestProtocol(Message):
+    __slots__ = ("name", "metadata")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        metadata: Bytes = b'',
+    ) -> None:
+        self.name = name
+        self.metadata = metadata
+
+
+class JoinGroupRequest(Message):
+    __slots__ = (
+        "group_id",
+        "session_timeout_ms",
+        "rebalance_timeout_ms",
+        "member_id",
+        "group_instance_id",
+        "protocol_type",
+        "protocols",
+        "reason",
+    )
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        session_timeout_ms: int = 0,
+        rebalance_timeout_ms: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        protocol_type: str = "",
+        protocols: Sequence[JoinGroupRequestProtocol] = (),
+        reason: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.protocol_type = protocol_type
+        self.protocols = protocols
+        self.reason = reason
+
+
+class JoinGroupResponseMember(Message):
+    __slots__ = ("member_id", "group_instance_id", "metadata")
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        metadata: Bytes = b'',
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.metadata = metadata
+
+
+class JoinGroupResponse(Message):
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "generation_id",
+        "protocol_type",
+        "protocol_name",
+        "leader",
+        "skip_assignment",
+        "member_id",
+        "members",
+    )
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        generation_id: int = -1,
+        protocol_type: str | None = None,
+        protocol_name: str | None = "",
+        leader: str = "",
+        skip_assignment: bool = False,
+        member_id: str = "",
+        members: Sequence[JoinGroupResponseMember] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.generation_id = generation_id
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.leader = leader
+        self.skip_assignment = skip_assignment
+        self.member_id = member_id
+        self.members = members
+
+
+class HeartbeatRequest(Message):
+    __slots__ = ("group_id", "generation_id", "member_id", "group_instance_id")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        generation_id: int = 0,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id = generation_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+
+
+class HeartbeatResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+
+
+class LeaveGroupRequestMember(Message):
+    __slots__ = ("member_id", "group_instance_id", "reason")
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.reason = reason
+
+
+class LeaveGroupRequest(Message):
+    __slots__ = ("group_id", "member_id", "members")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        member_id: str = "",
+        members: Sequence[LeaveGroupRequestMember] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.members = members
+
+
+class LeaveGroupResponseMember(Message):
+    __slots__ = ("member_id", "group_instance_id", "error_code")
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        error_code: int = 0,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.error_code = error_code
+
+
+class LeaveGroupResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "members")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        members: Sequence[LeaveGroupResponseMember] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.members = members
+
+
+class SyncGroupRequestAssignment(Message):
+    __slots__ = ("member_id", "assignment")
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        assignment: Bytes = b'',
+    ) -> None:
+        self.member_id = member_id
+        self.assignment = assignment
+
+
+class SyncGroupRequest(Message):
+    __slots__ = (
+        "group_id",
+        "generation_id",
+        "member_id",
+        "group_instance_id",
+        "protocol_type",
+        "protocol_name",
+        "assignments",
+    )
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        generation_id: int = 0,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        assignments: Sequence[SyncGroupRequestAssignment] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id = generation_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.assignments = assignments
+
+
+class SyncGroupResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "protocol_type", "protocol_name", "assignment")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        assignment: Bytes = b'',
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.assignment = assignment
+
+
+class DescribeGroupsRequest(Message):
+    __slots__ = ("groups", "include_authorized_operations")
+
+    def __init__(
+        self,
+        *,
+        groups: Sequence[str] = (),
+        include_authorized_operations: bool = False,
+    ) -> None:
+        self.groups = groups
+        self.include_authorized_operations = include_authorized_operations
+
+
+class DescribeGroupsResponseMember(Message):
+    __slots__ = ("member_id", "group_instance_id", "client_id", "client_host", "member_metadata", "member_assignment")
+
+    def __init__(
+        self,
+        *,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        client_id: str = "",
+        client_host: str = "",
+        member_metadata: Bytes = b'',
+        member_assignment: Bytes = b'',
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.member_metadata = member_metadata
+        self.member_assignment = member_assignment
+
+
+class DescribeGroupsResponseGroup(Message):
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "protocol_type",
+        "protocol_data",
+        "members",
+        "authorized_operations",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        protocol_type: str = "",
+        protocol_data: str = "",
+        members: Sequence[DescribeGroupsResponseMember] = (),
+        authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.protocol_type = protocol_type
+        self.protocol_data = protocol_data
+        self.members = members
+        self.authorized_operations = authorized_operations
+
+
+class DescribeGroupsResponse(Message):
+    __slots__ = ("throttle_time_ms", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        groups: Sequence[DescribeGroupsResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = groups
+
+
+class ListGroupsRequest(Message):
+    __slots__ = ("states_filter", "types_filter")
+
+    def __init__(
+        self,
+        *,
+        states_filter: Sequence[str] = (),
+        types_filter: Sequence[str] = (),
+    ) -> None:
+        self.states_filter = states_filter
+        self.types_filter = types_filter
+
+
+class ListGroupsResponseGroup(Message):
+    __slots__ = ("group_id", "protocol_type", "group_state", "group_type")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        protocol_type: str = "",
+        group_state: str = "",
+        group_type: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.protocol_type = protocol_type
+        self.group_state = group_state
+        self.group_type = group_type
+
+
+class ListGroupsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "groups")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        groups: Sequence[ListGroupsResponseGroup] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.groups = groups
 
 
 class ApiVersionsRequest(Message):
@@ -1554,6 +2174,43 @@ class CreatePartitionsResponse(Message):
         self.results = results
 
 
+class DeleteGroupsRequest(Message):
+    __slots__ = ("groups_names",)
+
+    def __init__(
+        self,
+        *,
+        groups_names: Sequence[str] = (),
+    ) -> None:
+        self.groups_names = groups_names
+
+
+class DeleteGroupsResponseResult(Message):
+    __slots__ = ("group_id", "error_code")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        error_code: int = 0,
+    ) -> None:
+        self.group_id = group_id
+        self.error_code = error_code
+
+
+class DeleteGroupsResponse(Message):
+    __slots__ = ("throttle_time_ms", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        results: Sequence[DeleteGroupsResponseResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = results
+
+
 class IncrementalAlterConfigsRequestConfig(Message):
     __slots__ = ("name", "config_operation", "value")
 
@@ -1625,6 +2282,84 @@ class IncrementalAlterConfigsResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.responses = responses
+
+
+class OffsetDeleteRequestPartition(Message):
+    __slots__ = ("partition_index",)
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+
+
+class OffsetDeleteRequestTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[OffsetDeleteRequestPartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class OffsetDeleteRequest(Message):
+    __slots__ = ("group_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: Sequence[OffsetDeleteRequestTopic] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = topics
+
+
+class OffsetDeleteResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+
+
+class OffsetDeleteResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[OffsetDeleteResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class OffsetDeleteResponse(Message):
+    __slots__ = ("error_code", "throttle_time_ms", "topics")
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        throttle_time_ms: int = 0,
+        topics: Sequence[OffsetDeleteResponseTopic] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
 
 
 class DescribeClusterRequest(Message):
@@ -1812,7 +2547,15 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (1, "Fetch", 4, 18, 12, FetchRequest, FetchResponse),
     (2, "ListOffsets", 1, 11, 6, ListOffsetsRequest, ListOffsetsResponse),
     (3, "Metadata", 0, 13, 9, MetadataRequest, MetadataResponse),
+    (8, "OffsetCommit", 2, 10, 8, OffsetCommitRequest, OffsetCommitResponse),
+    (9, "OffsetFetch", 1, 10, 6, OffsetFetchRequest, OffsetFetchResponse),
     (10, "FindCoordinator", 0, 6, 3, FindCoordinatorRequest, FindCoordinatorResponse),
+    (11, "JoinGroup", 0, 9, 6, JoinGroupRequest, JoinGroupResponse),
+    (12, "Heartbeat", 0, 4, 4, HeartbeatRequest, HeartbeatResponse),
+    (13, "LeaveGroup", 0, 5, 4, LeaveGroupRequest, LeaveGroupResponse),
+    (14, "SyncGroup", 0, 5, 4, SyncGroupRequest, SyncGroupResponse),
+    (15, "DescribeGroups", 0, 6, 5, DescribeGroupsRequest, DescribeGroupsResponse),
+    (16, "ListGroups", 0, 5, 3, ListGroupsRequest, ListGroupsResponse),
     (18, "ApiVersions", 0, 5, 3, ApiVersionsRequest, ApiVersionsResponse),
     (19, "CreateTopics", 2, 7, 5, CreateTopicsRequest, CreateTopicsResponse),
     (20, "DeleteTopics", 1, 6, 4, DeleteTopicsRequest, DeleteTopicsResponse),
@@ -1823,7 +2566,9 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (33, "AlterConfigs", 0, 2, 2, AlterConfigsRequest, AlterConfigsResponse),
     (35, "DescribeLogDirs", 1, 5, 2, DescribeLogDirsRequest, DescribeLogDirsResponse),
     (37, "CreatePartitions", 0, 3, 2, CreatePartitionsRequest, CreatePartitionsResponse),
+    (42, "DeleteGroups", 0, 2, 2, DeleteGroupsRequest, DeleteGroupsResponse),
     (44, "IncrementalAlterConfigs", 0, 1, 1, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    (47, "OffsetDelete", 0, 0, 1, OffsetDeleteRequest, OffsetDeleteResponse),
     (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )
@@ -1863,9 +2608,44 @@ __all__ = [
     "MetadataResponsePartition",
     "MetadataResponseTopic",
     "MetadataResponse",
+    "OffsetCommitRequestPartition",
+    "OffsetCommitRequestTopic",
+    "OffsetCommitRequest",
+    "OffsetCommitResponsePartition",
+    "OffsetCommitResponseTopic",
+    "OffsetCommitResponse",
+    "OffsetFetchRequestTopic",
+    "OffsetFetchRequestTopics",
+    "OffsetFetchRequestGroup",
+    "OffsetFetchRequest",
+    "OffsetFetchResponsePartition",
+    "OffsetFetchResponseTopic",
+    "OffsetFetchResponseTopics",
+    "OffsetFetchResponseGroup",
+    "OffsetFetchResponse",
     "FindCoordinatorRequest",
     "FindCoordinatorResponseCoordinator",
     "FindCoordinatorResponse",
+    "JoinGroupRequestProtocol",
+    "JoinGroupRequest",
+    "JoinGroupResponseMember",
+    "JoinGroupResponse",
+    "HeartbeatRequest",
+    "HeartbeatResponse",
+    "LeaveGroupRequestMember",
+    "LeaveGroupRequest",
+    "LeaveGroupResponseMember",
+    "LeaveGroupResponse",
+    "SyncGroupRequestAssignment",
+    "SyncGroupRequest",
+    "SyncGroupResponse",
+    "DescribeGroupsRequest",
+    "DescribeGroupsResponseMember",
+    "DescribeGroupsResponseGroup",
+    "DescribeGroupsResponse",
+    "ListGroupsRequest",
+    "ListGroupsResponseGroup",
+    "ListGroupsResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponseApiVersion",
     "ApiVersionsResponseSupportedFeature",
@@ -1918,11 +2698,20 @@ __all__ = [
     "CreatePartitionsRequest",
     "CreatePartitionsResponseTopic",
     "CreatePartitionsResponse",
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponseResult",
+    "DeleteGroupsResponse",
     "IncrementalAlterConfigsRequestConfig",
     "IncrementalAlterConfigsRequestResource",
     "IncrementalAlterConfigsRequest",
     "IncrementalAlterConfigsResponseResource",
     "IncrementalAlterConfigsResponse",
+    "OffsetDeleteRequestPartition",
+    "OffsetDeleteRequestTopic",
+    "OffsetDeleteRequest",
+    "OffsetDeleteResponsePartition",
+    "OffsetDeleteResponseTopic",
+    "OffsetDeleteResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponseBroker",
     "DescribeClusterResponse",
