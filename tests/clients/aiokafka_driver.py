@@ -33,6 +33,7 @@ class AiokafkaDriver:
         topic: str,
         records: Sequence[Sent],
         *,
+        acks: str = "all",
         compression: str = NO_COMPRESSION,
         idempotent: bool = False,
         transactional_id: str | None = None,
@@ -43,7 +44,7 @@ class AiokafkaDriver:
         async def send() -> list[tuple[int, int]]:
             producer = AIOKafkaProducer(
                 **self._common,
-                acks="all",
+                acks="all" if acks == "all" else int(acks),
                 compression_type=None if compression == NO_COMPRESSION else compression,
                 enable_idempotence=idempotent,
                 transactional_id=transactional_id,
@@ -67,7 +68,8 @@ class AiokafkaDriver:
                 done = [await future for future in futures]
             finally:
                 await producer.stop()
-            return [(metadata.partition, metadata.offset) for metadata in done]
+            # For acks=0 it has no answer to give at all.
+            return [(metadata.partition, metadata.offset) for metadata in done if metadata is not None]
 
         return self._run(send())
 

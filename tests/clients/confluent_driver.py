@@ -34,6 +34,7 @@ class ConfluentDriver:
         topic: str,
         records: Sequence[Sent],
         *,
+        acks: str = "all",
         compression: str = NO_COMPRESSION,
         idempotent: bool = False,
         transactional_id: str | None = None,
@@ -41,7 +42,7 @@ class ConfluentDriver:
     ) -> list[tuple[int, int]]:
         settings: dict[str, Any] = {
             **self._common,
-            "acks": "all",
+            "acks": acks,
             "partitioner": "murmur2_random",
             "compression.type": compression,
             "enable.idempotence": idempotent or transactional_id is not None,

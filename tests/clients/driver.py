@@ -63,12 +63,13 @@ class Driver(Protocol):
         topic: str,
         records: Sequence[Sent],
         *,
+        acks: str = "all",
         compression: str = NO_COMPRESSION,
         idempotent: bool = False,
         transactional_id: str | None = None,
         size_bytes_max: int | None = None,
     ) -> list[tuple[int, int]]:
-        """Partition and offset of each record, all acknowledged by acks=all."""
+        """Partition and offset of each record, once each is acknowledged; with acks=0 nobody knows the offsets."""
 
     def consume(self, topic: str, partition: int, offset: int, count: int) -> list[Received]:
         """That many records from the offset on."""

@@ -36,6 +36,7 @@ class KafkaPythonDriver:
         topic: str,
         records: Sequence[Sent],
         *,
+        acks: str = "all",
         compression: str = NO_COMPRESSION,
         idempotent: bool = False,
         transactional_id: str | None = None,
@@ -44,7 +45,7 @@ class KafkaPythonDriver:
         sizes = {} if size_bytes_max is None else {"max_request_size": size_bytes_max}
         producer = KafkaProducer(
             **self._common,
-            acks="all",
+            acks="all" if acks == "all" else int(acks),
             compression_type=None if compression == NO_COMPRESSION else compression,
             enable_idempotence=idempotent or transactional_id is not None,
             transactional_id=transactional_id,

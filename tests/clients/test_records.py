@@ -131,6 +131,15 @@ def test_a_topic_with_a_larger_limit_takes_a_larger_value(client: Driver, topic_
     assert received.value == value
 
 
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_records_arrive_whatever_acknowledgement_was_asked_for(client: Driver, topic: str, acks: str) -> None:
+    values = [b"%d" % number for number in range(20)]
+
+    client.produce(topic, [Sent(value, partition=0) for value in values], acks=acks)
+
+    assert [record.value for record in client.consume_from_beginning(topic, 0, len(values))] == values
+
+
 def test_an_idempotent_producer_numbers_its_records_without_gaps(client: Driver, topic: str) -> None:
     acknowledged = client.produce(topic, [Sent(b"%d" % number, partition=0) for number in range(50)], idempotent=True)
 
