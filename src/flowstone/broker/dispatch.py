@@ -27,6 +27,9 @@ from flowstone.wire.message import Message
 logger = logging.getLogger(__name__)
 
 _SIZE = struct.Struct(">i")
+PRODUCE_KEY = 0
+# Only records make a request long. Others of this size name a hundred thousand things and hold the loop for a second.
+REQUEST_BYTES_MAX_BUT_PRODUCE = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Dispatcher:
         header = parse_request_header(frame, 0)
         key, version, correlation_id, client_id, body = header
         route = self._routes.get((key, version)) or self._find_route(key, version)
+        if len(frame) > REQUEST_BYTES_MAX_BUT_PRODUCE and key != PRODUCE_KEY:
+            raise ProtocolError(f"{route.name} of {len(frame)} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")
         if route.name == "ApiVersions" and not APIS[key].has_version(version):
             request: Message = APIS[key].request()  # a version from the future: its body is not ours to read
         else:
