@@ -92,5 +92,9 @@ def tmpfs(path: Path, size_bytes: int) -> Iterator[None]:
         _run("umount", str(path))
 
 
+def resize_tmpfs(path: Path, size_bytes: int) -> None:
+    _run("mount", "-o", f"remount,size={size_bytes}", str(path))
+
+
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""`flowstone up` with one thing wrong: it dies at an exact call of the file port, or it has a planted bug.
+"""`flowstone up` with one thing wrong: it dies at an exact call of the file port, its disk is slow, or it has a bug.
 
     python sabotaged_up.py SABOTAGE[:ARGUMENT…] <arguments of flowstone up>
 
@@ -27,7 +27,6 @@ from flowstone.replication.partition import Partition
 from flowstone.types import Bytes
 
 LATE_WRITE_S = 0.3
-SLOW_SYNC_S = 0.1
 
 
 def die_at(operation: str, number: str, moment: str) -> None:
@@ -69,13 +68,14 @@ def _is_log(path: str) -> bool:
     return path.endswith(".log") and "orders-" in path
 
 
-def _slow_the_disk() -> None:
-    """Some time between a write and its flush, so that what happens in between is seen."""
+def slow_the_disk(sync_s: str = "0.1") -> None:
+    """No bug, but some time between a write and its flush, so that what happens in between is seen."""
+    delay_s = float(sync_s)
     sync = SystemFile.sync
 
     def slow(self: SystemFile) -> None:
         if _is_log(self.path):
-            time.sleep(SLOW_SYNC_S)
+            time.sleep(delay_s)
         sync(self)
 
     _replace(SystemFile, "sync", slow)
@@ -83,13 +83,13 @@ def _slow_the_disk() -> None:
 
 def acknowledge_before_the_flush() -> None:
     """acks=all is answered after the write."""
-    _slow_the_disk()
+    slow_the_disk()
     _replace(Partition, "when_committed", lambda self, offset, callback: callback(ErrorCode.NONE))
 
 
 def show_before_the_flush() -> None:
     """Consumers see what is only in the page cache; producers wait for the disk all the same."""
-    _slow_the_disk()
+    slow_the_disk()
     append = Partition.append
 
     def shown(self: Partition, records: Bytes, acks: int) -> partition_log.Appended:
@@ -119,7 +119,7 @@ def _when_flushed(self: Partition, offset: int, callback: Callable[[ErrorCode], 
 
 def ignore_a_failed_flush() -> None:
     """A flush that fails counts as done, as after a retry that falsely succeeds."""
-    _slow_the_disk()
+    slow_the_disk()
     run = FlushTask.run
 
     def careless(self: FlushTask) -> None:
@@ -205,7 +205,7 @@ PLANTED_BUGS = (
     recover_one_batch_less,
     forget_producers,
 )
-SABOTAGES: dict[str, Callable[..., None]] = {each.__name__: each for each in (die_at, *PLANTED_BUGS)}
+SABOTAGES: dict[str, Callable[..., None]] = {each.__name__: each for each in (die_at, slow_the_disk, *PLANTED_BUGS)}
 
 
 if __name__ == "__main__":

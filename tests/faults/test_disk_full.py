@@ -11,7 +11,7 @@ from flowstone.errors import ErrorCode
 
 from .checker import ACKS_ALL
 from .conftest import FilledBroker
-from .filesystems import tmpfs
+from .filesystems import resize_tmpfs, tmpfs
 from .raw_client import RawClient, Refused
 
 DISK_BYTES = 8 << 20
@@ -62,8 +62,7 @@ def test_a_broker_killed_with_its_disk_full_starts_again_and_keeps_all(disk: Fil
             assert client.read_log(disk.partitions[0]).end_offset > 0
             refused = _fill_the_disk(disk, client, "second")
             assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
-        # More room, the operator's way out.
-        os.system(f"mount -o remount,size={2 * DISK_BYTES} {mount}")
+        resize_tmpfs(mount, 2 * DISK_BYTES)
         with disk.start() as broker, RawClient(broker.bootstrap) as client:
             assert not disk.check(client), broker.output
             disk.fill(client, 100, ACKS_ALL, producer="third")

@@ -14,16 +14,18 @@ from pathlib import Path
 import pytest
 
 from .broker_process import BrokerProcess
-from .checker import Fault
-from .crash_points import ACKNOWLEDGED_MAX, CrashPoint
+from .checker import ACKS_ALL, Fault
+from .crash_points import ACKNOWLEDGED_MAX, CrashPoint, sabotaged
 from .filesystems import LoopExt4, loop_ext4
 from .rounds import Rounds, describe
 
-POWER_LOSSES = int(os.environ.get("FLOWSTONE_FAULTS_POWER_LOSSES", "10"))
+POWER_LOSSES = int(os.environ.get("FLOWSTONE_FAULTS_POWER_LOSSES", "8"))
 FIRST_SEED = int(os.environ.get("FLOWSTONE_FAULTS_SEED", "1"))
-LOSSES_PER_DIRECTORY = 5
+LOSSES_PER_DIRECTORY = 4
 # More logs at once than are flushed one by one: one syncfs serves them all, if the directory is its own file system.
+# The disk is slowed down for it, or the crowd would never gather.
 CROWD_PARTITIONS = 100
+CROWD_SYNC_S = 0.01
 CROWD_IN_FLIGHT = 100
 AFTERMATH_S = 0.3  # every other time the broker lives on without its disk, and must not acknowledge
 
@@ -36,8 +38,14 @@ def test_what_was_acknowledged_with_acks_all_or_seen_survives_a_power_loss(tmp_p
             rounds = Rounds(filesystem.path / "data", stack, seed=seed)
         else:
             rounds = Rounds(
-                filesystem.path, stack, seed=seed, partition_count=CROWD_PARTITIONS, in_flight_max=CROWD_IN_FLIGHT
+                filesystem.path,
+                stack,
+                seed=seed,
+                partition_count=CROWD_PARTITIONS,
+                in_flight_max=CROWD_IN_FLIGHT,
+                program=sabotaged("slow_the_disk", CROWD_SYNC_S),
             )
+            rounds.raw_producers = ((ACKS_ALL, False), (ACKS_ALL, True))
         for _ in range(min(POWER_LOSSES, LOSSES_PER_DIRECTORY)):
             lose_power_once(rounds, filesystem)
         anomalies = rounds.live_and_die(Fault.POWER_LOSS, CrashPoint("the last", acknowledged=0))

@@ -78,8 +78,8 @@ class RawProducer:
         self._client.close()
 
     def _run(self) -> None:
-        with suppress(OSError):
-            producer_id = self._identify()
+        with suppress(OSError, Refused):  # without an id it never begins
+            producer_id = self._client.new_producer_id() if self._idempotent else NO_PRODUCER_ID
             while not self._stopping.is_set() and self.refusal is None:
                 if len(self._in_flight) < self._in_flight_max:
                     self._send(producer_id)
@@ -87,15 +87,6 @@ class RawProducer:
                     self._receive()
             while self._in_flight:
                 self._receive()
-
-    def _identify(self) -> int:
-        if not self._idempotent:
-            return NO_PRODUCER_ID
-        try:
-            return self._client.new_producer_id()
-        except Refused as refusal:
-            self.refusal = refusal
-            return NO_PRODUCER_ID
 
     def _send(self, producer_id: int) -> None:
         partition = next(self._partitions)
