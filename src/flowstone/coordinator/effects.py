@@ -1,30 +1,36 @@
 """What a coordinator's state machine gives back: records to append and replies to release.
 
 A state machine is pure. It is given the time with every call, answers with `Effects`, and says through `next_deadline`
-when it wants to be called again. The runtime appends the records to the internal topic, applies them with `replay` and
-releases the replies, those of reads included, only once everything the state machine had seen is committed. When an
-append fails the runtime throws the state machine away and replays the log into a new one: there is no undo.
+when it wants to be called again. The runtime encodes the records, appends them to the internal topic, applies them with
+`replay` before its next call, and releases the replies, those of reads included, only once everything the state machine
+had seen is committed. When an append fails the runtime throws the state machine away and replays the log into a new one:
+there is no undo.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
-    """A record of the internal topic. A null value is a tombstone: the key's state is gone."""
+    """A record of the internal topic, encoded. A null value is a tombstone: the key's state is gone."""
 
     key: bytes
     value: bytes | None
 
 
 @dataclass(slots=True)
-class Effects:
-    """Replies are pairs of the token a request came with and its response; a request may be replied to much later."""
+class Effects(Generic[Record]):
+    """Records are the state machine's own typed records; the runtime knows their encodings.
 
-    records: list[CoordinatorRecord] = field(default_factory=list)
+    Replies are pairs of the token a request came with and its response; a request may be replied to much later.
+    """
+
+    records: list[Record] = field(default_factory=list)
     replies: list[tuple[Any, Any]] = field(default_factory=list)
 
     def reply(self, token: Any, response: Any) -> None:

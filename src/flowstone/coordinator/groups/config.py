@@ -1,0 +1,30 @@
+"""What an operator may set about groups, and the limits nobody may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+"""A member that never had an answer cannot send heartbeats; its first join is given up after this long (Kafka's)."""
+
+PENDING_MEMBERS_MAX = 10_000
+"""Member ids handed out in one group and not yet used. They cost a client nothing, so they need a bound of their own."""
+
+EXPIRY_OFFSETS_PER_TICK = 5_000
+"""Committed offsets looked at in one go when old ones are removed, so that a large shard does not hold up the loop."""
+
+EXPIRY_PAUSE_MS = 10
+"""Between two such goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Kafka's settings of the same meaning; the defaults are Kafka's."""
+
+    session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
+    session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
+    initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
+    group_max_size: int = 2**31 - 1  # group.max.size
+    offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
+    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000  # offsets.retention.minutes
+    offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms

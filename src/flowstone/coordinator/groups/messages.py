@@ -1,0 +1,227 @@
+"""What goes into a GroupShard and what comes out, independent of API versions; handlers translate both ways.
+
+Where versions differ, the difference is a field here (`member_id_required`, `skip_assignment_supported`) or is left to
+the handler and said at the field: the shard always answers in the newest version's terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
+
+UNKNOWN_MEMBER_ID = ""
+NO_GENERATION = -1
+NO_OFFSET = -1
+NO_RETENTION_TIME = -1
+CLASSIC = "classic"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    group_id: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int  # JoinGroup 0 has none: the handler gives the session timeout
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]  # name and metadata, the preferred one first
+    member_id: str = UNKNOWN_MEMBER_ID
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    reason: str | None = None
+    member_id_required: bool = True  # since JoinGroup 4
+    skip_assignment_supported: bool = True  # since JoinGroup 9
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResponse:
+    error_code: ErrorCode = ErrorCode.NONE
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None  # null when unset; JoinGroup 0 to 6 want an empty string instead
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()  # for the leader only
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    group_id: str
+    member_id: str
+    generation_id: int
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: tuple[tuple[str, bytes], ...] = ()  # member id and assignment, from the leader only
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResponse:
+    error_code: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    group_id: str
+    member_id: str
+    generation_id: int
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse:
+    error_code: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    member_id: str  # empty: an operator removes a static member by its instance id
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequest:
+    group_id: str
+    members: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftMember:
+    member_id: str
+    group_instance_id: str | None
+    error_code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveResponse:
+    """LeaveGroup 0 to 2 carry one member: its error is the response's."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    members: tuple[LeftMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """A stand-alone consumer commits with no generation and no member id."""
+
+    group_id: str
+    offsets: tuple[OffsetToCommit, ...]
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation_id: int = NO_GENERATION
+    group_instance_id: str | None = None
+    retention_time_ms: int = NO_RETENTION_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResponse:
+    """Every partition asked for has its code. GROUP_ID_NOT_FOUND is ILLEGAL_GENERATION before OffsetCommit 9."""
+
+    errors: dict[TopicPartition, ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsetsRequest:
+    group_id: str
+    partitions: tuple[TopicPartition, ...] | None = None  # null: all of them
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    offset: int = NO_OFFSET
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsetsResponse:
+    """An unknown group or partition is no error: its offset is -1."""
+
+    group_id: str
+    offsets: dict[TopicPartition, CommittedOffset]
+    error_code: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsetsRequest:
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsetsResponse:
+    error_code: ErrorCode = ErrorCode.NONE
+    errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsRequest:
+    """Empty filters let everything through; Kafka compares both without regard to case."""
+
+    states: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str = CLASSIC
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsResponse:
+    groups: tuple[ListedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """A group nobody knows is Dead with GROUP_ID_NOT_FOUND; before DescribeGroups 6 it is Dead without an error."""
+
+    group_id: str
+    state: str
+    error_code: ErrorCode = ErrorCode.NONE
+    protocol_type: str = ""
+    protocol: str = ""
+    generation: int = NO_GENERATION
+    members: tuple[DescribedMember, ...] = ()
+    rebalance_count: int = 0  # since this coordinator loaded the group
+    rebalance_reason: str = ""  # of the last one
+    rebalance_timestamp_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsResponse:
+    errors: dict[str, ErrorCode]

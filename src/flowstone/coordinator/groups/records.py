@@ -1,0 +1,69 @@
+"""What is stored about groups: the typed records of `__consumer_offsets`.
+
+The field names are those of Kafka's OffsetCommit and GroupMetadata records. Their binary form is the runtime's concern.
+A record is a whole: GroupStored replaces everything known about the group's last generation, OffsetCommitted everything
+known about one partition of one group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitted:
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    commit_timestamp_ms: int = NO_TIMESTAMP
+    expire_timestamp_ms: int = NO_TIMESTAMP  # only from clients that still send a retention time (OffsetCommit 2 to 4)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRemoved:
+    """The tombstone of OffsetCommitted."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMember:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStored:
+    """A finished generation: Stable when it has members, Empty when it has none."""
+
+    group_id: str
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp_ms: int
+    members: tuple[StoredMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRemoved:
+    """The tombstone of GroupStored."""
+
+    group_id: str
+
+
+GroupRecord = OffsetCommitted | OffsetRemoved | GroupStored | GroupRemoved
