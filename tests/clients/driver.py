@@ -49,7 +49,7 @@ class Refused(Exception):
 
 
 class Driver(Protocol):
-    """One library. Every call uses connections of its own and leaves none behind."""
+    """One library, used by one thread."""
 
     name: ClassVar[str]
     codecs: ClassVar[tuple[str, ...]]

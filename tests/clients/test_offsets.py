@@ -14,15 +14,28 @@ START_MS = 1_700_000_000_000
 STEP_MS = 1000
 
 
-@pytest.fixture
-def filled(client: Driver, topic: str) -> str:
+def fill(client: Driver, topic: str) -> None:
     """Ten records, a second apart, two to a batch."""
+    client.create_topic(topic, 1)
     for first in range(0, 10, 2):
         client.produce(
             topic,
             [Sent(b"%d" % number, timestamp_ms=START_MS + number * STEP_MS) for number in (first, first + 1)],
         )
-    return topic
+
+
+@pytest.fixture(scope="module")
+def filled_topics() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def filled(client: Driver, filled_topics: dict[str, str], topic_name: str) -> str:
+    """A topic that this client has filled, for all tests that only read it."""
+    if client.name not in filled_topics:
+        fill(client, topic_name)
+        filled_topics[client.name] = topic_name
+    return filled_topics[client.name]
 
 
 def test_a_consumer_starts_at_the_offset_it_names(client: Driver, filled: str) -> None:
@@ -90,12 +103,14 @@ def test_a_time_too_far_ahead_is_refused(client: Driver, topic: str) -> None:
     assert refused.value.code == ErrorCode.INVALID_TIMESTAMP
 
 
-def test_deleted_records_are_gone_and_the_offsets_go_on(client: Driver, filled: str) -> None:
-    assert client.delete_records(filled, 0, 4) == 4
+def test_deleted_records_are_gone_and_the_offsets_go_on(client: Driver, topic_name: str) -> None:
+    fill(client, topic_name)
 
-    assert client.watermarks(filled, 0) == (4, 10)
-    assert [record.offset for record in client.consume_from_beginning(filled, 0, 6)] == [4, 5, 6, 7, 8, 9]
-    assert client.produce(filled, [Sent(b"next")]) == [(0, 10)]
+    assert client.delete_records(topic_name, 0, 4) == 4
+
+    assert client.watermarks(topic_name, 0) == (4, 10)
+    assert [record.offset for record in client.consume_from_beginning(topic_name, 0, 6)] == [4, 5, 6, 7, 8, 9]
+    assert client.produce(topic_name, [Sent(b"next")]) == [(0, 10)]
 
 
 def test_records_beyond_the_end_cannot_be_deleted(client: Driver, filled: str) -> None:
