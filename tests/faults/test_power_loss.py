@@ -51,6 +51,7 @@ def test_what_was_acknowledged_with_acks_all_or_seen_survives_a_power_loss(tmp_p
         anomalies = rounds.live_and_die(Fault.POWER_LOSS, CrashPoint("the last", acknowledged=0))
         assert not anomalies, describe(anomalies)
         assert all(refusal.code.name == "KAFKA_STORAGE_ERROR" for refusal in rounds.refusals), rounds.refusals
+        print(rounds.summary)
 
 
 def lose_power_once(rounds: Rounds, filesystem: LoopExt4) -> None:
