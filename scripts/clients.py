@@ -9,6 +9,7 @@ does not advertise, so failures alone would not tell. A client that cannot be fe
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -76,7 +77,7 @@ def _run(name: str) -> tuple[Suite, bool]:
         except Unavailable as error:
             missing = True
             suite.skip(name, str(error))
-        except (CheckFailed, OSError) as error:
+        except (CheckFailed, subprocess.TimeoutExpired, OSError) as error:
             suite.fail("the suite", str(error))
     _print_counts(suite, f" in {time.monotonic() - started:.0f} s")
     for line in suite.failed:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from scripts.fetch_kafka import cache_folder
 
 COMMAND_TIMEOUT_S = 60
 FETCH_TIMEOUT_S = 300
+START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 20
 REASON_CHARACTERS_MAX = 300
 
@@ -59,7 +61,11 @@ class Suite:
     def take_report(self, output: str) -> None:
         """Lines of JSON, as our programs in other languages print them: check, and error or null."""
         for line in output.splitlines():
-            told = json.loads(line)
+            try:
+                told = json.loads(line)
+            except ValueError:
+                self.fail("the program", line)
+                continue
             if told["error"] is None:
                 self.passed += 1
             else:
@@ -82,19 +88,24 @@ def fresh_broker(*settings: str) -> Iterator[Server]:
             command += ["--set", setting]
         with log.open("w") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment())
+        assert process.stdout is not None, "asked for with PIPE"
+        overdue = threading.Timer(START_TIMEOUT_S, process.kill)
+        overdue.start()
         try:
-            assert process.stdout is not None, "asked for with PIPE"
             address = next((line.split()[1] for line in process.stdout if line.startswith("ready ")), None)
             if address is None:
                 raise SystemExit(f"the broker did not start: {log.read_text()}")
+            overdue.cancel()
             yield Server(address, data)
         finally:
+            overdue.cancel()
             process.terminate()
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            process.stdout.close()
 
 
 def environment() -> dict[str, str]:
