@@ -7,6 +7,7 @@ cache, and a `FlushTask` makes them durable, in a thread, before the recovery po
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from flowstone.ports.files import File, Files
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 SNAPSHOTS_KEPT = 2
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LogPosition(NamedTuple):
@@ -46,7 +48,18 @@ class FlushTask(NamedTuple):
 
     def replace_files(self) -> None:
         for path, data in self.replacements:
-            self.files.replace(path, data)
+            try:
+                self.files.replace(path, data)
+            except OSError as error:
+                if error.errno not in NO_SPACE or posixpath.basename(path) != LEADER_EPOCH_CHECKPOINT:
+                    raise
+                self._do_without(path)
+
+    def _do_without(self, path: str) -> None:
+        """A full disk fails no log for this file: it follows from the log. Only an outdated one would be believed."""
+        if self.files.exists(path):
+            self.files.remove(path)
+        self.files.sync_directory(posixpath.dirname(path))
 
 
 class PartitionDirectory:

@@ -11,7 +11,6 @@ log as it was; if even that fails, the fault is for good.
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +22,7 @@ from flowstone.log import timestamps
 from flowstone.log.derived import load_producers
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
-from flowstone.log.partition_directory import DELETED_SUFFIX, FlushTask, LogPosition, PartitionDirectory
+from flowstone.log.partition_directory import DELETED_SUFFIX, NO_SPACE, FlushTask, LogPosition, PartitionDirectory
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.reading import LogSlice, NotCached, wait_for
 from flowstone.log.rolling import must_roll, roll_age_ms
@@ -34,8 +33,6 @@ from flowstone.types import ZERO_UUID, Bytes, TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, prefix
 
 __all__ = ["Appended", "FlushTask", "LogPosition", "LogSlice", "NotCached", "PartitionLog"]
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Appended(NamedTuple):
@@ -193,7 +190,7 @@ class PartitionLog:
         return self._write_error(error)
 
     def _write_error(self, error: OSError) -> ApiError | StorageFault:
-        if error.errno in _NO_SPACE:
+        if error.errno in NO_SPACE:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error.strerror}")
         return StorageFault(f"{self.topic_partition}: {error}")
 
