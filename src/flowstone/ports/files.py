@@ -20,6 +20,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol
 
+from flowstone.ports.page_cache import cached_pages, read_nowait
 from flowstone.types import Bytes
 
 IOVECS_MAX = 1024
@@ -27,7 +28,6 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Without the cachestat system call, residency is probed at this stride: the usual readahead window.
 PROBE_STRIDE_BYTES = 128 * 1024
 OPEN_FILES_UNLIMITED = 1 << 30
-_SYS_CACHESTAT = 451
 _TEMPORARY_SUFFIX = ".tmp"
 
 
@@ -144,7 +144,7 @@ class SystemFile:
 
     def read_cached(self, position: int, count: int) -> bytes | None:
         buffer = bytearray(count)
-        got = _read_nowait(self._descriptor, buffer, position)
+        got = read_nowait(self._descriptor, buffer, position)
         if got is None:
             return self.read(position, count)
         if got == count:
@@ -155,13 +155,13 @@ class SystemFile:
         return None
 
     def is_cached(self, position: int, count: int) -> bool:
-        pages = _cached_pages(self._descriptor, position, count)
+        pages = cached_pages(self._descriptor, position, count)
         if pages is not None:
             first, last = position // PAGE_BYTES, (position + max(count, 1) - 1) // PAGE_BYTES
             return pages > last - first
         probe = bytearray(1)
         probes = [*range(position, position + count, PROBE_STRIDE_BYTES), position + max(count, 1) - 1]
-        return all(_read_nowait(self._descriptor, probe, at) != -1 for at in probes)
+        return all(read_nowait(self._descriptor, probe, at) != -1 for at in probes)
 
     def write(self, position: int, buffers: Sequence[Bytes]) -> int:
         total = sum(map(len, buffers))
@@ -327,20 +327,6 @@ def _sync(descriptor: int) -> None:
         os.fdatasync(descriptor)
 
 
-def _read_nowait(descriptor: int, buffer: bytearray, position: int) -> int | None:
-    """Bytes read from the page cache, -1 if the first of them is not there, None if the system cannot tell."""
-    if not hasattr(os, "RWF_NOWAIT"):
-        return None
-    try:
-        return os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return -1
-    except OSError as error:
-        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-            return None
-        raise
-
-
 def _syncfs_call() -> ctypes._NamedFuncPointer | None:
     """syncfs(2) reports write errors since Linux 5.8; before that it cannot be relied on."""
     system = os.uname()
@@ -353,35 +339,3 @@ def _syncfs_call() -> ctypes._NamedFuncPointer | None:
 
 
 _syncfs = _syncfs_call()
-
-
-class _CachestatRange(ctypes.Structure):
-    _fields_ = [("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
-
-
-class _Cachestat(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("cache", "dirty", "writeback", "evicted", "recently_evicted")]
-
-
-def _cachestat_call() -> ctypes._NamedFuncPointer | None:
-    if os.uname().sysname != "Linux":
-        return None
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.argtypes = [ctypes.c_long, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
-    call.restype = ctypes.c_long
-    return call
-
-
-_cachestat = _cachestat_call()
-
-
-def _cached_pages(descriptor: int, position: int, count: int) -> int | None:
-    """How many pages of the range are in the page cache (Linux 6.5 and later); None if the system cannot tell."""
-    global _cachestat
-    if _cachestat is None:
-        return None
-    wanted, result = _CachestatRange(position, max(count, 1)), _Cachestat()
-    if _cachestat(_SYS_CACHESTAT, descriptor, ctypes.byref(wanted), ctypes.byref(result), 0) != 0:
-        _cachestat = None
-        return None
-    return int(result.cache)
