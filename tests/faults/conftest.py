@@ -1,4 +1,4 @@
-"""A data directory with a known history, and the command line."""
+"""A broker with a known history, made once and copied, and the command line."""
 
 from __future__ import annotations
 
@@ -7,54 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from flowstone.types import TopicPartition
-
-from .broker_process import SOURCE, UP, BrokerProcess
-from .checker import ACKS_ALL, Anomaly, Fault, History
+from .broker_process import SOURCE
+from .filled_broker import FilledBroker
 from .raw_client import RawClient
-from .rounds import observe
-from .traffic import batch_of
 
 COMMAND_TIMEOUT_S = 30
-RECORDS_PER_BATCH = 4
 FILL_BATCHES = 600
-
-
-class FilledBroker:
-    """Two partitions with several segments each, all of it acknowledged; the broker is stopped or killed."""
-
-    def __init__(self, data: Path) -> None:
-        self.data = data
-        self.history = History()
-        self.partitions = [TopicPartition("orders", number) for number in range(2)]
-
-    def start(
-        self,
-        settings: Mapping[str, str] | None = None,
-        *,
-        program: Sequence[str] = UP,
-        tracer: Sequence[str] = (),
-    ) -> BrokerProcess:
-        self.history.life += 1
-        return BrokerProcess(self.data, settings=settings, program=program, tracer=tracer)
-
-    def fill(self, client: RawClient, batch_count: int, acks: int = ACKS_ALL, producer: str = "filler") -> None:
-        """Refused ends it: what was refused is not in the history as acknowledged."""
-        for number in range(batch_count):
-            partition = self.partitions[number % len(self.partitions)]
-            origins = [self.history.next_origin(partition, producer) for _ in range(RECORDS_PER_BATCH)]
-            base_offset = client.produce(partition, batch_of(origins), acks)
-            for offset, origin in enumerate(origins, base_offset):
-                self.history.acknowledge(partition, offset, origin, acks)
-
-    def check(self, client: RawClient, fault: Fault = Fault.KILL) -> list[Anomaly]:
-        logs, anomalies = observe(client, self.partitions)
-        return anomalies + self.history.check(logs, fault)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import MAGIC_POSITION
 
 from .checker import ACKS_ALL, Fault
-from .conftest import FilledBroker
 from .damage import (
     batches,
     flip_bit,
@@ -28,6 +27,7 @@ from .damage import (
     log_files,
     set_recovery_point,
 )
+from .filled_broker import FilledBroker
 from .raw_client import LATEST, RawClient, Refused
 from .traffic import batch_of
 

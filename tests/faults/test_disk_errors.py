@@ -15,9 +15,9 @@ from flowstone.errors import ErrorCode
 from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER
 
 from .checker import ACKS_ALL
-from .conftest import FilledBroker
 from .crash_points import HAS_TRACER
 from .damage import batches, log_files
+from .filled_broker import FilledBroker
 from .raw_client import RawClient, Refused
 
 pytestmark = pytest.mark.skipif(not HAS_TRACER, reason="needs strace, to let system calls fail")

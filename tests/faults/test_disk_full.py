@@ -12,8 +12,8 @@ from flowstone.ports.files import PAGE_BYTES
 from flowstone.types import TopicPartition
 
 from .checker import ACKS_ALL
-from .conftest import FilledBroker
 from .filesystems import resize_tmpfs, tmpfs
+from .filled_broker import FilledBroker
 from .raw_client import RawClient, Refused
 from .traffic import batch_of
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
-from .conftest import FilledBroker
+from .filled_broker import FilledBroker
 from .raw_client import EARLIEST, LATEST, RawClient
 
 READ_TIMEOUT_S = 10

@@ -12,9 +12,9 @@ from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER
 
 from .broker_process import BrokerProcess
 from .checker import Fault
-from .conftest import FilledBroker
 from .crash_points import HAS_TRACER, CrashPoint
 from .damage import log_files
+from .filled_broker import FilledBroker
 from .raw_client import RawClient
 from .rounds import Rounds, describe
 
