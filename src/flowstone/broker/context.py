@@ -9,8 +9,10 @@ of the response.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowstone.broker.metrics import Metrics
 
 if TYPE_CHECKING:
     from flowstone.broker.fetch_sessions import FetchSessions
@@ -48,6 +50,7 @@ class Services:
     fetch_sessions: FetchSessions
     rewriting: Rewriting
     workers: Workers
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 Handler = Callable[[Services, RequestContext, Any], Any | Awaitable[Any] | None]

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from flowstone.broker.answers import Answer, Deferred
 from flowstone.broker.context import Handler, RequestContext, Services
+from flowstone.broker.metrics import RequestMetrics
 from flowstone.broker.outbox import Chunk
 from flowstone.broker.registry import ENDPOINTS
 from flowstone.errors import ApiError, ErrorCode, ProtocolError
@@ -42,6 +43,7 @@ class Route:
     encode: Encoder
     response: type[Message]
     flexible_header: bool
+    metrics: RequestMetrics
 
 
 class Dispatcher:
@@ -62,31 +64,43 @@ class Dispatcher:
         else:
             request = route.decode(frame, body)
         context = RequestContext(key, version, correlation_id, client_id, listener_name, peer)
+        metrics = route.metrics
+        metrics.received += 1
+        metrics.request_bytes += len(frame)
         started = self._monotonic()
         try:
             response = route.handler(self._services, context, request)
         except Exception as error:
-            return self._encode(route, context, self._failure(route, context, error))
+            return self._encode(route, context, started, self._failure(route, context, error))
         took_s = self._monotonic() - started
+        metrics.loop_seconds += took_s
         if took_s > self._slow_request_s:
+            metrics.slow += 1
             self._log_slow(route, context, took_s)
         if response is None:
             return None
         if isinstance(response, Message):
-            return self._encode(route, context, response)
-        return Deferred(asyncio.ensure_future(response), partial(self._encode_later, route, context))
+            return self._encode(route, context, started, response)
+        return Deferred(asyncio.ensure_future(response), partial(self._encode_later, route, context, started))
 
     def _find_route(self, key: int, version: int) -> Route:
         endpoint = ENDPOINTS.get(key)
         if endpoint is None:
             raise ProtocolError(f"API {key} is not served")
         api = APIS[key]
+        metrics = self._services.metrics.request(api.name)
         if not endpoint.min_version <= version <= endpoint.max_version:
             if key != API_VERSIONS_KEY:
                 raise ProtocolError(f"version {version} of {api.name} is not served")
             # Whoever asks in a version we do not know is told, in the oldest form, which ones we do.
             return Route(
-                api.name, endpoint.handler, request_decoder(key, 0), response_encoder(key, 0), api.response, False
+                api.name,
+                endpoint.handler,
+                request_decoder(key, 0),
+                response_encoder(key, 0),
+                api.response,
+                False,
+                metrics,
             )
         route = Route(
             api.name,
@@ -95,11 +109,12 @@ class Dispatcher:
             response_encoder(key, version),
             api.response,
             api.has_flexible_response_header(version),
+            metrics,
         )
         self._routes[key, version] = route
         return route
 
-    def _encode(self, route: Route, context: RequestContext, response: Message) -> list[Chunk]:
+    def _encode(self, route: Route, context: RequestContext, started: float, response: Message) -> list[Chunk]:
         try:
             chunks = cast(list[Chunk], route.encode(response))
         except Exception as error:
@@ -107,16 +122,19 @@ class Dispatcher:
             raise ProtocolError(f"{route.name} has no answer that can be sent") from error
         header = response_header(context.correlation_id, route.flexible_header)
         size_bytes = len(header) + sum(map(len, chunks))
+        route.metrics.answered(response, size_bytes, self._monotonic() - started)
         first = cast(bytes, chunks[0]) if chunks else b""
         chunks[:1] = [_SIZE.pack(size_bytes) + header + first]
         return chunks
 
-    def _encode_later(self, route: Route, context: RequestContext, future: asyncio.Future[Any]) -> list[Chunk]:
+    def _encode_later(
+        self, route: Route, context: RequestContext, started: float, future: asyncio.Future[Any]
+    ) -> list[Chunk]:
         error = future.exception()
         if error is not None:
-            return self._encode(route, context, self._failure(route, context, error))
+            return self._encode(route, context, started, self._failure(route, context, error))
         response = future.result()
-        return [] if response is None else self._encode(route, context, response)
+        return [] if response is None else self._encode(route, context, started, response)
 
     def _failure(self, route: Route, context: RequestContext, error: BaseException) -> Message:
         """The response to a request that failed as a whole. ProtocolError if it has no room for an error."""

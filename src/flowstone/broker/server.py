@@ -35,6 +35,7 @@ class Server:
         self._config, self._clock = config, services.clock
         self._workers, self._waiting = services.workers, services.waiting
         self._dispatcher = Dispatcher(services)
+        self._loop_lag_seconds = services.metrics.loop_lag_seconds
         self.request_bytes_max = config.socket_request_max_bytes
         self.pipelined_requests_max = config.connection_max_pipelined_requests
         self.queued_response_bytes_max = config.connection_max_queued_response_bytes
@@ -46,6 +47,8 @@ class Server:
         self._per_address: Counter[str] = Counter()
         self._all_closed = asyncio.Event()
         self._sweeping: Timer | None = None
+        self._sweep_due = 0.0
+        self.accepted_count = self.refused_count = self.dropped_count = 0
 
     @property
     def connection_count(self) -> int:
@@ -68,7 +71,7 @@ class Server:
     def start(self) -> None:
         for listener in self._listeners:
             listener.start()
-        self._sweeping = self._clock.call_later(SWEEP_INTERVAL_S, self._sweep)
+        self._schedule_sweep()
 
     async def stop(self, timeout_s: float) -> None:
         """Accepts and reads nothing more, answers what was asked, and closes; what takes longer is cut off."""
@@ -102,6 +105,7 @@ class Server:
 
     def closed(self, connection: Connection, reason: str) -> None:
         if reason:
+            self.dropped_count += 1
             logger.warning("connection from %s closed: %s", connection.peer, reason)
         self._connections.discard(connection)
         self._per_address[_address(connection.peer)] -= 1
@@ -112,13 +116,16 @@ class Server:
 
     def _accept(self, listener_name: str, channel: Channel) -> None:
         address = _address(channel.peer)
+        self.accepted_count += 1
         if len(self._connections) >= self._config.max_connections:
             logger.warning(
                 "connection from %s refused: max.connections is %d", channel.peer, self._config.max_connections
             )
+            self.refused_count += 1
             channel.close()
         elif self._per_address[address] >= self._config.max_connections_per_ip:
             logger.warning("connection from %s refused: max.connections.per.ip is reached", channel.peer)
+            self.refused_count += 1
             channel.close()
         else:
             self._per_address[address] += 1
@@ -126,6 +133,7 @@ class Server:
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()
+        self._loop_lag_seconds.observe(max(0.0, now - self._sweep_due))
         silent_since = now - self._config.connections_max_idle_ms / 1000
         stalled_since = now - self._config.connection_frame_timeout_ms / 1000
         for connection in tuple(self._connections):
@@ -139,6 +147,10 @@ class Server:
                 connection.close()  # the client has gone, or nothing it may still wait for comes in time
             elif not connection.is_answering and connection.last_received < silent_since:
                 connection.close()
+        self._schedule_sweep()
+
+    def _schedule_sweep(self) -> None:
+        self._sweep_due = self._clock.monotonic() + SWEEP_INTERVAL_S
         self._sweeping = self._clock.call_later(SWEEP_INTERVAL_S, self._sweep)
 
 

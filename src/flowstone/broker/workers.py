@@ -19,11 +19,13 @@ T = TypeVar("T")
 class Workers:
     def __init__(self, reader_threads: int) -> None:
         self._closed = False
+        self.read_count = 0
         self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader")
         self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute")
 
     def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Runs a function that reads from the disk."""
+        self.read_count += 1
         return self._run(self._readers, function)
 
     def compute(self, function: Callable[[], T]) -> asyncio.Future[T]:

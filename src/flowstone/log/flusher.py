@@ -17,6 +17,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from flowstone.config import LONG_MAX
+from flowstone.counters import Histogram
 from flowstone.errors import StorageFault
 from flowstone.log.partition_directory import FlushTask
 from flowstone.log.partition_log import PartitionLog
@@ -24,15 +25,17 @@ from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.files import Files
 
 CROWD_LOGS = 64  # from so many flushes under way on, further ones share a syncfs
+FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
 class _Job:
     """What one turn of a flush thread makes durable: one log, or a crowd of them."""
 
-    __slots__ = ("error", "finished", "is_crowd", "tasks")
+    __slots__ = ("error", "finished", "is_crowd", "started", "tasks")
 
-    def __init__(self, tasks: dict[PartitionLog, FlushTask], *, is_crowd: bool) -> None:
+    def __init__(self, tasks: dict[PartitionLog, FlushTask], started: float, *, is_crowd: bool) -> None:
         self.tasks = tasks
+        self.started = started
         self.is_crowd = is_crowd
         self.finished = False
         self.error: OSError | None = None
@@ -70,6 +73,7 @@ class Flusher:
         self._on_fault = on_fault
         self.fault: StorageFault | None = None
         self.flushed_bytes = 0  # since whoever counts last set it back
+        self.flush_seconds = Histogram(FLUSH_SECONDS_BOUNDS)  # from a flush's beginning until the loop hears of its end
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._jobs: set[_Job] = set()
         self._finishing = threading.Condition()
@@ -160,7 +164,7 @@ class Flusher:
         tasks = {log: task for log in logs if (task := log.take_dirty()) is not None}
         if not tasks:
             return False
-        job = _Job(tasks, is_crowd=is_crowd)
+        job = _Job(tasks, self._clock.monotonic(), is_crowd=is_crowd)
         self._running.update(tasks)
         self._jobs.add(job)
         self._queue.put(job)
@@ -185,6 +189,7 @@ class Flusher:
         if job.error is not None:
             self._fail(job)
             return
+        self.flush_seconds.observe(self._clock.monotonic() - job.started)
         for log, task in job.tasks.items():
             self._running.discard(log)
             self.flushed_bytes += task.appended_bytes

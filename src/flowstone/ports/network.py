@@ -139,6 +139,12 @@ def bind(host: str, port: int, accept: Callable[[Channel], None], *, send_buffer
 
     `send_buffer_bytes` is what the kernel may hold of a connection's unsent bytes; -1 leaves it to the system.
     """
+    sock = listen(host, port, send_buffer_bytes=send_buffer_bytes)
+    return Listener(asyncio.get_running_loop(), sock, accept)
+
+
+def listen(host: str, port: int, *, send_buffer_bytes: int = -1) -> socket.socket:
+    """A socket that listens; who connects waits until somebody accepts. OSError if it cannot."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -153,4 +159,4 @@ def bind(host: str, port: int, accept: Callable[[Channel], None], *, send_buffer
     except BaseException:
         sock.close()
         raise
-    return Listener(asyncio.get_running_loop(), sock, accept)
+    return sock

@@ -132,11 +132,18 @@ class _Fetch:
             topics.setdefault(key, (wanted, []))[1].append(result)
             if result.records:
                 session.move_last(wanted)
+                self._count_fetched(wanted, len(result.records))
         responses = [
             FetchResponseTopic(topic=first.topic, topic_id=first.topic_id, partitions=partitions)
             for first, partitions in topics.values()
         ]
         return FetchResponse(session_id=session.session_id, responses=responses)
+
+    def _count_fetched(self, wanted: FetchPartition, size_bytes: int) -> None:
+        services = self._services
+        name = services.partitions.topic_name(wanted.topic_id) if self._uses_topic_ids else wanted.topic
+        if name is not None:  # deleted since it was read
+            services.metrics.topic(name).fetched_bytes += size_bytes
 
     def _find(self, wanted: FetchPartition) -> Partition:
         partitions = self._services.partitions

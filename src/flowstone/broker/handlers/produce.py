@@ -119,6 +119,11 @@ class _Produce:
         result.base_offset = appended.base_offset
         result.log_append_time_ms = appended.log_append_time_ms
         result.log_start_offset = appended.log_start_offset
+        if not appended.duplicate:
+            topic = self._services.metrics.topic(partition.topic_partition.topic)
+            topic.produced_batches += 1
+            topic.produced_records += appended.last_offset - appended.base_offset + 1
+            topic.produced_bytes += len(records)
         if acks == ACKS_ALL:
             self._uncommitted.append(
                 Uncommitted(partition, appended.last_offset + 1, lambda code: _committed(result, code))

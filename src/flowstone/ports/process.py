@@ -1,0 +1,42 @@
+"""What the system says about this process: memory, processor time, descriptors.
+
+What a system does not tell is None: only Linux has all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import NamedTuple
+
+from flowstone.ports.files import open_files_limit
+
+_PAGE_BYTES = resource.getpagesize()
+_STATM, _DESCRIPTORS = "/proc/self/statm", "/proc/self/fd"
+
+
+class ProcessFacts(NamedTuple):
+    cpu_seconds: float
+    resident_bytes: int | None
+    open_descriptors: int | None
+    descriptors_max: int
+
+
+def process_facts() -> ProcessFacts:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return ProcessFacts(usage.ru_utime + usage.ru_stime, _resident_bytes(), _open_descriptors(), open_files_limit())
+
+
+def _resident_bytes() -> int | None:
+    try:
+        with open(_STATM, "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return None
+
+
+def _open_descriptors() -> int | None:
+    try:
+        return len(os.listdir(_DESCRIPTORS)) - 1  # one of them is for this very look
+    except OSError:
+        return None
