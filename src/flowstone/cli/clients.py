@@ -24,6 +24,8 @@ Bootstrap = Annotated[
     str, typer.Option(envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The broker, or several with commas.")
 ]
 
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+
 _UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
 
 

@@ -6,6 +6,7 @@ are typer's (`commands`).
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import NoReturn
 
@@ -18,7 +19,11 @@ def main() -> NoReturn:
     try:
         status = _run(sys.argv[1:])
     except FlowstoneError as error:
-        print(f"flowstone: {error}", file=sys.stderr)
+        # Whichever command it was: the flag is the same for all, and it may have failed before reading it.
+        as_json = "--json" in sys.argv[1:]
+        print(
+            json.dumps({"error": str(error)}, ensure_ascii=False) if as_json else f"flowstone: {error}", file=sys.stderr
+        )
         status = EXIT_FAILURE
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED

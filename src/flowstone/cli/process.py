@@ -1,14 +1,13 @@
-"""What `flowstone up` may do because the process is its own: garbage collection, file limit, event loop.
+"""What `flowstone up` may do because the process is its own: garbage collection and the file limit.
 
 An embedded broker does none of this: its process belongs to somebody else.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 # A full collection walks every object the broker keeps. After `gc.freeze` what was made while starting is left out, and
@@ -42,13 +41,3 @@ def raise_open_files_limit() -> int:
             return soft
         return wanted
     return soft
-
-
-def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop where it is installed, else Python's own loop."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

@@ -1,24 +1,28 @@
-"""`flowstone produce`: lines of standard input become records."""
+"""`flowstone produce`: lines of standard input, or the contents of a file, become records."""
 
 from __future__ import annotations
 
-import contextlib
+import os
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
-from confluent_kafka import KafkaError, Message, Producer
 
-from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, client_config, connect, explain, find_topic
-from flowstone.cli.errors import CommandError
+from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, TopicName
+from flowstone.cli.errors import EXIT_INTERRUPTED, CommandError
+from flowstone.cli.interrupts import Interrupts
+from flowstone.cli.output import JsonOutput, print_document
+from flowstone.cli.progress import progress_bar
+from flowstone.cli.record_sources import FORMATS, Fields, Records, Shape, format_of, read_csv, read_jsonl, read_lines
+from flowstone.cli.sending import Header, Sender
 from flowstone.cli.text import counted
 
-DELIVERY_TIMEOUT_S = 30
-LINGER_MS = 5
-POLL_EVERY_RECORDS = 1000
-
-Header = tuple[str, str | bytes | None]
+ACKS = ("all", "1", "0")
+DELIVERY_TIMEOUT_S = 30.0
+SHOW_EVERY_RECORDS = 1000
+STANDARD_INPUT = "the input"
 
 
 def register(app: typer.Typer) -> None:
@@ -26,22 +30,67 @@ def register(app: typer.Typer) -> None:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
+    topic: TopicName,
+    file: Annotated[str | None, typer.Option(metavar="FILE", help="Read this file, not standard input.")] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; else the file's name tells."),
+    ] = None,
     key_separator: Annotated[
         str, typer.Option(metavar="TEXT", help="What ends the key in a line; without it records have no key.")
     ] = "",
+    key_field: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The field of each object or row that is the key.")
+    ] = None,
+    timestamp_field: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The field that is the record's time: milliseconds or ISO 8601.")
+    ] = None,
+    header_field: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A field that is also a header; may be given again.")
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; may be given again.")
     ] = None,
     acks: Annotated[str, typer.Option(help="Who must have a record before it counts: all, 1 or 0.")] = "all",
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="How long a record may take to be stored.")
+    ] = DELIVERY_TIMEOUT_S,
+    json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Write lines from standard input to a topic, one record each, and print how many were stored."""
-    if acks not in ("all", "1", "0"):
-        raise CommandError(f"--acks {acks}: expected all, 1 or 0")
-    headers = [_header(each) for each in header or ()]
-    stored = _send(bootstrap, topic, acks, sys.stdin.buffer, key_separator.encode(), headers)
-    print(f"{'stored' if acks != '0' else 'sent'} {counted(stored, 'record')}")
+    """Write lines from standard input, or a file of JSON lines, CSV or Parquet, to a topic; print how many were stored.
+
+    Of a file of objects or rows, each one is a record, and its value is the object as JSON.
+    """
+    if acks not in ACKS:
+        raise CommandError(f"--acks {acks}: expected {', '.join(ACKS)}")
+    fields = Fields(key_field, timestamp_field, tuple(header_field or ()))
+    asked_format = _format(file, file_format, key_separator, fields)
+    shape = Shape(fields, [_header(each) for each in header or ()])
+    with _open(file, asked_format, key_separator.encode(), shape) as source, Interrupts() as interrupts:
+        sender = Sender(bootstrap, topic, acks, timeout)
+        _send_all(source, sender, interrupts)
+    cut_short = interrupts.heard and file is not None
+    if json_output:
+        print_document({"topic": topic, "stored": sender.stored, "interrupted": cut_short})
+    else:
+        end = f"; interrupted before the end of {file}" if cut_short else ""
+        print(f"{'stored' if acks != '0' else 'sent'} {counted(sender.stored, 'record')}{end}")
+    if cut_short:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _format(file: str | None, asked: str | None, key_separator: str, fields: Fields) -> str:
+    if asked is not None and asked not in FORMATS:
+        raise CommandError(f"--format {asked}: expected {', '.join(FORMATS)}")
+    found = asked or (format_of(file) if file is not None else "lines")
+    if found == "parquet" and file is None:
+        raise CommandError("Parquet is not read from standard input: name the file with --file")
+    if found == "lines" and fields.are_named:
+        raise CommandError("lines have no fields: say --format jsonl or csv, or take the key with --key-separator")
+    if found != "lines" and key_separator:
+        raise CommandError(f"--key-separator is for lines; the key of {found} is one of its fields, --key-field NAME")
+    return found
 
 
 def _header(text: str) -> Header:
@@ -51,58 +100,57 @@ def _header(text: str) -> Header:
     return name, value.encode()
 
 
-def _send(
-    bootstrap: str, topic: str, acks: str, lines: Iterable[bytes], separator: bytes, headers: list[Header]
-) -> int:
-    find_topic(connect(bootstrap), bootstrap, topic)
-    config = client_config(
-        bootstrap,
-        acks=acks,
-        partitioner="murmur2_random",
-        enable_idempotence=acks == "all",
-        linger_ms=LINGER_MS,
-        message_timeout_ms=DELIVERY_TIMEOUT_S * 1000,
-    )
-    producer = Producer(config)
-    stored = 0
-    failure: KafkaError | None = None
-
-    def on_delivery(error: KafkaError | None, _message: Message) -> None:
-        nonlocal stored, failure
-        if error is None:
-            stored += 1
-        else:
-            failure = failure or error
-
-    for number, line in enumerate(_until_interrupted(lines), start=1):
-        key, value = _split(line.rstrip(b"\r\n"), separator, number)
-        while failure is None:
-            try:
-                producer.produce(topic, value, key, headers=headers, on_delivery=on_delivery)
-                break
-            except BufferError:
-                producer.poll(1)
-        if failure is not None:
-            break
-        if number % POLL_EVERY_RECORDS == 0:
-            producer.poll(0)
-    left = producer.flush(DELIVERY_TIMEOUT_S)
-    if failure is not None or left:
-        reason = explain(failure, bootstrap) if failure is not None else f"{left} got no answer from {bootstrap}"
-        raise CommandError(f"only {counted(stored, 'record')} of those sent were stored; {reason}")
-    return stored
+class _Source(NamedTuple):
+    records: Records
+    label: str
+    total: int | None  # None: nobody knows how much is to come
+    position: Callable[[], int]
 
 
-def _until_interrupted(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Ctrl-C ends the input, as Ctrl-D does: what was typed before it is stored."""
-    with contextlib.suppress(KeyboardInterrupt):
-        yield from lines
+@contextmanager
+def _open(path: str | None, source_format: str, separator: bytes, shape: Shape) -> Iterator[_Source]:
+    """CommandError if the file cannot be read."""
+    if path is None:
+        yield _Source(_read(sys.stdin.buffer, STANDARD_INPUT, source_format, separator, shape), "", None, lambda: 0)
+        return
+    with ExitStack() as stack:
+        try:
+            if source_format == "parquet":
+                from flowstone.cli.parquet_source import ParquetRows
+
+                rows = stack.enter_context(closing(ParquetRows(path)))
+                records, total, position = rows.read(shape), rows.count, lambda: rows.position
+            else:
+                file = stack.enter_context(open(path, "rb"))
+                records = _read(file, path, source_format, separator, shape)
+                total, position = os.path.getsize(path), file.tell
+        except OSError as error:
+            raise CommandError(f"cannot read {path}: {error.strerror or error}") from None
+        stack.enter_context(closing(records))
+        yield _Source(records, os.path.basename(path), total, position)
 
 
-def _split(line: bytes, separator: bytes, number: int) -> tuple[bytes | None, bytes]:
-    if not separator:
-        return None, line
-    key, found, value = line.partition(separator)
-    if not found:
-        raise CommandError(f"line {number} has no key separator {separator.decode()!r}: nothing from it on was sent")
-    return key, value
+def _read(file: BinaryIO, name: str, source_format: str, separator: bytes, shape: Shape) -> Records:
+    match source_format:
+        case "jsonl":
+            return read_jsonl(file, name, shape)
+        case "csv":
+            return read_csv(file, name, shape)
+        case _:
+            return read_lines(file, name, separator, shape)
+
+
+def _send_all(source: _Source, sender: Sender, interrupts: Interrupts) -> None:
+    problem: CommandError | None = None
+    with progress_bar(source.label, source.total) as advance:
+        try:
+            for number, record in enumerate(interrupts.read(source.records)):
+                if not sender.send(record):
+                    break
+                if number % SHOW_EVERY_RECORDS == 0:
+                    advance(source.position())
+        except CommandError as error:
+            problem = error
+        sender.finish()
+    if problem is not None:
+        raise CommandError(f"{problem}; what came before it is stored ({counted(sender.stored, 'record')})")

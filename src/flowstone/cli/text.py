@@ -1,7 +1,28 @@
-"""Small pieces of what commands print."""
+"""Small pieces of what commands print for people."""
 
 from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
 
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Columns side by side; where they are wider than `width`, each row as lines of its own, name and value."""
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
+        lines = [(cell.ljust(size) for cell, size in zip(row, widths, strict=True)) for row in (names, *rows)]
+        return "\n".join("  ".join(line).rstrip() for line in lines)
+    label = max(map(len, names))
+    blocks = (zip(names, row, strict=True) for row in rows)
+    return "\n\n".join("\n".join(f"{name.ljust(label)}  {cell}" for name, cell in block) for block in blocks)
+
+
+def screen_width() -> int | None:
+    """Of the terminal that standard output is; None if it is none, and programs may read what is printed."""
+    return shutil.get_terminal_size().columns if os.isatty(sys.stdout.fileno()) else None

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from flowstone.cli import logs, settings
 from flowstone.cli.errors import EXIT_FAILURE
-from flowstone.cli.process import collector_paused, event_loop_factory, raise_open_files_limit
+from flowstone.cli.process import collector_paused, raise_open_files_limit
 from flowstone.errors import StartupError
+from flowstone.ports.loops import new_event_loop
 
 if TYPE_CHECKING:
     from flowstone.app import App
@@ -38,7 +39,7 @@ def run_up(arguments: list[str]) -> int:
     logs.set_up_logging(options.log_format, options.log_level)
     values = _values(options)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(values))
 
 

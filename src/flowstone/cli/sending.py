@@ -1,0 +1,103 @@
+"""Records to a topic, with an account of how many are stored. Memory is bounded: a full queue makes the reader wait."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from flowstone.cli.clients import client_config, connect, explain, find_topic
+from flowstone.cli.errors import CommandError
+from flowstone.cli.text import counted
+
+LINGER_MS = 5
+POLL_EVERY_RECORDS = 1000
+POLL_S = 0.5
+QUEUED_KIB_MAX = 64 << 10
+RECORD_BYTES_MAX = 16 << 20  # what the broker takes is its own business, and the topic's
+_NOW = 0  # as the library has it
+
+Header = tuple[str, str | bytes | None]
+
+
+class OutgoingRecord(NamedTuple):
+    value: bytes
+    key: bytes | None = None
+    headers: list[Header] = []
+    timestamp_ms: int | None = None
+
+
+class Sender:
+    """CommandError if there is no such topic."""
+
+    def __init__(self, bootstrap: str, topic: str, acks: str, timeout_s: float) -> None:
+        find_topic(connect(bootstrap), bootstrap, topic)
+        self.stored = 0
+        self._bootstrap, self._topic, self._timeout_s = bootstrap, topic, timeout_s
+        self._failure: KafkaError | None = None
+        self._sent = 0
+        self._producer = Producer(
+            client_config(
+                bootstrap,
+                acks=acks,
+                partitioner="murmur2_random",  # the Java client's
+                enable_idempotence=acks == "all",
+                linger_ms=LINGER_MS,
+                message_timeout_ms=int(timeout_s * 1000),
+                message_max_bytes=RECORD_BYTES_MAX,
+                queue_buffering_max_kbytes=QUEUED_KIB_MAX,
+            )
+        )
+
+    def send(self, record: OutgoingRecord) -> bool:
+        """Waits while the queue is full. False: an earlier record has failed, and nothing more is taken."""
+        value, key, headers, timestamp_ms = record
+        while self._failure is None:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value,
+                    key,
+                    headers=headers,
+                    timestamp=timestamp_ms or _NOW,
+                    on_delivery=self._on_delivery,
+                )
+                break
+            except BufferError:
+                self._producer.poll(POLL_S)
+            except KafkaException as error:
+                self._failure = error.args[0]
+        self._sent += 1
+        if self._sent % POLL_EVERY_RECORDS == 0:
+            self._producer.poll(0)
+        return self._failure is None
+
+    def finish(self) -> None:
+        """Returns when every record has been answered; CommandError if some were not stored."""
+        left, waited_s = self._producer.flush(0), 0.0
+        # In short waits: an interrupt is heard only between them.
+        while left and waited_s < self._timeout_s:
+            left, waited_s = self._producer.flush(POLL_S), waited_s + POLL_S
+        if self._failure is None and not left:
+            return
+        reason = self._reason(self._failure) if self._failure is not None else f"no answer from {self._bootstrap}"
+        raise CommandError(f"stored only {counted(self.stored, 'record')}; {reason}")
+
+    def _reason(self, failure: KafkaError) -> str:
+        if failure.code() == KafkaError._MSG_TIMED_OUT:
+            return (
+                f"{self._bootstrap} did not take the next ones within {self._timeout_s:g} s: "
+                "see what it logs, and whether its disk is full"
+            )
+        if failure.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return (
+                "the next one is larger than the topic takes: raise that with "
+                f"`flowstone topic alter {self._topic} --set max.message.bytes=N`"
+            )
+        return str(explain(failure, self._bootstrap))
+
+    def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self.stored += 1
+        else:
+            self._failure = self._failure or error
