@@ -3,8 +3,8 @@
 A state machine is pure. It is given the time with every call, answers with `Effects`, and says through `next_deadline`
 when it wants to be called again. The runtime encodes the records, appends them to the internal topic, applies them with
 `replay` before its next call, and releases the replies, those of reads included, only once everything the state machine
-had seen is committed. When an append fails the runtime throws the state machine away and replays the log into a new one:
-there is no undo.
+had seen is committed. When an append fails the runtime throws the state machine away and replays the log into a new
+one: there is no undo.
 """
 
 from __future__ import annotations

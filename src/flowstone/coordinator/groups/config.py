@@ -8,7 +8,13 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A member that never had an answer cannot send heartbeats; its first join is given up after this long (Kafka's)."""
 
 PENDING_MEMBERS_MAX = 10_000
-"""Member ids handed out in one group and not yet used. They cost a client nothing, so they need a bound of their own."""
+"""Member ids handed out in one group and not yet used. They cost a client nothing, so they need their own bound."""
+
+NOBODY_JOINED_RETRY_MIN_MS = 1_000
+"""A join phase that nobody came to starts over; a client's rebalance timeout of zero must not make that a busy loop."""
+
+REASON_MAX_CHARS = 255
+"""A client's reason for joining or leaving is kept for people to read, up to KIP-800's length."""
 
 EXPIRY_OFFSETS_PER_TICK = 5_000
 """Committed offsets looked at in one go when old ones are removed, so that a large shard does not hold up the loop."""

@@ -24,42 +24,136 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.groups import administration, commits, joining, membership, timeouts
 from flowstone.coordinator.groups.config import GroupConfig
+from flowstone.coordinator.groups.expiry import Expiry
+from flowstone.coordinator.groups.group import Group
 from flowstone.coordinator.groups.messages import (
     CommitRequest,
     DeleteOffsetsRequest,
     FetchOffsetsRequest,
     HeartbeatRequest,
     JoinRequest,
+    JoinResponse,
     LeaveRequest,
     ListGroupsRequest,
     SyncRequest,
+    SyncResponse,
 )
-from flowstone.coordinator.groups.records import GroupRecord
+from flowstone.coordinator.groups.rebalancing import answer_join, answer_sync, prepare
+from flowstone.coordinator.groups.records import (
+    GroupRecord,
+    GroupRemoved,
+    GroupStored,
+    OffsetCommitted,
+    OffsetRemoved,
+)
+from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
+from flowstone.coordinator.groups.timers import Timer, TimerKind
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
-
-GroupEffects = Effects[GroupRecord]
 
 
 class GroupShard:
     def __init__(self, config: GroupConfig, new_member_id: Callable[[str], str]) -> None:
-        """`new_member_id` makes an id nobody else has, starting with the given client or instance id."""
+        """`new_member_id` makes an id that nobody else has, out of a client or instance id."""
+        self._state = ShardState(config, new_member_id)
+        self._expiry = Expiry()
 
-    def replay(self, record: GroupRecord) -> None: ...
-    def loaded(self, now_ms: int) -> GroupEffects: ...
-    def unload(self, error_code: ErrorCode) -> GroupEffects: ...
-    def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects: ...
-    def sync(self, now_ms: int, token: Any, request: SyncRequest) -> GroupEffects: ...
-    def heartbeat(self, now_ms: int, token: Any, request: HeartbeatRequest) -> GroupEffects: ...
-    def leave(self, now_ms: int, token: Any, request: LeaveRequest) -> GroupEffects: ...
-    def commit_offsets(self, now_ms: int, token: Any, request: CommitRequest) -> GroupEffects: ...
-    def fetch_offsets(self, now_ms: int, token: Any, request: FetchOffsetsRequest) -> GroupEffects: ...
-    def delete_offsets(self, now_ms: int, token: Any, request: DeleteOffsetsRequest) -> GroupEffects: ...
-    def list_groups(self, now_ms: int, token: Any, request: ListGroupsRequest) -> GroupEffects: ...
-    def describe_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects: ...
-    def delete_groups(self, now_ms: int, token: Any, group_ids: Iterable[str]) -> GroupEffects: ...
-    def remove_partitions(self, now_ms: int, partitions: Iterable[TopicPartition]) -> GroupEffects: ...
-    def tick(self, now_ms: int) -> GroupEffects: ...
-    def next_deadline(self) -> int | None: ...
+    def replay(self, record: GroupRecord) -> None:
+        """Apply a stored record: one just appended, or one read while loading."""
+        groups, offsets = self._state.groups, self._state.offsets
+        match record:
+            case OffsetCommitted():
+                offsets.commit(record)
+                groups.setdefault(record.group_id, Group(record.group_id))
+            case OffsetRemoved():
+                offsets.remove(record)
+            case GroupStored():
+                groups.setdefault(record.group_id, Group(record.group_id)).apply(record)
+            case GroupRemoved():
+                self._forget(record.group_id)
+
+    def _forget(self, group_id: str) -> None:
+        group = self._state.groups.pop(group_id, None)
+        if group is not None:
+            for member_id in group.pending_joins:
+                self._state.timers.cancel(Timer(TimerKind.SESSION, group_id, member_id))
+
+    def loaded(self, now_ms: int) -> GroupEffects:
+        """The log has been replayed: sessions run from now on, for nobody could send heartbeats before."""
+        turn = Turn(self._state, now_ms)
+        for group in self._state.groups.values():
+            for member_id in group.members:
+                turn.keep_session(group, member_id)
+            if len(group.members) > turn.config.group_max_size:
+                prepare(turn, group, f"The group has more members than group.max.size, {turn.config.group_max_size}")
+        self._expiry.schedule(turn)
+        return turn.effects
+
+    def unload(self, error_code: ErrorCode) -> GroupEffects:
+        """Answer everybody who waits. The shard is of no use afterwards."""
+        turn = Turn(self._state, now_ms=0)
+        for group in self._state.groups.values():
+            for member_id in list(group.joins):
+                answer_join(turn, group, member_id, JoinResponse(error_code, member_id))
+            for member_id in list(group.syncs):
+                answer_sync(turn, group, member_id, SyncResponse(error_code))
+        return turn.effects
+
+    def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
+        return self._run(joining.join, now_ms, token, request)
+
+    def sync(self, now_ms: int, token: Any, request: SyncRequest) -> GroupEffects:
+        return self._run(membership.sync, now_ms, token, request)
+
+    def heartbeat(self, now_ms: int, token: Any, request: HeartbeatRequest) -> GroupEffects:
+        return self._run(membership.heartbeat, now_ms, token, request)
+
+    def leave(self, now_ms: int, token: Any, request: LeaveRequest) -> GroupEffects:
+        return self._run(membership.leave, now_ms, token, request)
+
+    def commit_offsets(self, now_ms: int, token: Any, request: CommitRequest) -> GroupEffects:
+        return self._run(commits.commit, now_ms, token, request)
+
+    def fetch_offsets(self, now_ms: int, token: Any, request: FetchOffsetsRequest) -> GroupEffects:
+        return self._run(commits.fetch, now_ms, token, request)
+
+    def delete_offsets(self, now_ms: int, token: Any, request: DeleteOffsetsRequest) -> GroupEffects:
+        return self._run(commits.delete, now_ms, token, request)
+
+    def list_groups(self, now_ms: int, token: Any, request: ListGroupsRequest) -> GroupEffects:
+        return self._run(administration.list_groups, now_ms, token, request)
+
+    def describe_group(self, now_ms: int, token: Any, group_id: str) -> GroupEffects:
+        return self._run(administration.describe, now_ms, token, group_id)
+
+    def delete_groups(self, now_ms: int, token: Any, group_ids: Iterable[str]) -> GroupEffects:
+        return self._run(administration.delete_groups, now_ms, token, group_ids)
+
+    def remove_partitions(self, now_ms: int, partitions: Iterable[TopicPartition]) -> GroupEffects:
+        """Partitions were deleted: their offsets go. There is nobody to reply to."""
+        turn = Turn(self._state, now_ms)
+        commits.remove_partitions(turn, partitions)
+        return turn.effects
+
+    def tick(self, now_ms: int) -> GroupEffects:
+        """Whatever is due: sessions, ends of join and sync phases, old offsets."""
+        turn = Turn(self._state, now_ms)
+        due_by_group: dict[str, list[Timer]] = {}
+        for timer in self._state.timers.take_due(now_ms):
+            if timer.kind is TimerKind.EXPIRY:
+                self._expiry.check(turn)
+            else:
+                due_by_group.setdefault(timer.group_id, []).append(timer)
+        for group_id, due in due_by_group.items():
+            timeouts.expire(turn, self._state.groups[group_id], due)
+        return turn.effects
+
+    def next_deadline(self) -> int | None:
+        return self._state.timers.next_deadline()
+
+    def _run(self, handle: Callable[[Turn, Any, Any], None], now_ms: int, token: Any, request: Any) -> GroupEffects:
+        turn = Turn(self._state, now_ms)
+        handle(turn, token, request)
+        return turn.effects

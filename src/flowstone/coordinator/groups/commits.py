@@ -1,0 +1,120 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: who may write and read a group's offsets.
+
+While a group has members, only they may commit, each in the current generation: a fenced member cannot. A group without
+members takes commits of anybody who claims no generation: stand-alone consumers and operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from flowstone.coordinator.groups.group import Group, GroupState
+from flowstone.coordinator.groups.messages import (
+    NO_RETENTION_TIME,
+    UNKNOWN_MEMBER_ID,
+    CommitRequest,
+    CommitResponse,
+    CommittedOffset,
+    DeleteOffsetsRequest,
+    DeleteOffsetsResponse,
+    FetchOffsetsRequest,
+    FetchOffsetsResponse,
+)
+from flowstone.coordinator.groups.records import NO_TIMESTAMP, OffsetCommitted, OffsetRemoved
+from flowstone.coordinator.groups.state import Turn
+from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
+
+_NOT_COMMITTED = CommittedOffset()
+
+
+def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
+    group = turn.shard.groups.get(request.group_id)
+    error_code = _check_commit(group, request)
+    errors: dict[TopicPartition, ErrorCode] = {}
+    accepted: dict[TopicPartition, OffsetCommitted] = {}
+    expire_timestamp_ms = NO_TIMESTAMP
+    if request.retention_time_ms != NO_RETENTION_TIME:
+        expire_timestamp_ms = turn.now_ms + request.retention_time_ms
+    for each in request.offsets:
+        partition = TopicPartition(each.topic, each.partition)
+        metadata = each.metadata or ""
+        if error_code is not ErrorCode.NONE:
+            errors[partition] = error_code
+        elif len(metadata) > turn.config.offset_metadata_max_bytes:  # Kafka counts characters, whatever the name says
+            errors[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            errors[partition] = ErrorCode.NONE
+            accepted[partition] = OffsetCommitted(
+                request.group_id,
+                each.topic,
+                each.partition,
+                each.offset,
+                each.leader_epoch,
+                metadata,
+                turn.now_ms,
+                expire_timestamp_ms,
+            )
+    if error_code is ErrorCode.NONE and group is not None and request.member_id in group.members:
+        turn.keep_session(group, request.member_id)
+    turn.effects.records.extend(accepted.values())
+    turn.reply(token, CommitResponse(errors))
+
+
+def _check_commit(group: Group | None, request: CommitRequest) -> ErrorCode:
+    claims_generation = request.generation_id >= 0
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND if claims_generation else ErrorCode.NONE
+    if group.state is GroupState.EMPTY and not claims_generation:
+        return ErrorCode.NONE
+    if not claims_generation and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error_code = group.check_member(request.member_id, request.group_instance_id)
+    if error_code is not ErrorCode.NONE:
+        return error_code
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # It has joined the new generation but has no assignment in it: what it commits it does not own.
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def fetch(turn: Turn, token: Any, request: FetchOffsetsRequest) -> None:
+    committed = turn.shard.offsets.of_group(request.group_id)
+    wanted: Iterable[TopicPartition] = committed if request.partitions is None else request.partitions
+    offsets = {}
+    for partition in wanted:
+        record = committed.get(partition)
+        offsets[partition] = (
+            CommittedOffset(record.offset, record.leader_epoch, record.metadata) if record else _NOT_COMMITTED
+        )
+    turn.reply(token, FetchOffsetsResponse(request.group_id, offsets))
+
+
+def delete(turn: Turn, token: Any, request: DeleteOffsetsRequest) -> None:
+    group = turn.shard.groups.get(request.group_id)
+    if group is None:
+        turn.reply(token, DeleteOffsetsResponse(ErrorCode.GROUP_ID_NOT_FOUND))
+        return
+    if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+        turn.reply(token, DeleteOffsetsResponse(ErrorCode.NON_EMPTY_GROUP))
+        return
+    committed = turn.shard.offsets.of_group(request.group_id)
+    errors = {}
+    for partition in dict.fromkeys(request.partitions):
+        if group.is_subscribed_to(partition.topic):
+            errors[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            continue
+        errors[partition] = ErrorCode.NONE
+        if partition in committed:
+            turn.append(OffsetRemoved(request.group_id, partition.topic, partition.partition))
+    turn.reply(token, DeleteOffsetsResponse(errors=errors))
+
+
+def remove_partitions(turn: Turn, partitions: Iterable[TopicPartition]) -> None:
+    """These partitions are deleted: an offset in them must not be found by a later topic of the same name."""
+    for partition in dict.fromkeys(partitions):
+        for group_id in turn.shard.offsets.group_ids_with(partition):
+            turn.append(OffsetRemoved(group_id, partition.topic, partition.partition))

@@ -1,0 +1,34 @@
+"""The committed offsets of a shard: hard state, changed by replayed records only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from flowstone.coordinator.groups.records import OffsetCommitted, OffsetRemoved
+from flowstone.types import TopicPartition
+
+_NONE: Mapping[TopicPartition, OffsetCommitted] = MappingProxyType({})
+
+
+class OffsetStore:
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[TopicPartition, OffsetCommitted]] = {}
+
+    def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitted]:
+        return self._by_group.get(group_id, _NONE)
+
+    def group_ids_with(self, partition: TopicPartition) -> Iterator[str]:
+        return (group_id for group_id, offsets in self._by_group.items() if partition in offsets)
+
+    def commit(self, record: OffsetCommitted) -> None:
+        partition = TopicPartition(record.topic, record.partition)
+        self._by_group.setdefault(record.group_id, {})[partition] = record
+
+    def remove(self, record: OffsetRemoved) -> None:
+        offsets = self._by_group.get(record.group_id)
+        if offsets is None:
+            return
+        offsets.pop(TopicPartition(record.topic, record.partition), None)
+        if not offsets:
+            del self._by_group[record.group_id]

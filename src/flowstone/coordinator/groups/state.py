@@ -1,0 +1,65 @@
+"""What all parts of a shard share: its groups, its offsets, its timers; and one turn of work on them.
+
+A `Turn` is one call into the shard: the time it happens at and the effects it collects. Within a turn at most one
+record is written per group and per offset, for what it changes is seen only once it is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.groups.config import GroupConfig
+from flowstone.coordinator.groups.group import Group, GroupState
+from flowstone.coordinator.groups.offsets import OffsetStore
+from flowstone.coordinator.groups.records import GroupRecord
+from flowstone.coordinator.groups.timers import Timer, TimerKind, Timers
+
+GroupEffects = Effects[GroupRecord]
+
+
+@dataclass(slots=True)
+class ShardState:
+    config: GroupConfig
+    new_member_id: Callable[[str], str]
+    groups: dict[str, Group] = field(default_factory=dict)
+    offsets: OffsetStore = field(default_factory=OffsetStore)
+    timers: Timers = field(default_factory=Timers)
+
+    def forget_if_unused(self, group: Group) -> None:
+        """A group that never finished a generation and keeps no offsets left nothing on disk to remove."""
+        if (
+            group.state is GroupState.EMPTY
+            and group.generation == 0
+            and not group.pending_joins
+            and not self.offsets.of_group(group.group_id)
+        ):
+            self.groups.pop(group.group_id, None)
+
+
+@dataclass(slots=True)
+class Turn:
+    shard: ShardState
+    now_ms: int
+    effects: GroupEffects = field(default_factory=GroupEffects)
+
+    @property
+    def config(self) -> GroupConfig:
+        return self.shard.config
+
+    def reply(self, token: Any, response: Any) -> None:
+        self.effects.reply(token, response)
+
+    def append(self, record: GroupRecord) -> None:
+        self.effects.records.append(record)
+
+    def schedule(self, delay_ms: int, kind: TimerKind, group: Group, member_id: str = "") -> None:
+        self.shard.timers.schedule(Timer(kind, group.group_id, member_id), self.now_ms + delay_ms)
+
+    def cancel(self, kind: TimerKind, group: Group, member_id: str = "") -> None:
+        self.shard.timers.cancel(Timer(kind, group.group_id, member_id))
+
+    def keep_session(self, group: Group, member_id: str) -> None:
+        self.schedule(group.members[member_id].session_timeout_ms, TimerKind.SESSION, group, member_id)
