@@ -13,7 +13,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from flowstone.ports.files import IOVECS_MAX, File
 from flowstone.types import Bytes
@@ -24,6 +24,8 @@ ACCEPTS_PER_WAKEUP_MAX = 64
 ACCEPT_REST_S = 0.1
 # What one send_file call may hand to the kernel; more would starve the other connections of the loop.
 SEND_FILE_BYTES_MAX = 1 << 20
+# For those who hand a socket on and do not touch it.
+Socket: TypeAlias = socket.socket
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -143,7 +145,7 @@ def bind(host: str, port: int, accept: Callable[[Channel], None], *, send_buffer
     return Listener(asyncio.get_running_loop(), sock, accept)
 
 
-def listen(host: str, port: int, *, send_buffer_bytes: int = -1) -> socket.socket:
+def listen(host: str, port: int, *, send_buffer_bytes: int = -1) -> Socket:
     """A socket that listens; who connects waits until somebody accepts. OSError if it cannot."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

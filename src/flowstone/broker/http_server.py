@@ -1,0 +1,126 @@
+"""The pages and the connections of the HTTP listener, on uvicorn's protocol and starlette's routes.
+
+Importing this costs 0.1 s and 4 MB: see `http`. Of uvicorn only the protocol and its settings are used, not its
+server, which would take over signals and wake up ten times a second.
+
+Every connection has a deadline for its next answer to be complete, which bounds slow headers, endless bodies and idle
+peers alike. Timers are the event loop's own and not the clock port's: moving a virtual clock is no reason to hang up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from flowstone.broker.exposition import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from flowstone.broker.http import Pages
+    from flowstone.ports.network import Socket
+
+CONNECTIONS_MAX = 64
+REQUEST_HEAD_BYTES_MAX = 16 * 1024
+# From a connection's beginning, or its last answer, to the end of the next answer.
+ANSWER_TIMEOUT_S = 30.0
+KEEP_ALIVE_S = 20
+# What a stop grants to answers under way.
+FINISH_TIMEOUT_S = 0.5
+
+OK, UNAVAILABLE = 200, 503
+
+
+class HttpServer:
+    def __init__(self, pages: Pages) -> None:
+        self._config = uvicorn.Config(
+            _build_app(pages),
+            http=HttpConnection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
+        )
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+
+    async def open(self, sock: Socket) -> None:
+        """Accepts connections, those included that wait already."""
+        connection = partial(HttpConnection, self._config, self._state, {})
+        self._server = await asyncio.get_running_loop().create_server(connection, sock=sock)
+
+    async def finish(self) -> None:
+        """Accepts nothing more and lets answers under way be completed, for a moment at most."""
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=FINISH_TIMEOUT_S)
+
+    def kill(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._state.connections):
+            connection.transport.abort()
+
+
+class HttpConnection(H11Protocol):
+    """uvicorn's connection with the limits it lacks."""
+
+    def __init__(self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
+        super().__init__(config, server_state, app_state)
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        is_full = len(self.connections) >= CONNECTIONS_MAX
+        super().connection_made(transport)
+        if is_full:
+            transport.abort()
+        else:
+            self._expect_answer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def on_response_complete(self) -> None:
+        self._expect_answer()
+        super().on_response_complete()
+
+    def _expect_answer(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(ANSWER_TIMEOUT_S, self.transport.abort)
+
+
+def _build_app(pages: Pages) -> Starlette:
+    async def health(_: Request) -> Response:
+        failure = pages.failure()
+        if failure is None:
+            return _state(OK, "ok")
+        return _state(UNAVAILABLE, "failed", reason=failure)
+
+    async def ready(_: Request) -> Response:
+        return _state(OK, "ready") if pages.is_serving() else _state(UNAVAILABLE, "not ready")
+
+    async def metrics(_: Request) -> Response:
+        return Response(await pages.metrics(), media_type=CONTENT_TYPE)
+
+    return Starlette(routes=[Route("/health", health), Route("/ready", ready), Route("/metrics", metrics)])
+
+
+def _state(code: int, status: str, **more: str) -> Response:
+    return JSONResponse({"status": status, **more}, code)
