@@ -336,6 +336,13 @@ class BrokerConfig:
         (),
         "Addresses told to clients, by listener name, where they differ from listeners.",
     )
+    http_listener: str = _setting(
+        "http.listener",
+        Kind.STRING,
+        "",
+        "HOST:PORT to serve health and metrics on over HTTP, port 0 for any free one; off where empty or off. "
+        "`flowstone up` serves them on 127.0.0.1:9080 unless told otherwise.",
+    )
     num_partitions: int = _setting(
         "num.partitions", Kind.INT, 1, "Partitions of a topic made without a number.", low=1, read_only=False
     )
