@@ -17,6 +17,7 @@ from flowstone import kernel
 from flowstone.broker.assignments import Assignments
 from flowstone.broker.context import Services
 from flowstone.broker.fetch_sessions import FetchSessions
+from flowstone.broker.group_coordinator import GroupCoordinator
 from flowstone.broker.listeners import advertise, parse_listeners
 from flowstone.broker.rewriting import Rewriting
 from flowstone.broker.server import Server
@@ -90,6 +91,7 @@ class App:
 
     async def stop(self) -> None:
         """Answers what was asked, makes everything durable and leaves the clean-shutdown marker."""
+        self._groups.close()
         await self._server.stop(self.config.shutdown_timeout_ms / 1000)
         await self._metadata.close()
         self._workers.close()
@@ -99,6 +101,8 @@ class App:
         """Ends as a killed process would: connections break, nothing more is written."""
         if hasattr(self, "_server"):
             self._server.kill()
+        if hasattr(self, "_groups"):
+            self._groups.close()
         self._logs.abort()
         self._workers.close()
 
@@ -112,6 +116,9 @@ class App:
         )
         assignments.open_all(self._metadata.image)
         self._metadata.on_change(assignments.follow)
+        self._groups = GroupCoordinator(
+            self.config, self._clock, self._metadata, self._partitions, self._logs, self._workers
+        )
         return Services(
             config=self.config,
             topic_defaults=self._topic_defaults,
@@ -125,6 +132,7 @@ class App:
             ),
             rewriting=Rewriting(self._workers),
             workers=self._workers,
+            groups=self._groups,
         )
 
     def _bind(self) -> dict[str, Endpoint]:

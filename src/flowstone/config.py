@@ -413,6 +413,58 @@ class BrokerConfig:
     max_parked_requests: int = _setting(
         "max.parked.requests", Kind.INT, 20_000, "The most requests waiting for data or for the disk.", low=1
     )
+    group_min_session_timeout_ms: int = _setting(
+        "group.min.session.timeout.ms",
+        Kind.INT,
+        6 * SECOND_MS,
+        "The shortest session timeout a group's member may ask for.",
+        low=1,
+    )
+    group_max_session_timeout_ms: int = _setting(
+        "group.max.session.timeout.ms",
+        Kind.INT,
+        30 * MINUTE_MS,
+        "The longest session timeout a group's member may ask for.",
+        low=1,
+    )
+    group_initial_rebalance_delay_ms: int = _setting(
+        "group.initial.rebalance.delay.ms",
+        Kind.INT,
+        3 * SECOND_MS,
+        "How long an empty group's first rebalance waits for more members.",
+        low=0,
+    )
+    group_max_size: int = _setting("group.max.size", Kind.INT, INT_MAX, "The most members of one group.", low=1)
+    offset_metadata_max_bytes: int = _setting(
+        "offset.metadata.max.bytes", Kind.INT, 4096, "The longest text kept with a committed offset.", low=0
+    )
+    offsets_retention_minutes: int = _setting(
+        "offsets.retention.minutes",
+        Kind.INT,
+        7 * DAY_MS // MINUTE_MS,
+        "How long a group's offsets are kept once it has no members, or does not subscribe to the topic.",
+        low=1,
+    )
+    offsets_retention_check_interval_ms: int = _setting(
+        "offsets.retention.check.interval.ms", Kind.LONG, 10 * MINUTE_MS, "How often old offsets are looked for.", low=1
+    )
+    offsets_topic_num_partitions: int = _setting(
+        "offsets.topic.num.partitions",
+        Kind.INT,
+        50,
+        "Partitions of __consumer_offsets; it cannot change once groups exist.",
+        low=1,
+    )
+    offsets_topic_replication_factor: int = _setting(
+        "offsets.topic.replication.factor",
+        Kind.SHORT,
+        3,
+        "Replicas of __consumer_offsets; as many as there are brokers, where there are fewer when it is made.",
+        low=1,
+    )
+    offsets_topic_segment_bytes: int = _setting(
+        "offsets.topic.segment.bytes", Kind.INT, 100 * MIB, "Segment size of __consumer_offsets.", low=MIB
+    )
     log_open_files_max: int = _setting(
         "log.open.files.max", Kind.INT, 4096, "The most log files kept open; lowered to what the system allows.", low=16
     )

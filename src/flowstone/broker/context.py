@@ -16,6 +16,7 @@ from flowstone.broker.metrics import Metrics
 
 if TYPE_CHECKING:
     from flowstone.broker.fetch_sessions import FetchSessions
+    from flowstone.broker.group_coordinator import GroupCoordinator
     from flowstone.broker.rewriting import Rewriting
     from flowstone.broker.waiting import Waiting
     from flowstone.broker.workers import Workers
@@ -50,6 +51,7 @@ class Services:
     fetch_sessions: FetchSessions
     rewriting: Rewriting
     workers: Workers
+    groups: GroupCoordinator
     metrics: Metrics = field(default_factory=Metrics)
 
 

@@ -29,6 +29,9 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "queued.max.request.bytes": str(64 * MIB),
     "log.open.files.max": "256",
     "shutdown.timeout.ms": "5000",
+    "offsets.topic.num.partitions": "1",
+    # The members of a test's group come one after the other, and the test waits for the first assignment.
+    "group.initial.rebalance.delay.ms": "0",
 }
 # Nothing in a temporary directory outlives the process: waiting for the disk would buy nothing.
 TEMPORARY_SETTINGS: Mapping[str, str] = {"log.flush.interval.messages": str(LONG_MAX)}

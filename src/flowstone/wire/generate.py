@@ -91,6 +91,8 @@ def _literal(field: Field) -> str:
         return "bytes(16)"
     if isinstance(field.default, str):
         return f'"{field.default}"'
+    if field.default == b"":
+        return 'b""'
     return repr(field.default)
 
 

@@ -1,13 +1,13 @@
 """FindCoordinator, versions 0 to 6; one key per request up to version 3, many from version 4 on.
 
-Groups are not served yet: clients hear COORDINATOR_NOT_AVAILABLE and ask again, so that consumers with partitions of
-their own choice go on undisturbed. Transactions are refused for good, for a client would otherwise retry for ever.
+A group's coordinator is the leader of its partition of `__consumer_offsets`, which is made when it is first asked for.
+Transactions are refused for good, for a client would otherwise retry for ever; share groups are not served yet.
 """
 
 from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
-from flowstone.errors import ErrorCode
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -20,25 +20,61 @@ _SHARE_SINCE_VERSION = 6
 _NO_NODE, _NO_PORT = -1, -1
 
 
-def handle(services: Services, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    error, message = _error(context, request.key_type)
-    if context.api_version < _MANY_KEYS_SINCE_VERSION:
-        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=_NO_NODE, port=_NO_PORT)
+async def handle(
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    if context.api_version >= _MANY_KEYS_SINCE_VERSION:
+        found = [await _find(services, context, request.key_type, key) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    only = await _find(services, context, request.key_type, request.key)
     return FindCoordinatorResponse(
-        coordinators=[
-            FindCoordinatorResponseCoordinator(
-                key=key, node_id=_NO_NODE, port=_NO_PORT, error_code=error, error_message=message
-            )
-            for key in request.coordinator_keys
-        ]
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
     )
 
 
-def _error(context: RequestContext, key_type: int) -> tuple[ErrorCode, str]:
+async def _find(
+    services: Services, context: RequestContext, key_type: int, key: str
+) -> FindCoordinatorResponseCoordinator:
+    try:
+        _check_type(context, key_type)
+        node_id = await _group_coordinator(services, key)
+        endpoint = services.metadata.image.endpoint(node_id, context.listener_name)
+        if endpoint is None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+    except ApiError as error:
+        return FindCoordinatorResponseCoordinator(
+            key=key, node_id=_NO_NODE, port=_NO_PORT, error_code=error.code, error_message=error.message
+        )
+    return FindCoordinatorResponseCoordinator(
+        key=key, node_id=node_id, host=endpoint.host, port=endpoint.port, error_code=ErrorCode.NONE, error_message=""
+    )
+
+
+def _check_type(context: RequestContext, key_type: int) -> None:
     if key_type == GROUP:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "Consumer groups are not served yet."
+        return
     if key_type == TRANSACTION:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet."
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
     if key_type == SHARE and context.api_version >= _SHARE_SINCE_VERSION:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "Share groups are not served yet."
-    return ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type} in version {context.api_version}."
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Share groups are not served yet.")
+    message = f"There is no coordinator of type {key_type} in version {context.api_version}."
+    raise ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+async def _group_coordinator(services: Services, group_id: str) -> int:
+    """The broker that has the group. ApiError while there is none."""
+    place = services.groups.partition_of(group_id)
+    if place is None:
+        try:
+            await services.groups.create_topic()
+        except ApiError as error:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or "") from error
+        place = services.groups.partition_of(group_id)
+    partition = None if place is None else services.metadata.image.partition(place)
+    if partition is None:  # deleted as soon as made
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return partition.leader

@@ -965,7 +965,7 @@ class JoinGroupRequestProtocol(Message):
         self,
         *,
         name: str = "",
-        metadata: Bytes = b'',
+        metadata: Bytes = b"",
     ) -> None:
         self.name = name
         self.metadata = metadata
@@ -1013,7 +1013,7 @@ class JoinGroupResponseMember(Message):
         *,
         member_id: str = "",
         group_instance_id: str | None = None,
-        metadata: Bytes = b'',
+        metadata: Bytes = b"",
     ) -> None:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
@@ -1154,7 +1154,7 @@ class SyncGroupRequestAssignment(Message):
         self,
         *,
         member_id: str = "",
-        assignment: Bytes = b'',
+        assignment: Bytes = b"",
     ) -> None:
         self.member_id = member_id
         self.assignment = assignment
@@ -1201,7 +1201,7 @@ class SyncGroupResponse(Message):
         error_code: int = 0,
         protocol_type: str | None = None,
         protocol_name: str | None = None,
-        assignment: Bytes = b'',
+        assignment: Bytes = b"",
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
@@ -1233,8 +1233,8 @@ class DescribeGroupsResponseMember(Message):
         group_instance_id: str | None = None,
         client_id: str = "",
         client_host: str = "",
-        member_metadata: Bytes = b'',
-        member_assignment: Bytes = b'',
+        member_metadata: Bytes = b"",
+        member_assignment: Bytes = b"",
     ) -> None:
         self.member_id = member_id
         self.group_instance_id = group_instance_id

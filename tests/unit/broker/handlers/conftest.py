@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.group_coordinator import GroupCoordinator
 from flowstone.broker.registry import ENDPOINTS
 from flowstone.cluster.controller import register_broker
 from flowstone.cluster.ids import random_id
@@ -35,17 +36,19 @@ class AdminBroker:
             broker = BrokerImage(node_id, f"rack-{node_id}", listeners)
             asyncio.run(self.metadata.change(lambda image, broker=broker: register_broker(image, broker, random_id)))
         unused = cast(Any, None)
+        clock, partitions = SimulatedClock(), Partitions()
         self.services = Services(
             config=config,
             topic_defaults=topic_defaults,
-            clock=SimulatedClock(),
+            clock=clock,
             metadata=self.metadata,
             logs=unused,
-            partitions=Partitions(),
+            partitions=partitions,
             waiting=unused,
             fetch_sessions=unused,
             rewriting=unused,
             workers=unused,
+            groups=GroupCoordinator(config, clock, self.metadata, partitions, unused, unused),
         )
 
     @property

@@ -108,21 +108,37 @@ def test_a_transactional_producer_is_refused_for_good(
 @pytest.mark.parametrize("version", range(4))
 def test_one_coordinator_is_asked_for_up_to_version_3(broker: Any, version: int) -> None:
     response = broker.call(version, FindCoordinatorRequest(key="g"))
-    assert (response.error_code, response.node_id, response.host, response.port) == (
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        -1,
-        "",
-        -1,
-    )
+    assert (response.error_code, response.node_id, response.host, response.port) == (ErrorCode.NONE, 1, "host-1", 9092)
 
 
 @pytest.mark.parametrize("version", range(4, 7))
 def test_many_coordinators_are_asked_for_since_version_4(broker: Any, version: int) -> None:
     response = broker.call(version, FindCoordinatorRequest(coordinator_keys=["g", "h"]))
-    assert [(each.key, each.error_code, each.node_id) for each in response.coordinators] == [
-        ("g", ErrorCode.COORDINATOR_NOT_AVAILABLE, -1),
-        ("h", ErrorCode.COORDINATOR_NOT_AVAILABLE, -1),
-    ]
+    assert [(each.key, each.error_code, each.node_id) for each in response.coordinators] == [("g", 0, 1), ("h", 0, 1)]
+
+
+def test_a_coordinator_is_told_by_the_listener_of_whoever_asks(broker: Any) -> None:
+    response = broker.call(4, FindCoordinatorRequest(coordinator_keys=["g"]), "INSIDE")
+    assert [(each.host, each.port) for each in response.coordinators] == [("inside", 9001)]
+
+
+def test_the_first_search_for_a_groups_coordinator_makes_the_offsets_topic(make_broker: Any) -> None:
+    broker = make_broker(brokers=2, offsets_topic_num_partitions="7")
+    broker.call(0, FindCoordinatorRequest(key="g"))
+    topic = broker.image.topics["__consumer_offsets"]
+    assert (len(topic.partitions), len(topic.partitions[0].replicas)) == (7, 2)
+    assert dict(topic.configs) == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }
+
+
+def test_groups_are_spread_over_the_brokers(make_broker: Any) -> None:
+    broker = make_broker(brokers=3, offsets_topic_num_partitions="6")
+    keys = [f"group-{number}" for number in range(50)]
+    response = broker.call(4, FindCoordinatorRequest(coordinator_keys=keys))
+    assert {each.node_id for each in response.coordinators} == {1, 2, 3}
 
 
 @pytest.mark.parametrize(

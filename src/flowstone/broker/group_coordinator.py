@@ -1,0 +1,177 @@
+"""The group coordinator of this broker: the shards of `__consumer_offsets` that it leads, and the topic itself.
+
+Owns which shards are hosted, in step with the metadata: a partition that appears is loaded, one that goes away is
+closed. Handlers hand requests over by group; what becomes of them is the state machine's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import uuid4
+
+from flowstone.broker.internal_logs import PartitionInternalLog
+from flowstone.broker.workers import Workers
+from flowstone.cluster.configs import broker_config
+from flowstone.cluster.ids import random_id
+from flowstone.cluster.image import ClusterImage, TopicImage
+from flowstone.cluster.metadata import Metadata
+from flowstone.cluster.partition_plans import NewTopic
+from flowstone.cluster.records import TOPIC_RECORDS, MetadataRecord
+from flowstone.cluster.topic_changes import create_topics
+from flowstone.cluster.topic_names import CONSUMER_OFFSETS
+from flowstone.config import MINUTE_MS, BrokerConfig
+from flowstone.coordinator import records as group_records
+from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.groups.config import GroupConfig
+from flowstone.coordinator.groups.shard import GroupShard
+from flowstone.coordinator.partitioning import partition_for
+from flowstone.coordinator.runtime import Host, HostedShard, Token
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.manager import LogManager
+from flowstone.ports.clock import Clock
+from flowstone.replication.partitions import Partitions
+from flowstone.types import TopicPartition
+
+GroupCall = Callable[[GroupShard, int, Token], Effects[Any]]
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        metadata: Metadata,
+        partitions: Partitions,
+        logs: LogManager,
+        workers: Workers,
+    ) -> None:
+        self._config, self._metadata, self._partitions = config, metadata, partitions
+        self._logs, self._workers = logs, workers
+        self._unanswered_max = config.max_parked_requests
+        group_config = _group_config(config)
+        self._host = Host(
+            clock=clock,
+            codec=group_records,
+            new_machine=lambda: GroupShard(group_config, _new_member_id),
+            load_turn=asyncio.Lock(),
+        )
+        self._shards: dict[int, HostedShard[GroupShard]] = {}
+        self._closed = False
+        self._host_shards(metadata.image)
+        metadata.on_change(self._follow)
+
+    def close(self) -> None:
+        """Lets go of everybody who waits: the broker stops."""
+        self._closed = True
+        for shard in self._shards.values():
+            shard.close(ErrorCode.NOT_COORDINATOR)
+
+    # The topic
+
+    def partition_of(self, group_id: str) -> TopicPartition | None:
+        """Where the group's state is; None while the topic has not been made."""
+        topic = self._metadata.image.topics.get(CONSUMER_OFFSETS)
+        if topic is None:
+            return None
+        return TopicPartition(CONSUMER_OFFSETS, partition_for(group_id, len(topic.partitions)))
+
+    async def create_topic(self) -> None:
+        """Makes `__consumer_offsets`, as Kafka does when a coordinator is first asked for. ApiError if it cannot."""
+        results = await self._metadata.change(
+            lambda image: create_topics(
+                image, [_offsets_topic(image, self._config)], broker_config(image, self._config), random_id
+            )
+        )
+        if results[0].error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise ApiError(results[0].error, results[0].message or "")
+
+    # Requests
+
+    def request(self, group_id: str, call: GroupCall) -> Token:
+        """Hands a request to the group's shard; its response, or ApiError, comes with the future."""
+        partition = self.partition_of(group_id)
+        shard = self._shards.get(partition.partition) if partition is not None else None
+        if shard is None:
+            return _refused(ErrorCode.NOT_COORDINATOR)
+        if self._unanswered_count >= self._unanswered_max:
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return shard.request(call)
+
+    def request_all(self, call: GroupCall) -> list[Token]:
+        """Hands a request to every shard."""
+        return [shard.request(call) for shard in self._shards.values()]
+
+    @property
+    def _unanswered_count(self) -> int:
+        return sum(shard.unanswered_count for shard in self._shards.values())
+
+    # Following the metadata
+
+    def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        if self._closed:
+            return
+        changed = dict.fromkeys(record.topic_id for record in records if isinstance(record, TOPIC_RECORDS))
+        gone = [
+            topic_id for topic_id in changed if topic_id in before.topics_by_id and topic_id not in after.topics_by_id
+        ]
+        deleted = [before.topics_by_id[topic_id] for topic_id in gone]
+        if any(topic.name == CONSUMER_OFFSETS for topic in deleted):
+            for shard in self._shards.values():
+                shard.close(ErrorCode.NOT_COORDINATOR)
+            self._shards.clear()
+        if changed:
+            self._host_shards(after)
+        lost = [partition for topic in deleted for partition in _partitions(topic)]
+        for shard in self._shards.values() if lost else ():
+            shard.execute(lambda machine, now_ms: machine.remove_partitions(now_ms, lost))
+
+    def _host_shards(self, image: ClusterImage) -> None:
+        """Loads what is led here and not hosted yet."""
+        topic = image.topics.get(CONSUMER_OFFSETS)
+        for topic_partition in _partitions(topic) if topic is not None else ():
+            partition = self._partitions.find(topic_partition)
+            if partition is not None and topic_partition.partition not in self._shards:
+                log = PartitionInternalLog(partition, self._logs, self._workers)
+                self._shards[topic_partition.partition] = HostedShard(str(topic_partition), log, self._host)
+
+
+def _partitions(topic: TopicImage) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for index in range(len(topic.partitions))]
+
+
+def _offsets_topic(image: ClusterImage, config: BrokerConfig) -> NewTopic:
+    return NewTopic(
+        CONSUMER_OFFSETS,
+        num_partitions=config.offsets_topic_num_partitions,
+        replication_factor=min(config.offsets_topic_replication_factor, max(len(image.brokers), 1)),
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+        ),
+    )
+
+
+def _group_config(config: BrokerConfig) -> GroupConfig:
+    return GroupConfig(
+        session_timeout_min_ms=config.group_min_session_timeout_ms,
+        session_timeout_max_ms=config.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+    )
+
+
+def _new_member_id(name: str) -> str:
+    """Kafka's form: the client's or the instance's id, and what makes it its own."""
+    return f"{name}-{uuid4()}"
+
+
+def _refused(code: ErrorCode) -> Token:
+    token: Token = asyncio.get_running_loop().create_future()
+    token.set_exception(ApiError(code))
+    return token

@@ -1,0 +1,86 @@
+"""DescribeGroups, versions 0 to 6. An unknown group is Dead; since version 6 that is an error, too (KIP-1043)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.group_answers import answer_all, settle
+from flowstone.cluster.acl_operations import NOT_ASKED, AclOperation
+from flowstone.coordinator.groups.messages import DescribedGroup
+from flowstone.coordinator.runtime import Token
+from flowstone.errors import ErrorCode
+from flowstone.wire.messages import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+)
+
+ALL_GROUP_OPERATIONS = sum(
+    1 << operation
+    for operation in (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    )
+)
+_UNKNOWN_GROUP_SINCE_VERSION = 6
+
+
+def handle(
+    services: Services, context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse | asyncio.Future[DescribeGroupsResponse]:
+    operations = ALL_GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    respond = partial(_respond, context.api_version, operations)
+    tokens = [_describe(services, group_id) for group_id in request.groups]
+    return answer_all(
+        tokens,
+        lambda outcomes: DescribeGroupsResponse(
+            groups=[
+                settle(outcome, respond, _refusal(group_id))
+                for group_id, outcome in zip(request.groups, outcomes, strict=True)
+            ]
+        ),
+    )
+
+
+def _describe(services: Services, group_id: str) -> Token:
+    return services.groups.request(group_id, lambda shard, now_ms, token: shard.describe_group(now_ms, token, group_id))
+
+
+def _respond(version: int, operations: int, group: DescribedGroup) -> DescribeGroupsResponseGroup:
+    error, message = group.error_code, None
+    if error is ErrorCode.GROUP_ID_NOT_FOUND:
+        if version >= _UNKNOWN_GROUP_SINCE_VERSION:
+            message = f"Group {group.group_id} not found."
+        else:
+            error = ErrorCode.NONE
+    return DescribeGroupsResponseGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            DescribeGroupsResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+        authorized_operations=operations,
+    )
+
+
+def _refusal(group_id: str) -> Callable[[ErrorCode], DescribeGroupsResponseGroup]:
+    return lambda code: DescribeGroupsResponseGroup(error_code=code, group_id=group_id)

@@ -1,0 +1,30 @@
+"""Heartbeat, versions 0 to 4: a member is alive, and hears whether its group rebalances."""
+
+from __future__ import annotations
+
+import asyncio
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.group_answers import answer
+from flowstone.coordinator.groups import messages
+from flowstone.errors import ErrorCode
+from flowstone.wire.messages import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(
+    services: Services, context: RequestContext, request: HeartbeatRequest
+) -> HeartbeatResponse | asyncio.Future[HeartbeatResponse]:
+    heartbeat = messages.HeartbeatRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        generation_id=request.generation_id,
+        group_instance_id=request.group_instance_id,
+    )
+    token = services.groups.request(
+        request.group_id, lambda shard, now_ms, token: shard.heartbeat(now_ms, token, heartbeat)
+    )
+    return answer(token, lambda response: _respond(response.error_code), _respond)
+
+
+def _respond(code: ErrorCode) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=code)

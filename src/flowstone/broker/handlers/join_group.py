@@ -1,0 +1,66 @@
+"""JoinGroup, versions 0 to 9. The answer waits for the rebalance.
+
+Version 0 has no rebalance timeout: the session timeout counts as one. Since version 4 a new member is given an id first
+and asks again with it; since version 9 a leader that comes back may be told to leave the assignment as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.group_answers import answer, client_host
+from flowstone.coordinator.groups.messages import JoinRequest, JoinResponse
+from flowstone.wire.messages import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+_REBALANCE_TIMEOUT_SINCE_VERSION = 1
+_MEMBER_ID_REQUIRED_SINCE_VERSION = 4
+_NULL_PROTOCOL_SINCE_VERSION = 7
+_SKIP_ASSIGNMENT_SINCE_VERSION = 9
+
+
+def handle(
+    services: Services, context: RequestContext, request: JoinGroupRequest
+) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
+    version = context.api_version
+    join = JoinRequest(
+        group_id=request.group_id,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=(
+            request.rebalance_timeout_ms if version >= _REBALANCE_TIMEOUT_SINCE_VERSION else request.session_timeout_ms
+        ),
+        protocol_type=request.protocol_type,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in request.protocols),
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=client_host(context.peer),
+        reason=request.reason,
+        member_id_required=version >= _MEMBER_ID_REQUIRED_SINCE_VERSION,
+        skip_assignment_supported=version >= _SKIP_ASSIGNMENT_SINCE_VERSION,
+    )
+    token = services.groups.request(request.group_id, lambda shard, now_ms, token: shard.join(now_ms, token, join))
+    return answer(
+        token,
+        lambda response: _respond(version, response),
+        lambda code: _respond(version, JoinResponse(code, request.member_id)),
+    )
+
+
+def _respond(version: int, response: JoinResponse) -> JoinGroupResponse:
+    no_protocol = None if version >= _NULL_PROTOCOL_SINCE_VERSION else ""
+    return JoinGroupResponse(
+        error_code=response.error_code,
+        generation_id=response.generation_id,
+        protocol_type=response.protocol_type,
+        protocol_name=no_protocol if response.protocol_name is None else response.protocol_name,
+        leader=response.leader,
+        skip_assignment=response.skip_assignment,
+        member_id=response.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
+            )
+            for member in response.members
+        ],
+    )

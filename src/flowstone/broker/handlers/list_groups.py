@@ -1,0 +1,40 @@
+"""ListGroups, versions 0 to 5: the groups this broker coordinates, by state since version 4 and by type since 5."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.group_answers import answer_all
+from flowstone.coordinator.groups import messages
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.wire.messages import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
+
+
+def handle(
+    services: Services, context: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse | asyncio.Future[ListGroupsResponse]:
+    asked = messages.ListGroupsRequest(tuple(request.states_filter), tuple(request.types_filter))
+    tokens = services.groups.request_all(lambda shard, now_ms, token: shard.list_groups(now_ms, token, asked))
+    return answer_all(tokens, _respond)
+
+
+def _respond(outcomes: Sequence[Any]) -> ListGroupsResponse:
+    groups: list[ListGroupsResponseGroup] = []
+    for outcome in outcomes:
+        if isinstance(outcome, ApiError):
+            if outcome.code is ErrorCode.NOT_COORDINATOR:
+                continue  # another broker lists what this one has lost
+            return ListGroupsResponse(error_code=outcome.code)
+        groups += (
+            ListGroupsResponseGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.type,
+            )
+            for group in outcome.groups
+        )
+    return ListGroupsResponse(groups=groups)

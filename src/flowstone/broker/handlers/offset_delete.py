@@ -1,0 +1,45 @@
+"""OffsetDelete, version 0: forgets committed offsets of partitions that the group does not subscribe to."""
+
+from __future__ import annotations
+
+import asyncio
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.group_answers import answer
+from flowstone.coordinator.groups.messages import DeleteOffsetsRequest, DeleteOffsetsResponse
+from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
+from flowstone.wire.messages import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def handle(
+    services: Services, context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
+    image = services.metadata.image
+    asked = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    known = tuple(partition for partition in asked if image.partition(partition) is not None)
+
+    def respond(response: DeleteOffsetsResponse) -> OffsetDeleteResponse:
+        if response.error_code:
+            return OffsetDeleteResponse(error_code=response.error_code)
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for each in topic.partitions:
+                error = response.errors.get(
+                    TopicPartition(topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                partitions.append(OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=error))
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        return OffsetDeleteResponse(topics=topics)
+
+    delete = DeleteOffsetsRequest(request.group_id, known)
+    token = services.groups.request(
+        request.group_id, lambda shard, now_ms, token: shard.delete_offsets(now_ms, token, delete)
+    )
+    return answer(token, respond, lambda code: OffsetDeleteResponse(error_code=code))

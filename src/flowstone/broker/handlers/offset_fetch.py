@@ -1,0 +1,154 @@
+"""OffsetFetch, versions 1 to 10: one group per request up to version 7, many from 8 on; topics by id in version 10.
+
+Null topics ask for all that the group has committed; where topics are named by id, those that exist no more are left
+out. What was never committed has offset -1 and no error, and so has everything of a group nobody knows. Version 1 has
+room for errors in partitions only. There are no transactions: every committed offset is a stable one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.group_answers import answer_all, settle
+from flowstone.cluster.image import ClusterImage
+from flowstone.coordinator.groups.messages import CommittedOffset, FetchOffsetsRequest, FetchOffsetsResponse
+from flowstone.coordinator.runtime import Token
+from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
+from flowstone.wire.messages import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_GROUP_ERROR_SINCE_VERSION = 2
+_MANY_GROUPS_SINCE_VERSION = 8
+_TOPIC_IDS_SINCE_VERSION = 10
+_NOTHING_COMMITTED = CommittedOffset()
+
+
+def handle(
+    services: Services, context: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]:
+    version, image = context.api_version, services.metadata.image
+    groups = request.groups if version >= _MANY_GROUPS_SINCE_VERSION else [_only_group(request)]
+    fetches = [_Fetch(image, version >= _TOPIC_IDS_SINCE_VERSION, group) for group in groups]
+
+    def respond(outcomes: Sequence[object]) -> OffsetFetchResponse:
+        answers = [
+            settle(outcome, fetch.respond, fetch.refuse) for fetch, outcome in zip(fetches, outcomes, strict=True)
+        ]
+        if version >= _MANY_GROUPS_SINCE_VERSION:
+            return OffsetFetchResponse(groups=answers)
+        return _only_answer(version, request, answers[0])
+
+    return answer_all([fetch.ask(services) for fetch in fetches], respond)
+
+
+def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """The one group of an older request in the form of the newer ones."""
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _only_answer(version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    if group.error_code and version < _GROUP_ERROR_SINCE_VERSION:
+        topics = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[_partition(index, error=ErrorCode(group.error_code)) for index in topic.partition_indexes],
+            )
+            for topic in request.topics or ()
+        ]
+        return OffsetFetchResponse(topics=topics)
+    topics = [OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions) for topic in group.topics]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+class _Fetch:
+    """One group's part of a request."""
+
+    def __init__(self, image: ClusterImage, uses_topic_ids: bool, group: OffsetFetchRequestGroup) -> None:
+        self._image, self._uses_topic_ids, self._group = image, uses_topic_ids, group
+
+    def ask(self, services: Services) -> Token:
+        wanted = FetchOffsetsRequest(self._group.group_id, self._named_partitions())
+        return services.groups.request(
+            self._group.group_id, lambda shard, now_ms, token: shard.fetch_offsets(now_ms, token, wanted)
+        )
+
+    def respond(self, response: FetchOffsetsResponse) -> OffsetFetchResponseGroup:
+        if response.error_code:
+            return self.refuse(response.error_code)
+        offsets = response.offsets
+        topics = self._all_topics(offsets) if self._group.topics is None else self._named_topics(offsets)
+        return OffsetFetchResponseGroup(group_id=self._group.group_id, topics=topics)
+
+    def refuse(self, code: ErrorCode) -> OffsetFetchResponseGroup:
+        return OffsetFetchResponseGroup(group_id=self._group.group_id, error_code=code)
+
+    def _named_partitions(self) -> tuple[TopicPartition, ...] | None:
+        if self._group.topics is None:
+            return None
+        return tuple(
+            TopicPartition(name, index)
+            for topic in self._group.topics
+            if (name := self._name(topic)) is not None
+            for index in topic.partition_indexes
+        )
+
+    def _named_topics(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetFetchResponseTopics]:
+        topics = []
+        for topic in self._group.topics or ():
+            name = self._name(topic)
+            if name is None:
+                partitions = [_partition(index, error=ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
+            else:
+                partitions = [
+                    _partition(index, offsets.get(TopicPartition(name, index), _NOTHING_COMMITTED))
+                    for index in topic.partition_indexes
+                ]
+            topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        return topics
+
+    def _all_topics(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetFetchResponseTopics]:
+        by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
+        for (topic, index), committed in offsets.items():
+            by_topic.setdefault(topic, []).append(_partition(index, committed))
+        if not self._uses_topic_ids:
+            return [OffsetFetchResponseTopics(name=name, partitions=found) for name, found in by_topic.items()]
+        return [
+            OffsetFetchResponseTopics(topic_id=self._image.topics[name].topic_id, partitions=found)
+            for name, found in by_topic.items()
+            if name in self._image.topics
+        ]
+
+    def _name(self, topic: OffsetFetchRequestTopics) -> str | None:
+        if not self._uses_topic_ids:
+            return topic.name
+        found = self._image.topics_by_id.get(topic.topic_id)
+        return None if found is None else found.name
+
+
+def _partition(
+    index: int, committed: CommittedOffset = _NOTHING_COMMITTED, error: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=error,
+    )

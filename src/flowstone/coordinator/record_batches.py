@@ -1,0 +1,67 @@
+"""A coordinator's records as batches of its internal topic, and back. Knows nothing of what the records mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from flowstone.coordinator.effects import CoordinatorRecord
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.wire.record_batch import (
+    HEADER_BYTES,
+    CorruptBatch,
+    Record,
+    build_batch,
+    checksum_matches,
+    decode_records,
+    parse_header,
+)
+
+# What a record may take beside its key and value: varints of lengths, deltas and counts.
+RECORD_OVERHEAD_BYTES_MAX = 32
+
+
+class RecordCodec(Protocol):
+    """Between one coordinator's typed records and their binary form."""
+
+    def encode(self, record: Any) -> CoordinatorRecord: ...
+
+    def decode(self, key: bytes, value: bytes | None) -> Any | None:
+        """None for a record to pass over. StorageFault if it makes no sense."""
+        ...
+
+
+def encode_batches(records: Sequence[CoordinatorRecord], timestamp_ms: int, batch_bytes_max: int) -> list[bytes]:
+    """The records in order, in one batch if they fit. ApiError if one alone does not."""
+    batches: list[bytes] = []
+    batch: list[Record] = []
+    size_bytes = HEADER_BYTES
+    for key, value in ((record.key, record.value) for record in records):
+        record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES_MAX
+        if HEADER_BYTES + record_bytes > batch_bytes_max:
+            message = f"a record of {record_bytes} bytes; {batch_bytes_max} are taken (max.message.bytes)"
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
+        if size_bytes + record_bytes > batch_bytes_max:
+            batches.append(build_batch(batch))
+            batch, size_bytes = [], HEADER_BYTES
+        batch.append(Record(len(batch), timestamp_ms, key, value))
+        size_bytes += record_bytes
+    if batch:
+        batches.append(build_batch(batch))
+    return batches
+
+
+def decode_batches(data: bytes) -> Iterator[tuple[int, list[Record]]]:
+    """Each whole batch: the offset after it and its records. StorageFault where it is damaged."""
+    view, position = memoryview(data), 0
+    while len(data) - position >= HEADER_BYTES:
+        try:
+            header = parse_header(view, position)
+            if position + header.size_bytes > len(data):
+                return
+            if not checksum_matches(view, position, header):
+                raise StorageFault(f"the batch at offset {header.base_offset} does not match its checksum")
+            yield header.next_offset, decode_records(view, position)
+        except CorruptBatch as error:
+            raise StorageFault(f"a batch of an internal topic is damaged: {error}") from error
+        position += header.size_bytes

@@ -1,0 +1,210 @@
+"""The binary form of the records in `__consumer_offsets`: Kafka's own, so that Kafka's tools read ours.
+
+Keys name their type by a leading number: 0 and 1 an offset, 2 a group. Values carry a version. Written are the versions
+that Kafka writes: 3, and 1 for an offset that its client gave a time to live. Read is every version that was ever
+written without tagged fields. A null value is a tombstone.
+
+What is in the log was written by this broker or one like it: if it cannot be read, that is damage (`StorageFault`).
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+
+from flowstone.coordinator.effects import CoordinatorRecord
+from flowstone.coordinator.groups.records import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    GroupRecord,
+    GroupRemoved,
+    GroupStored,
+    OffsetCommitted,
+    OffsetRemoved,
+    StoredMember,
+)
+from flowstone.errors import StorageFault
+
+OFFSET_KEY_VERSIONS = (0, 1)
+GROUP_KEY_VERSION = 2
+OFFSET_KEY_VERSION = 1
+VALUE_VERSION = 3
+EXPIRING_OFFSET_VERSION = 1
+_NULL_LENGTH = -1
+
+_SHORT = Struct(">h")
+_INT = Struct(">i")
+_LONG = Struct(">q")
+
+
+class _Writer:
+    def __init__(self, version: int) -> None:
+        self._parts = [_SHORT.pack(version)]
+
+    def int32(self, value: int) -> _Writer:
+        self._parts.append(_INT.pack(value))
+        return self
+
+    def int64(self, value: int) -> _Writer:
+        self._parts.append(_LONG.pack(value))
+        return self
+
+    def string(self, value: str | None) -> _Writer:
+        if value is None:
+            self._parts.append(_SHORT.pack(_NULL_LENGTH))
+        else:
+            data = value.encode()
+            self._parts += (_SHORT.pack(len(data)), data)
+        return self
+
+    def blob(self, value: bytes) -> _Writer:
+        self._parts += (_INT.pack(len(value)), value)
+        return self
+
+    def done(self) -> bytes:
+        return b"".join(self._parts)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data, self._position = data, 0
+        self.version = self._next(_SHORT)
+
+    def int32(self) -> int:
+        return self._next(_INT)
+
+    def int64(self) -> int:
+        return self._next(_LONG)
+
+    def string(self) -> str:
+        return self._take(self._next(_SHORT)).decode()
+
+    def nullable_string(self) -> str | None:
+        length = self._next(_SHORT)
+        return None if length == _NULL_LENGTH else self._take(length).decode()
+
+    def blob(self) -> bytes:
+        return self._take(self._next(_INT))
+
+    def _next(self, number: Struct) -> int:
+        (value,) = number.unpack_from(self._data, self._position)
+        self._position += number.size
+        return int(value)
+
+    def _take(self, length: int) -> bytes:
+        start, self._position = self._position, self._position + length
+        if length < 0 or self._position > len(self._data):
+            raise ValueError(f"{length} bytes at {start} of {len(self._data)}")
+        return self._data[start : self._position]
+
+
+def encode(record: GroupRecord) -> CoordinatorRecord:
+    match record:
+        case OffsetCommitted():
+            return CoordinatorRecord(_offset_key(record), _offset_value(record))
+        case OffsetRemoved():
+            return CoordinatorRecord(_offset_key(record), None)
+        case GroupStored():
+            return CoordinatorRecord(_group_key(record), _group_value(record))
+        case GroupRemoved():
+            return CoordinatorRecord(_group_key(record), None)
+
+
+def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    """None for a type of record that another version of the broker wrote. StorageFault if it makes no sense."""
+    try:
+        return _decode(key, value)
+    except (struct.error, ValueError) as error:
+        raise StorageFault(f"a record of __consumer_offsets with the key {key!r} cannot be read: {error}") from error
+
+
+def _decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    reader = _Reader(key)
+    if reader.version in OFFSET_KEY_VERSIONS:
+        group_id, topic, partition = reader.string(), reader.string(), reader.int32()
+        if value is None:
+            return OffsetRemoved(group_id, topic, partition)
+        return _read_offset(group_id, topic, partition, _Reader(value))
+    if reader.version == GROUP_KEY_VERSION:
+        group_id = reader.string()
+        return GroupRemoved(group_id) if value is None else _read_group(group_id, _Reader(value))
+    return None
+
+
+def _offset_key(record: OffsetCommitted | OffsetRemoved) -> bytes:
+    writer = _Writer(OFFSET_KEY_VERSION).string(record.group_id).string(record.topic)
+    return writer.int32(record.partition).done()
+
+
+def _offset_value(record: OffsetCommitted) -> bytes:
+    if record.expire_timestamp_ms != NO_TIMESTAMP:
+        writer = _Writer(EXPIRING_OFFSET_VERSION).int64(record.offset).string(record.metadata)
+        return writer.int64(record.commit_timestamp_ms).int64(record.expire_timestamp_ms).done()
+    writer = _Writer(VALUE_VERSION).int64(record.offset).int32(record.leader_epoch)
+    return writer.string(record.metadata).int64(record.commit_timestamp_ms).done()
+
+
+def _read_offset(group_id: str, topic: str, partition: int, reader: _Reader) -> OffsetCommitted:
+    _check_version(reader.version)
+    return OffsetCommitted(
+        group_id=group_id,
+        topic=topic,
+        partition=partition,
+        offset=reader.int64(),
+        leader_epoch=reader.int32() if reader.version >= 3 else NO_LEADER_EPOCH,
+        metadata=reader.string(),
+        commit_timestamp_ms=reader.int64(),
+        expire_timestamp_ms=reader.int64() if reader.version == EXPIRING_OFFSET_VERSION else NO_TIMESTAMP,
+    )
+
+
+def _group_key(record: GroupStored | GroupRemoved) -> bytes:
+    return _Writer(GROUP_KEY_VERSION).string(record.group_id).done()
+
+
+def _group_value(record: GroupStored) -> bytes:
+    writer = _Writer(VALUE_VERSION).string(record.protocol_type).int32(record.generation)
+    writer.string(record.protocol).string(record.leader).int64(record.current_state_timestamp_ms)
+    writer.int32(len(record.members))
+    for member in record.members:
+        writer.string(member.member_id).string(member.group_instance_id)
+        writer.string(member.client_id).string(member.client_host)
+        writer.int32(member.rebalance_timeout_ms).int32(member.session_timeout_ms)
+        writer.blob(member.subscription).blob(member.assignment)
+    return writer.done()
+
+
+def _read_group(group_id: str, reader: _Reader) -> GroupStored:
+    _check_version(reader.version)
+    return GroupStored(
+        group_id=group_id,
+        protocol_type=reader.string(),
+        generation=reader.int32(),
+        protocol=reader.nullable_string(),
+        leader=reader.nullable_string(),
+        current_state_timestamp_ms=reader.int64() if reader.version >= 2 else NO_TIMESTAMP,
+        members=tuple(_read_member(reader) for _ in range(reader.int32())),
+    )
+
+
+def _read_member(reader: _Reader) -> StoredMember:
+    member_id = reader.string()
+    group_instance_id = reader.nullable_string() if reader.version >= 3 else None
+    client_id, client_host = reader.string(), reader.string()
+    rebalance_timeout_ms = reader.int32() if reader.version >= 1 else None
+    session_timeout_ms = reader.int32()
+    return StoredMember(
+        member_id=member_id,
+        group_instance_id=group_instance_id,
+        client_id=client_id,
+        client_host=client_host,
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout_ms is None else rebalance_timeout_ms,
+        session_timeout_ms=session_timeout_ms,
+        subscription=reader.blob(),
+        assignment=reader.blob(),
+    )
+
+
+def _check_version(version: int) -> None:
+    if not 0 <= version <= VALUE_VERSION:
+        raise ValueError(f"version {version} is not known")

@@ -1,0 +1,218 @@
+"""One state machine over one partition of an internal topic: loading, calling, appending, releasing replies.
+
+The rules, the same for every coordinator (D7):
+
+- A call of the state machine gives records and replies. The records are appended and then replayed, before the next
+  call. No reply, be it of a read, leaves before everything the state machine had seen is committed.
+- There is no undo. When an append or a commit fails the state machine is thrown away, whoever waits is told to look for
+  the coordinator again, and the log is replayed into a new one.
+- Loading is the same `replay`, in steps that do not hold the event loop for long; meanwhile clients hear
+  COORDINATOR_LOAD_IN_PROGRESS.
+
+Knows nothing of groups, sockets or files. Runs on the event loop. Its time is steady, wall clock at the start plus
+monotonic time since: a wall clock that jumps expires nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.internal_log import InternalLog
+from flowstone.coordinator.loading import load, wait_committed
+from flowstone.coordinator.record_batches import RecordCodec, encode_batches
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.ports.clock import Clock, Timer
+
+logger = logging.getLogger(__name__)
+
+# A log that refuses what is appended to it (a full disk) is not replayed more often than this.
+RELOAD_DELAY_S = 1.0
+
+# What a coordinator's clients hear when its log fails, as in Kafka; anything else is our own mistake.
+_CLIENT_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class StateMachine(Protocol):
+    """What the runtime itself needs of a state machine; requests are between it and their handlers."""
+
+    def replay(self, record: Any) -> None: ...
+
+    def loaded(self, now_ms: int) -> Effects[Any]:
+        """The whole log has been replayed."""
+        ...
+
+    def tick(self, now_ms: int) -> Effects[Any]: ...
+
+    def next_deadline(self) -> int | None: ...
+
+
+Machine = TypeVar("Machine", bound=StateMachine)
+Call = Callable[[Machine, int], Effects[Any]]
+Token = asyncio.Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Host(Generic[Machine]):
+    """What the shards of one coordinator share."""
+
+    clock: Clock
+    codec: RecordCodec
+    new_machine: Callable[[], Machine]
+    # One shard loads at a time: each holds the event loop for a few milliseconds per step.
+    load_turn: asyncio.Lock
+
+
+class HostedShard(Generic[Machine]):
+    def __init__(self, name: str, log: InternalLog, host: Host[Machine]) -> None:
+        self._name, self._log, self._host, self._clock = name, log, host, host.clock
+        self._epoch_ms = host.clock.time_ms() - host.clock.monotonic() * 1000
+        # None while it loads, cannot be loaded, or is closed; then this is what clients hear.
+        self._machine: Machine | None = None
+        self._unavailable = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        # Requests that the state machine has, or whose replies wait for a commit.
+        self._unanswered: set[Token] = set()
+        # What must not be lost because it came while there was no state machine.
+        self._calls_after_load: list[Call[Machine]] = []
+        self._timer: Timer | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._last_failure = ""
+        self._begin_load()
+
+    @property
+    def unanswered_count(self) -> int:
+        return len(self._unanswered)
+
+    def request(self, call: Callable[[Machine, int, Token], Effects[Any]]) -> Token:
+        """Has the state machine handle a request; its response, or ApiError, comes with the future."""
+        token: Token = asyncio.get_running_loop().create_future()
+        machine = self._machine
+        if machine is None:
+            token.set_exception(ApiError(self._unavailable))
+            return token
+        self._unanswered.add(token)
+        token.add_done_callback(self._unanswered.discard)
+        self._run(machine, lambda machine, now_ms: call(machine, now_ms, token))
+        return token
+
+    def execute(self, call: Call[Machine]) -> None:
+        """Has the state machine do something that nobody waits for: now, or once it is loaded."""
+        if self._machine is not None:
+            self._run(self._machine, call)
+        else:
+            self._calls_after_load.append(call)
+
+    def close(self, code: ErrorCode) -> None:
+        """Serves no more; `code` is what everybody hears from now on."""
+        if self._loading is not None:
+            self._loading.cancel()
+        self._calls_after_load.clear()
+        self._drop_machine(code, code)
+
+    # Calling
+
+    def _now_ms(self) -> int:
+        return int(self._epoch_ms + self._clock.monotonic() * 1000)
+
+    def _run(self, machine: Machine, call: Call[Machine]) -> None:
+        try:
+            now_ms = self._now_ms()
+            effects = call(machine, now_ms)
+            if effects.records:
+                self._append(effects.records, now_ms)
+                for record in effects.records:
+                    machine.replay(record)
+        except ApiError as error:
+            self._failed(error.code, str(error))
+            return
+        except Exception as error:
+            # A mistake of ours, half-way through: nothing of its state is to be trusted.
+            self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
+            raise
+        if effects.replies:
+            self._log.when_committed(self._log.log_end_offset, partial(self._release, machine, effects.replies))
+        if machine is self._machine:
+            self._schedule(machine)
+
+    def _append(self, records: Sequence[Any], now_ms: int) -> None:
+        encoded = [self._host.codec.encode(record) for record in records]
+        for batch in encode_batches(encoded, now_ms, self._log.batch_bytes_max):
+            self._log.append(batch)
+
+    def _release(self, machine: Machine, replies: Sequence[tuple[Token, Any]], code: ErrorCode) -> None:
+        if machine is not self._machine:
+            return  # it has failed meanwhile, and everybody was told
+        if code is not ErrorCode.NONE:
+            self._failed(code, f"a commit failed with {code.name}")
+            return
+        for token, response in replies:
+            if not token.done():  # whoever asked may be gone; what was asked is done all the same
+                token.set_result(response)
+
+    # Time
+
+    def _schedule(self, machine: Machine) -> None:
+        self._cancel_timer()
+        deadline_ms = machine.next_deadline()
+        if deadline_ms is not None:
+            self._timer = self._clock.call_later(max(deadline_ms - self._now_ms(), 0) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._machine is not None:
+            self._run(self._machine, lambda machine, now_ms: machine.tick(now_ms))
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Loading and failing
+
+    def _begin_load(self) -> None:
+        self._timer = None
+        self._loading = asyncio.ensure_future(self._load())
+
+    async def _load(self) -> None:
+        machine = self._host.new_machine()
+        try:
+            await wait_committed(self._log, self._log.log_end_offset)
+            async with self._host.load_turn:
+                await load(self._log, self._host.codec, machine.replay)
+        except (ApiError, StorageFault) as error:
+            code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
+            self._failed(code, str(error))
+            return
+        self._machine, self._last_failure = machine, ""
+        self._run(machine, lambda machine, now_ms: machine.loaded(now_ms))
+        calls, self._calls_after_load = self._calls_after_load, []
+        for call in calls:
+            self.execute(call)
+
+    def _failed(self, code: ErrorCode, reason: str) -> None:
+        if reason != self._last_failure:
+            self._last_failure = reason
+            logger.error("%s is replayed from its log: %s", self._name, reason)
+        self._drop_machine(
+            _CLIENT_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        )
+        self._timer = self._clock.call_later(RELOAD_DELAY_S, self._begin_load)
+
+    def _drop_machine(self, told: ErrorCode, unavailable: ErrorCode) -> None:
+        self._cancel_timer()
+        self._machine, self._unavailable = None, unavailable
+        for token in tuple(self._unanswered):
+            if not token.done():
+                token.set_exception(ApiError(told))
