@@ -1,0 +1,78 @@
+"""A group shard with the runtime's rules around it and nothing else: a list for the log, a number for the clock.
+
+Records are appended and replayed right after the call that gave them. Replies are held until everything appended before
+them is committed. A crash keeps the log up to some point at or after what was committed, and loses every waiting reply.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.groups.config import GroupConfig
+from flowstone.coordinator.groups.records import GroupRecord
+from flowstone.coordinator.groups.shard import GroupShard
+
+START_MS = 1_700_000_000_000
+
+
+def subscription(topics: list[str], user_data: str = "") -> bytes:
+    """A consumer's subscription, version 0, as every client sends it."""
+    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    data = user_data.encode()
+    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", len(data)) + data
+
+
+class Coordinator:
+    def __init__(self, config: GroupConfig, on_reply: Callable[[Any, Any], None]) -> None:
+        self.config = config
+        self.now_ms = START_MS
+        self.log: list[GroupRecord] = []
+        self.committed = 0
+        self.commits_at_once = True
+        self._on_reply = on_reply
+        self._held: deque[tuple[int, Any, Any]] = deque()
+        self._ids = itertools.count(1)
+        self.shard = self._new_shard()
+        self.shard.loaded(self.now_ms)
+
+    def take(self, effects: Effects[GroupRecord]) -> None:
+        for record in effects.records:
+            self.log.append(record)
+            self.shard.replay(record)
+        self._held.extend((len(self.log), token, response) for token, response in effects.replies)
+        if self.commits_at_once:
+            self.commit()
+
+    def commit(self) -> None:
+        self.committed = len(self.log)
+        while self._held and self._held[0][0] <= self.committed:
+            _, token, response = self._held.popleft()
+            self._on_reply(token, response)
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass, with a tick at every deadline on the way."""
+        end_ms = self.now_ms + duration_ms
+        while (deadline_ms := self.shard.next_deadline()) is not None and deadline_ms <= end_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.take(self.shard.tick(self.now_ms))
+        self.now_ms = end_ms
+
+    def reload(self, log_end: int | None = None) -> None:
+        """The coordinator is gone, and another one has loaded what the log kept."""
+        log_end = len(self.log) if log_end is None else log_end
+        assert log_end >= self.committed, "what is committed is not lost"
+        del self.log[log_end:]
+        self._held.clear()
+        self.shard = self._new_shard()
+        for record in self.log:
+            self.shard.replay(record)
+        self.take(self.shard.loaded(self.now_ms))
+        self.commit()
+
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(self.config, lambda prefix: f"{prefix}-{next(self._ids)}")
