@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import confluent_kafka as ck
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from flowstone.embedded import Broker
 from tests.clients.confluent_driver import ConfluentDriver
@@ -74,16 +71,3 @@ def test_a_consumer_that_waits_at_the_end_gets_what_comes(
         assert message.value() == b"late"
     finally:
         consumer.close()
-
-
-def test_a_consumer_in_a_group_hears_that_there_is_no_coordinator(broker: Broker) -> None:
-    async def find() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
-        await admin.start()
-        try:
-            await admin.find_coordinator("group")
-        finally:
-            await admin.close()
-
-    with pytest.raises(GroupCoordinatorNotAvailableError):
-        asyncio.run(find())

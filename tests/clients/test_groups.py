@@ -1,0 +1,199 @@
+"""Consumer groups as the libraries' users have them: sharing, leaving, dying, coming back where one left off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from flowstone.embedded import Broker
+from tests.clients.confluent_driver import ConfluentDriver
+from tests.clients.driver import Sent
+from tests.clients.group_members import LIBRARIES, WAIT_S, ConfluentMember, Member
+
+PARTITIONS = 4
+RECORDS_PER_PARTITION = 25
+EVERYTHING = {(partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS_PER_PARTITION)}
+ROOT = Path(__file__).parents[2]
+
+Join = Callable[..., Member]
+
+
+@pytest.fixture(scope="module")
+def group_broker() -> Iterator[Broker]:
+    """Sessions may be short here: some tests wait for one to end."""
+    with Broker(settings={"group.min.session.timeout.ms": "500"}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def full_topic(group_broker: Broker, topic_name: str) -> str:
+    driver = ConfluentDriver(group_broker.bootstrap)
+    driver.create_topic(topic_name, PARTITIONS)
+    fill(group_broker.bootstrap, topic_name)
+    return topic_name
+
+
+@pytest.fixture
+def join(group_broker: Broker, full_topic: str) -> Iterator[Join]:
+    """Makes a member of the test's own group, which leaves with the test at the latest."""
+    members: list[Member] = []
+
+    def make(library: str, **settings: object) -> Member:
+        member = LIBRARIES[library](group_broker.bootstrap, f"group-of-{full_topic}", full_topic, **settings)
+        members.append(member)
+        return member
+
+    yield make
+    for member in members:
+        member.leave()
+
+
+@pytest.fixture(params=list(LIBRARIES))
+def library(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def fill(bootstrap: str, topic: str) -> None:
+    records = [Sent(b"v", partition=partition) for partition, _offset in sorted(EVERYTHING)]
+    ConfluentDriver(bootstrap).produce(topic, records)
+
+
+def test_a_member_alone_reads_every_partition(join: Join, library: str) -> None:
+    member = join(library)
+    member.wait_until(lambda member: set(member.read) == EVERYTHING)
+    assert member.assignment == set(range(PARTITIONS))
+
+
+def test_the_next_member_goes_on_where_the_last_one_committed(
+    join: Join, library: str, group_broker: Broker, full_topic: str
+) -> None:
+    first = join(library)
+    first.wait_until(lambda member: len(member.read) == len(EVERYTHING))
+    first.leave(commit=True)
+    fill(group_broker.bootstrap, full_topic)
+
+    second = join(library)
+    second.wait_until(lambda member: len(member.read) == len(EVERYTHING))
+    assert min(offset for _partition, offset in second.read) == RECORDS_PER_PARTITION
+
+
+def test_what_was_not_committed_is_read_again(join: Join, library: str) -> None:
+    first = join(library)
+    first.wait_until(lambda member: set(member.read) == EVERYTHING)
+    first.leave()
+
+    join(library).wait_until(lambda member: set(member.read) == EVERYTHING)
+
+
+def test_members_share_the_partitions_and_the_last_one_gets_them_all(join: Join, library: str) -> None:
+    first = join(library)
+    first.wait_assigned(PARTITIONS)
+    second = join(library)
+    first.wait_assigned(PARTITIONS // 2)
+    second.wait_assigned(PARTITIONS // 2)
+    assert first.assignment | second.assignment == set(range(PARTITIONS))
+
+    second.leave()
+    first.wait_assigned(PARTITIONS)
+
+
+def test_three_libraries_share_one_group(join: Join) -> None:
+    members = [join(library) for library in LIBRARIES]
+    for member in members:
+        member.wait_until(lambda _: sorted(len(each.assignment) for each in members) == [1, 1, 2])
+    owned = [partition for member in members for partition in member.assignment]
+    assert sorted(owned) == list(range(PARTITIONS))
+
+
+def test_a_killed_members_partitions_go_to_the_others_when_its_session_ends(
+    join: Join, library: str, group_broker: Broker, full_topic: str
+) -> None:
+    command = (sys.executable, "-m", "tests.clients.group_members")
+    where = (library, group_broker.bootstrap, f"group-of-{full_topic}", full_topic)
+    with subprocess.Popen([*command, *where], cwd=ROOT, stdout=subprocess.PIPE, text=True) as doomed:
+        assert doomed.stdout is not None
+        try:
+            assert doomed.stdout.readline() == "assigned\n"
+            survivor = join(library)
+            survivor.wait_assigned(PARTITIONS // 2)
+        finally:
+            doomed.kill()
+    survivor.wait_until(lambda member: set(member.read) == EVERYTHING)
+    assert survivor.assignment == set(range(PARTITIONS))
+
+
+def test_a_cooperative_group_takes_from_a_member_only_what_it_gives_away(join: Join) -> None:
+    first = join("confluent-kafka", assignor="cooperative-sticky")
+    first.wait_assigned(PARTITIONS)
+    second = join("confluent-kafka", assignor="cooperative-sticky")
+    second.wait_assigned(PARTITIONS // 2)
+    first.wait_assigned(PARTITIONS // 2)
+    assert min(map(len, first.assignments)) == PARTITIONS // 2, "it never had to let go of everything"
+    assert not first.assignment & second.assignment
+
+
+def test_a_static_member_that_comes_back_in_time_disturbs_nobody(
+    join: Join, library: str, group_broker: Broker, full_topic: str
+) -> None:
+    first = join(library, instance_id="one", session_ms=30_000)
+    first.wait_assigned(PARTITIONS)
+    second = join(library, instance_id="two", session_ms=30_000)
+    second.wait_assigned(PARTITIONS // 2)
+    first.wait_assigned(PARTITIONS // 2)
+    seen = len(first.assignments)
+    second.leave()
+
+    third = join(library, instance_id="two", session_ms=30_000)
+    third.wait_assigned(PARTITIONS // 2)
+    assert third.assignment == second.assignment
+    assert len(first.assignments) == seen
+
+
+def test_commits_and_groups_outlive_the_broker(tmp_path: Path) -> None:
+    settings = {"group.min.session.timeout.ms": "500"}
+    with Broker(data=str(tmp_path), settings=settings) as broker:
+        port = int(broker.bootstrap.rpartition(":")[2])
+        ConfluentDriver(broker.bootstrap).create_topic("t", PARTITIONS)
+        fill(broker.bootstrap, "t")
+        first = ConfluentMember(broker.bootstrap, "g", "t")
+        first.wait_until(lambda member: len(member.read) == len(EVERYTHING))
+        first.leave(commit=True)
+        staying = ConfluentMember(broker.bootstrap, "g", "t")
+        staying.wait_assigned(PARTITIONS)
+        broker.kill()
+    with Broker(data=str(tmp_path), port=port, settings=settings) as broker:
+        fill(broker.bootstrap, "t")
+        staying.wait_until(lambda member: len(member.read) == len(EVERYTHING))
+        assert min(offset for _partition, offset in staying.read) == RECORDS_PER_PARTITION
+        staying.leave()
+
+
+def test_an_operator_sees_groups_moves_offsets_and_deletes_a_group(
+    join: Join, group_broker: Broker, full_topic: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": group_broker.bootstrap})
+    group_id = f"group-of-{full_topic}"
+    member = join("confluent-kafka")
+    member.wait_until(lambda member: len(member.read) == len(EVERYTHING))
+
+    described = admin.describe_consumer_groups([group_id])[group_id].result(WAIT_S)
+    assert described.state == ck.ConsumerGroupState.STABLE
+    assert [len(each.assignment.topic_partitions) for each in described.members] == [PARTITIONS]
+    member.leave(commit=True)
+
+    listed = admin.list_consumer_groups(states={ck.ConsumerGroupState.EMPTY}).result()
+    assert group_id in [group.group_id for group in listed.valid]
+    moved = [ck.TopicPartition(full_topic, 1, 7)]
+    admin.alter_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group_id, moved)])[group_id].result(WAIT_S)
+    offsets = admin.list_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group_id)])[group_id].result(WAIT_S)
+    assert {each.partition: each.offset for each in offsets.topic_partitions} == {0: 25, 1: 7, 2: 25, 3: 25}
+
+    admin.delete_consumer_groups([group_id])[group_id].result(WAIT_S)
+    listed = admin.list_consumer_groups().result()
+    assert group_id not in [group.group_id for group in listed.valid]
