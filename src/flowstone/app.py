@@ -18,8 +18,10 @@ from flowstone.broker.assignments import Assignments
 from flowstone.broker.context import Services
 from flowstone.broker.fetch_sessions import FetchSessions
 from flowstone.broker.group_coordinator import GroupCoordinator
+from flowstone.broker.http import HttpListener, parse_address
 from flowstone.broker.listeners import advertise, parse_listeners
 from flowstone.broker.rewriting import Rewriting
+from flowstone.broker.scrape import Scrape
 from flowstone.broker.server import Server
 from flowstone.broker.waiting import Waiting
 from flowstone.broker.workers import Workers
@@ -41,14 +43,28 @@ logger = logging.getLogger(__name__)
 class App:
     """One broker, from its settings to its end."""
 
-    def __init__(self, values: Mapping[str, str], *, files: Files | None = None, clock: Clock | None = None) -> None:
-        """`values` are settings by Kafka's names. ConfigError says what is wrong with them."""
+    def __init__(
+        self,
+        values: Mapping[str, str],
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        default_http: str = "",
+    ) -> None:
+        """`values` are settings by Kafka's names. ConfigError says what is wrong with them.
+
+        `default_http` counts where they have no `http.listener`; if it is taken, the broker goes without.
+        """
         config, self._topic_defaults = parse_broker_config(values)
         # The other half of the descriptors is for connections.
         self.config = replace(config, log_open_files_max=min(config.log_open_files_max, open_files_limit() // 2))
         self._listeners, self._advertised = parse_listeners(self.config)
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
+        self._http_chosen = "http.listener" in values
+        self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
+        self._http: HttpListener | None = None
+        self._serving = False
         # Listener name -> the address it got.
         self.addresses: dict[str, tuple[str, int]] = {}
 
@@ -82,17 +98,26 @@ class App:
         )
         try:
             self._metadata = Metadata(FileLog(self._files, self.data_directory, self._clock))
-            self._server = Server(self._wire())
+            self._bind_http()
+            self.services = self._wire()
+            self._server = Server(self.services)
             await self._register(self._bind())
         except BaseException:
             self.kill()
             raise
+        self._scrape = Scrape(self.services, self._server)
         self._server.start()
+        self._serving = True
+        if self._http is not None:
+            self._http.start()
 
     async def stop(self) -> None:
         """Answers what was asked, makes everything durable and leaves the clean-shutdown marker."""
+        self._serving = False
         self._groups.close()
         await self._server.stop(self.config.shutdown_timeout_ms / 1000)
+        if self._http is not None:
+            await self._http.stop()
         await self._metadata.close()
         self._workers.close()
         self._logs.close()
@@ -101,6 +126,8 @@ class App:
         """Ends as a killed process would: connections break, nothing more is written."""
         if hasattr(self, "_server"):
             self._server.kill()
+        if self._http is not None:
+            self._http.kill()
         if hasattr(self, "_groups"):
             self._groups.close()
         self._logs.abort()
@@ -109,6 +136,24 @@ class App:
     async def wait_failed(self) -> StorageFault:
         """Returns, if ever, when the log directory has failed for good."""
         return await asyncio.shield(self._failed)
+
+    # What is served over HTTP
+
+    @property
+    def http_address(self) -> str | None:
+        """HOST:PORT; None where it is off."""
+        return self._http.address if self._http is not None else None
+
+    def failure(self) -> str | None:
+        return str(self._failed.result()) if self._failed.done() else None
+
+    def is_serving(self) -> bool:
+        return self._serving and not self._failed.done()
+
+    async def metrics(self) -> bytes:
+        return await self._scrape.text()
+
+    # Starting
 
     def _wire(self) -> Services:
         assignments = Assignments(
@@ -143,6 +188,17 @@ class App:
             self.addresses[listener.name] = (listener.host, port)
             told[listener.name] = Endpoint(*advertise(replace(listener, port=port), self._advertised))
         return told
+
+    def _bind_http(self) -> None:
+        """Takes the address and puts it where DescribeConfigs shows it."""
+        if self._http_wanted is not None:
+            try:
+                self._http = HttpListener(*self._http_wanted, self)
+            except StartupError as error:
+                if self._http_chosen:
+                    raise
+                logger.warning("%s", error)
+        self.config = replace(self.config, http_listener=self.http_address or "")
 
     async def _register(self, listeners: dict[str, Endpoint]) -> None:
         broker = BrokerImage(self.config.node_id, None, listeners)

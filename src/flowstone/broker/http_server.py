@@ -52,7 +52,7 @@ class HttpServer:
             timeout_keep_alive=KEEP_ALIVE_S,
             h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
         )
-        self._state = ServerState()
+        self._state = State()
         self._server: asyncio.Server | None = None
 
     async def open(self, sock: Socket) -> None:
@@ -62,31 +62,41 @@ class HttpServer:
 
     async def finish(self) -> None:
         """Accepts nothing more and lets answers under way be completed, for a moment at most."""
-        if self._server is not None:
-            self._server.close()
+        self._close()
         for connection in tuple(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=FINISH_TIMEOUT_S)
 
     def kill(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._close()
         for connection in tuple(self._state.connections):
             connection.transport.abort()
+
+    def _close(self) -> None:
+        self._state.is_closed = True
+        if self._server is not None:
+            self._server.close()
+
+
+class State(ServerState):
+    """What the connections share."""
+
+    is_closed = False  # one accepted just before may be made known only after it
 
 
 class HttpConnection(H11Protocol):
     """uvicorn's connection with the limits it lacks."""
 
-    def __init__(self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
-        super().__init__(config, server_state, app_state)
+    def __init__(self, config: uvicorn.Config, state: State, app_state: dict[str, Any]) -> None:
+        super().__init__(config, state, app_state)
+        self._state = state
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        is_full = len(self.connections) >= CONNECTIONS_MAX
+        is_refused = self._state.is_closed or len(self.connections) >= CONNECTIONS_MAX
         super().connection_made(transport)
-        if is_full:
+        if is_refused:
             transport.abort()
         else:
             self._expect_answer()

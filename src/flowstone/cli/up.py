@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_HTTP = "127.0.0.1:9080"
+
 _EPILOG = (
     "Settings have Kafka's names. A file gives way to the environment (FLOWSTONE_SET_LOG_RETENTION_MS=… is "
-    "log.retention.ms), the environment to --set, and --set to --data, --listen and --advertise."
+    "log.retention.ms), the environment to --set, and --set to the flags of their own."
 )
 
 
@@ -63,6 +65,11 @@ def build_parser() -> argparse.ArgumentParser:
         default=[],
         help="the address clients are told, where it differs from the one listened on; may be given again",
     )
+    add(
+        "--http",
+        metavar="HOST:PORT|off",
+        help=f"where health and metrics are served (default: {DEFAULT_HTTP}, or nowhere if that is taken)",
+    )
     add("--config", metavar="FILE", help="read settings from a .properties file")
     add("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting; may be given again")
     add("--log-format", choices=logs.FORMATS, default="text", help="how standard error reads (default: text)")
@@ -74,6 +81,8 @@ def _values(options: argparse.Namespace) -> dict[str, str]:
     flags = settings.read_addresses(options.listen, options.advertise)
     if options.data is not None:
         flags["log.dirs"] = options.data
+    if options.http is not None:
+        flags["http.listener"] = options.http
     return settings.merge(
         (
             settings.read_file(options.config) if options.config is not None else {},
@@ -89,7 +98,7 @@ async def _serve(values: dict[str, str]) -> int:
     with collector_paused():
         from flowstone.app import App
 
-        app = App(values)
+        app = App(values, default_http=DEFAULT_HTTP)
         try:
             await app.start()
         except StartupError as error:
@@ -140,6 +149,8 @@ def _announce(app: App) -> None:
     lines = [f"data {os.path.abspath(app.data_directory)}", f"flush {app.flush_mode}", f"kernel {app.kernel}"]
     if len(addresses) > 1:
         lines += [f"listener {name} {address}" for name, address in addresses]
+    if app.http_address is not None:
+        lines.append(f"http {app.http_address}")
     lines.append(f"ready {addresses[0][1]}")
     # Whoever started us may have closed their end: no reason for a broker not to serve.
     try:
