@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Self
 SOURCE = Path(__file__).parents[2] / "src"
 READY_TIMEOUT_S = 20
 EXIT_TIMEOUT_S = 20
+POLL_S = 0.001
+STOPPED_STATES = "TtDZX"
 HOST = "127.0.0.1"
 UP = (sys.executable, "-m", "flowstone.cli", "up")
 # Several segments from little data; recovery points that move between two kills.
@@ -109,7 +112,18 @@ class BrokerProcess:
         self.wait_exit()
 
     def pause(self) -> None:
+        """SIGSTOP; returns when no thread runs any more (one that waits for the disk stops when it comes back)."""
         os.killpg(self._process.pid, signal.SIGSTOP)
+        while self.is_running and not self._thread_states() <= set(STOPPED_STATES):
+            time.sleep(POLL_S)
+
+    def _thread_states(self) -> set[str]:
+        """As /proc has them: the letter after the name in parentheses."""
+        states = set()
+        for stat in Path(f"/proc/{self._process.pid}/task").glob("*/stat"):
+            with suppress(OSError):  # a thread may end meanwhile
+                states.add(stat.read_text().rpartition(") ")[2][0])
+        return states
 
     def terminate(self) -> int:
         """Stops it cleanly; the exit status."""

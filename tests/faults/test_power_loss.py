@@ -27,7 +27,6 @@ LOSSES_PER_DIRECTORY = 4
 CROWD_PARTITIONS = 100
 CROWD_SYNC_S = 0.01
 CROWD_IN_FLIGHT = 100
-AFTERMATH_S = 0.3  # every other time the broker lives on without its disk, and must not acknowledge
 
 
 @pytest.mark.timeout(300)
@@ -50,7 +49,7 @@ def test_what_was_acknowledged_with_acks_all_or_seen_survives_a_power_loss(tmp_p
             lose_power_once(rounds, filesystem)
         anomalies = rounds.live_and_die(Fault.POWER_LOSS, CrashPoint("the last", acknowledged=0))
         assert not anomalies, describe(anomalies)
-        assert all(refusal.code.name == "KAFKA_STORAGE_ERROR" for refusal in rounds.refusals), rounds.refusals
+        assert not rounds.refusals
         print(rounds.summary)
 
 
@@ -58,9 +57,10 @@ def lose_power_once(rounds: Rounds, filesystem: LoopExt4) -> None:
     acknowledged = rounds.chance.randint(1, ACKNOWLEDGED_MAX)
 
     def end(broker: BrokerProcess) -> None:
+        # Nothing runs without power. A broker that did would hear lies: an fdatasync under way while the file system
+        # is being shut down can return success for bytes that are lost, which any program shows.
+        broker.pause()
         filesystem.lose_power()
-        if rounds.chance.random() < 0.5:
-            broker.wait_for(AFTERMATH_S)
 
     anomalies = rounds.live_and_die(Fault.POWER_LOSS, CrashPoint("power loss", acknowledged), end)
     filesystem.restore_power()
