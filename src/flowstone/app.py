@@ -15,7 +15,7 @@ from random import SystemRandom
 
 from flowstone import kernel
 from flowstone.broker.assignments import Assignments
-from flowstone.broker.context import Services
+from flowstone.broker.context import Intercept, Services
 from flowstone.broker.fetch_sessions import FetchSessions
 from flowstone.broker.group_coordinator import GroupCoordinator
 from flowstone.broker.http import HttpListener, parse_address
@@ -49,6 +49,7 @@ class App:
         *,
         files: Files | None = None,
         clock: Clock | None = None,
+        intercept: Intercept | None = None,
         default_http: str = "",
     ) -> None:
         """`values` are settings by Kafka's names. ConfigError says what is wrong with them.
@@ -61,6 +62,7 @@ class App:
         self._listeners, self._advertised = parse_listeners(self.config)
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
+        self._intercept = intercept
         self._http_chosen = "http.listener" in values
         self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
         self._http: HttpListener | None = None
@@ -178,6 +180,7 @@ class App:
             rewriting=Rewriting(self._workers),
             workers=self._workers,
             groups=self._groups,
+            intercept=self._intercept,
         )
 
     def _bind(self) -> dict[str, Endpoint]:

@@ -3,7 +3,7 @@
 A handler is a function `handle(services, context, request)` in `handlers/<api>.py`. It returns the response, or an
 awaitable of it where it has to wait, or None where the protocol asks for no answer. It raises `ApiError` only where a
 whole response has room for one error (dispatch then cannot know where to put it): otherwise errors go into the fields
-of the response.
+of the response. `ProtocolError` closes the connection.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ class Services:
     workers: Workers
     groups: GroupCoordinator
     metrics: Metrics = field(default_factory=Metrics)
+    # A test's wire faults: asked once per route, so that without it serving costs what it did.
+    intercept: Intercept | None = None
 
 
 Handler = Callable[[Services, RequestContext, Any], Any | Awaitable[Any] | None]
+# From an API's name and its handler to the handler that is called instead.
+Intercept = Callable[[str, Handler], Handler]

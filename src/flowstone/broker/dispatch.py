@@ -70,6 +70,8 @@ class Dispatcher:
         started = self._monotonic()
         try:
             response = route.handler(self._services, context, request)
+        except ProtocolError:
+            raise
         except Exception as error:
             return self._encode(route, context, started, self._failure(route, context, error))
         took_s = self._monotonic() - started
@@ -89,13 +91,15 @@ class Dispatcher:
             raise ProtocolError(f"API {key} is not served")
         api = APIS[key]
         metrics = self._services.metrics.request(api.name)
+        intercept = self._services.intercept
+        handler = endpoint.handler if intercept is None else intercept(api.name, endpoint.handler)
         if not endpoint.min_version <= version <= endpoint.max_version:
             if key != API_VERSIONS_KEY:
                 raise ProtocolError(f"version {version} of {api.name} is not served")
             # Whoever asks in a version we do not know is told, in the oldest form, which ones we do.
             return Route(
                 api.name,
-                endpoint.handler,
+                handler,
                 request_decoder(key, 0),
                 response_encoder(key, 0),
                 api.response,
@@ -104,7 +108,7 @@ class Dispatcher:
             )
         route = Route(
             api.name,
-            endpoint.handler,
+            handler,
             request_decoder(key, version),
             response_encoder(key, version),
             api.response,
@@ -131,6 +135,8 @@ class Dispatcher:
         self, route: Route, context: RequestContext, started: float, future: asyncio.Future[Any]
     ) -> list[Chunk]:
         error = future.exception()
+        if isinstance(error, ProtocolError):
+            raise error
         if error is not None:
             return self._encode(route, context, started, self._failure(route, context, error))
         response = future.result()
