@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,13 @@ def test_a_port_that_is_taken_is_raised_in_the_caller() -> None:
 def test_a_directory_in_use_is_raised_in_the_caller(tmp_path: Path) -> None:
     with flowstone.Broker(data=str(tmp_path)), pytest.raises(StartupError, match="in use"):
         flowstone.Broker(data=str(tmp_path))
+
+
+def test_health_and_metrics_are_served_where_asked_for() -> None:
+    with flowstone.Broker(http=True) as broker, urllib.request.urlopen(f"{broker.http}/health") as response:
+        assert response.status == 200
+
+
+def test_without_being_asked_nothing_is_served_over_http() -> None:
+    with flowstone.Broker() as broker:
+        assert broker.http is None

@@ -40,17 +40,30 @@ TEMPORARY_SETTINGS: Mapping[str, str] = {"log.flush.interval.messages": str(LONG
 class Broker:
     """Serves once constructed, until `stop`, `kill` or the end of its `with` block."""
 
-    def __init__(self, *, data: str | None = None, port: int = 0, settings: Mapping[str, str] | None = None) -> None:
-        """Without `data` it lives in a temporary directory, removed at the end. ConfigError, StartupError."""
+    def __init__(
+        self,
+        *,
+        data: str | None = None,
+        port: int = 0,
+        http: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Without `data` it lives in a temporary directory, removed at the end. ConfigError, StartupError.
+
+        With `http` it serves health and metrics too, on the address that `http` then is.
+        """
         self._temporary = tempfile.TemporaryDirectory(prefix="flowstone-") if data is None else None
         self.data_directory = self._temporary.name if self._temporary is not None else str(data)
         values = {
             **DEFAULT_SETTINGS,
             **(TEMPORARY_SETTINGS if self._temporary is not None else {}),
+            **({"http.listener": f"{HOST}:0"} if http else {}),
             **(settings or {}),
             "log.dirs": self.data_directory,
             "listeners": f"PLAINTEXT://{HOST}:{port}",
         }
+        # The address of its pages, http://HOST:PORT; None where they are off.
+        self.http: str | None = None
         self._serving: Future[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool], int]] = Future()
         self._thread = threading.Thread(target=self._run, args=(values,), name="flowstone-broker", daemon=True)
         self._thread.start()
@@ -105,6 +118,8 @@ class Broker:
         await app.start()
         loop = asyncio.get_running_loop()
         ending: asyncio.Future[bool] = loop.create_future()
+        if app.http_address is not None:
+            self.http = f"http://{app.http_address}"
         _host, bound_port = next(iter(app.addresses.values()))
         self._serving.set_result((loop, ending, bound_port))
         if await ending:
