@@ -132,6 +132,8 @@ class App:
             self._http.kill()
         if hasattr(self, "_groups"):
             self._groups.close()
+        if hasattr(self, "_metadata"):
+            self._metadata.abort()
         self._logs.abort()
         self._workers.close()
 

@@ -96,6 +96,13 @@ class FileLog:
         if self._file is not None:
             self._file.close()
 
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.cancel()
+        self._thread.shutdown(cancel_futures=True)  # waits for the write under way, if there is one
+        if self._file is not None:
+            self._file.close()
+
     async def _write_waiting(self) -> None:
         """Runs while there is something to write. An append's caller may be cancelled; what it asked for is not."""
         loop = asyncio.get_running_loop()

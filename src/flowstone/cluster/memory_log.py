@@ -33,3 +33,6 @@ class MemoryLog:
 
     async def close(self) -> None:
         pass
+
+    def abort(self) -> None:
+        pass

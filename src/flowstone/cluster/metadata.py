@@ -71,6 +71,9 @@ class Metadata:
     async def close(self) -> None:
         await self._log.close()
 
+    def abort(self) -> None:
+        self._log.abort()
+
     def _committed(self, records: Sequence[MetadataRecord], image: ClusterImage) -> None:
         before, self._image = self._image, image
         if self._under_way and self._under_way[0] is records:

@@ -31,3 +31,7 @@ class MetadataLog(Protocol):
     async def close(self) -> None:
         """Waits for the appends under way."""
         ...
+
+    def abort(self) -> None:
+        """Ends at once, as a killed process would: nothing is written once it returns."""
+        ...
