@@ -11,6 +11,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Protocol
 
 
@@ -46,6 +47,75 @@ class SystemClock:
 
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
+
+
+class VirtualClock:
+    """The machine's time plus what it was advanced by: it goes on by itself, and leaps when told to.
+
+    After a leap every timer that has become due runs once, in order, at the new time, as in a process that was
+    suspended for so long; what such a timer sets off later counts from the new time. Belongs to one event loop: only
+    the reading of it may come from other threads.
+    """
+
+    def __init__(self, advanced_ms: int = 0) -> None:
+        self.advanced_ms = advanced_ms
+        self._timers: set[_VirtualTimer] = set()
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.advanced_ms
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.advanced_ms / 1000
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        timer = _VirtualTimer(self._timers, self.monotonic() + delay_s, callback)
+        timer.arm(delay_s)
+        return timer
+
+    async def sleep(self, delay_s: float) -> None:
+        woken = asyncio.Event()
+        self.call_later(delay_s, woken.set)
+        await woken.wait()
+
+    async def advance(self, milliseconds: int) -> None:
+        """Returns when every timer that is due has run."""
+        self.advanced_ms += milliseconds
+        now = self.monotonic()
+        due = []
+        for timer in sorted(self._timers, key=attrgetter("due")):
+            if timer.due <= now:
+                due.append(timer)
+            else:
+                timer.arm(timer.due - now)
+        for timer in due:
+            if timer in self._timers:  # one that ran before may have cancelled it
+                timer.fire()
+                await asyncio.sleep(0)  # what it sent goes out before the next one looks
+
+
+class _VirtualTimer:
+    __slots__ = ("_callback", "_handle", "_timers", "due")
+
+    def __init__(self, timers: set[_VirtualTimer], due: float, callback: Callable[[], None]) -> None:
+        """`timers` are the clock's own; this one is among them until it has run."""
+        self.due = due
+        self._timers, self._callback = timers, callback
+        self._handle: asyncio.TimerHandle | None = None
+        timers.add(self)
+
+    def arm(self, delay_s: float) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = asyncio.get_running_loop().call_later(delay_s, self.fire)
+
+    def cancel(self) -> None:
+        self._timers.discard(self)
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def fire(self) -> None:
+        self.cancel()
+        self._callback()
 
 
 class SimulatedClock:
