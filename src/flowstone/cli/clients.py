@@ -7,6 +7,7 @@ silent meanwhile, and then says one sentence.
 from __future__ import annotations
 
 import socket
+from concurrent.futures import Future
 from typing import Annotated, Any
 
 import typer
@@ -30,7 +31,7 @@ _UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.
 
 
 def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
-    """For every client: silent, and with the Java client's partitioner."""
+    """For every client: silent."""
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "flowstone-cli",
@@ -38,6 +39,17 @@ def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
         "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
         **{name.replace("_", "."): value for name, value in more.items()},
     }
+
+
+def reader_config(bootstrap: str) -> dict[str, Any]:
+    """For a consumer that chooses its partitions and commits nothing, and is told where they end."""
+    return client_config(
+        bootstrap,
+        group_id="flowstone-cli",  # the library wants a group's name even where no group is used
+        enable_auto_commit=False,
+        auto_offset_reset="error",
+        enable_partition_eof=True,
+    )
 
 
 def connect(bootstrap: str) -> AdminClient:
@@ -87,17 +99,20 @@ def fetch_metadata(admin: AdminClient, bootstrap: str) -> ClusterMetadata:
         raise explain(error, bootstrap) from None
 
 
-def find_topic(admin: AdminClient, bootstrap: str, name: str) -> TopicMetadata:
-    """CommandError if there is no such topic."""
+def find_topic(admin: AdminClient, bootstrap: str, name: str, *, to_use: bool = True) -> TopicMetadata:
+    """CommandError if there is no such topic; whoever wants `to_use` it is told how to create it."""
     topics = fetch_metadata(admin, bootstrap).topics
-    if name not in topics:
-        raise unknown_topic(name, topics)
-    return topics[name]
-
-
-def unknown_topic(name: str, topics: dict[str, TopicMetadata]) -> CommandError:
+    if name in topics:
+        return topics[name]
     from flowstone.config import nearest
 
-    return CommandError(
-        f"there is no topic {name}{nearest(name, topics) or '; create it with `flowstone topic create ' + name + '`'}"
-    )
+    create = f"; create it with `flowstone topic create {name}`" if to_use else "; see `flowstone topic list`"
+    raise CommandError(f"there is no topic {name}{nearest(name, topics) or create}")
+
+
+def result_of(future: Future[Any], bootstrap: str) -> Any:
+    """What an administrative request gave; CommandError if the broker refused."""
+    try:
+        return future.result()
+    except KafkaException as error:
+        raise explain(error, bootstrap) from None

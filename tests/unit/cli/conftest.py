@@ -98,8 +98,9 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     """Starts brokers in an empty directory; those still running at the end are killed."""
     started: list[Up] = []
 
-    def start(*arguments: str) -> Up:
-        started.append(Up(tmp_path, *arguments))
+    def start(*arguments: str, http: str | None = "off") -> Up:
+        """Without HTTP unless a test wants it: all brokers have the same default port. None leaves it to the command."""
+        started.append(Up(tmp_path, *arguments, *(("--http", http) if http is not None else ())))
         return started[-1]
 
     yield start

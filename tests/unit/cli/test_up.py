@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,36 @@ def test_it_says_what_it_runs_on_and_then_that_it_is_ready(up: StartUp, tmp_path
     assert broker.lines[1].startswith("flush every acks=all produce is on disk")
     assert broker.lines[2] in ("kernel native", "kernel python")
     assert re.fullmatch(r"ready 127\.0\.0\.1:\d+", broker.lines[3])
+
+
+def test_it_says_where_its_pages_are(up: StartUp) -> None:
+    broker = up("--data", "data", *ANY_PORT, http="127.0.0.1:0")
+    word, address = broker.lines[3].split()
+    assert word == "http"
+    with urllib.request.urlopen(f"http://{address}/ready", timeout=10) as response:
+        assert response.status == 200
+    assert broker.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_taken_default_address_for_its_pages_is_a_warning(up: StartUp) -> None:
+    with contextlib.ExitStack() as taken:
+        with contextlib.suppress(OSError):  # whoever has it already will do as well
+            taken.enter_context(socket.create_server(("127.0.0.1", 9080)))
+        broker = up("--data", "data", *ANY_PORT, http=None)
+    assert broker.lines[3] == f"ready {broker.address}"
+    status, log = broker.end(signal.SIGTERM)
+    assert status == 0
+    assert "WARNING flowstone.app cannot serve HTTP on 127.0.0.1:9080" in log
+
+
+def test_a_taken_chosen_address_for_its_pages_is_refused(run_process: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert_refused(run_process("up", "--data", "data", *ANY_PORT, "--http", address), address, "in use", "--http")
+
+
+def test_a_malformed_address_for_its_pages_is_refused(run_process: Run) -> None:
+    assert_refused(run_process("up", "--data", "data", *ANY_PORT, "--http", "9080"), "HOST:PORT")
 
 
 def test_it_serves_when_it_says_so(up: StartUp, run_process: Run) -> None:
@@ -162,10 +194,10 @@ def test_a_missing_configuration_file_is_refused(run_process: Run) -> None:
     )
 
 
-def test_starting_loads_neither_typer_nor_a_client() -> None:
+def test_starting_loads_neither_typer_nor_a_client_nor_http() -> None:
     program = (
         "import sys, flowstone.cli.up, flowstone.app; "
-        "print(*{'typer', 'rich', 'confluent_kafka'}.intersection(sys.modules))"
+        "print(*{'typer', 'rich', 'confluent_kafka', 'uvicorn', 'starlette'}.intersection(sys.modules))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
