@@ -8,10 +8,12 @@ cut short (above the recovery point, at the very end, nothing good after it) is 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 
 from flowstone.cli.errors import CommandError
+from flowstone.cli.progress import Advance
 from flowstone.cli.survey import Damage, open_for_reading, segment_paths, walk
 from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
@@ -55,20 +57,32 @@ class DataDirectory:
             raise CommandError(f"{self.path} holds no partition of a topic {topic}")
         return found
 
-    def verify(self, topic_partition: TopicPartition) -> PartitionReport:
-        return verify_partition(
-            topic_partition,
-            f"{self.path}/{topic_partition}",
+    def size_bytes(self, partitions: Iterable[TopicPartition]) -> int:
+        """Of the log files there are to verify."""
+        paths = (path for each in partitions for _base, path in segment_paths(f"{self.path}/{each}"))
+        return sum(map(os.path.getsize, paths))
+
+    def verify_all(self, partitions: Iterable[TopicPartition], advance: Advance) -> Iterator[PartitionReport]:
+        """Report by report; `advance` is told of every batch how many bytes are done."""
+        done = 0
+
+        def count(size_bytes: int) -> None:
+            nonlocal done
+            done += size_bytes
+            advance(done)
+
+        for topic_partition in partitions:
             # Without a checkpoint, everything counts as above the recovery point, as it does for the broker.
-            self._recovery_points.get(topic_partition, 0),
-            clean=self._stopped_cleanly,
-        )
+            recovery_point = self._recovery_points.get(topic_partition, 0)
+            yield verify_partition(
+                topic_partition, f"{self.path}/{topic_partition}", recovery_point, count, clean=self._stopped_cleanly
+            )
 
 
 def verify_partition(
-    topic_partition: TopicPartition, directory: str, recovery_point: int, *, clean: bool
+    topic_partition: TopicPartition, directory: str, recovery_point: int, count: Callable[[int], None], *, clean: bool
 ) -> PartitionReport:
-    """`clean`: the broker stopped cleanly, so that nothing can be an unfinished write."""
+    """`count` gets each batch's size; `clean`: the broker stopped cleanly, so that nothing is an unfinished write."""
     report = PartitionReport(topic_partition)
     segments = segment_paths(directory)
     report.segment_count = len(segments)
@@ -76,7 +90,7 @@ def verify_partition(
     for at, (base_offset, path) in enumerate(segments):
         is_last = at + 1 == len(segments)
         # The last segment's indexes are in the broker's memory; what may be in the files is older.
-        segment = _look_over(path, base_offset, with_indexes=not is_last)
+        segment = _look_over(path, base_offset, count, with_indexes=not is_last)
         report.record_count += segment.record_count
         report.end_offset = segment.end_offset
         if is_last and not clean and segment.ends_damaged and segment.end_offset >= recovery_point:
@@ -114,7 +128,7 @@ class _SegmentReport:
             )
 
 
-def _look_over(path: str, base_offset: int, *, with_indexes: bool) -> _SegmentReport:
+def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, with_indexes: bool) -> _SegmentReport:
     report = _SegmentReport(path, base_offset)
     stem = path.removesuffix(LOG_SUFFIX)
     indexes = [_Index(stem + INDEX_SUFFIX, OFFSET_ENTRY), _Index(stem + TIME_INDEX_SUFFIX, TIME_ENTRY)]
@@ -123,6 +137,7 @@ def _look_over(path: str, base_offset: int, *, with_indexes: bool) -> _SegmentRe
             report.damages.append(found)
             continue
         header = found.header
+        count(header.size_bytes)
         report.record_count += header.record_count
         report.end_offset = header.next_offset
         report.leader_epoch = header.partition_leader_epoch
