@@ -62,7 +62,7 @@ def _check_reachable(bootstrap: str) -> None:
     """A refused connection is final for a command, but a reason to retry for the library."""
     reason = "no address was given"
     for address in filter(None, bootstrap.split(",")):
-        host, port = _split(address.strip())
+        host, port = split_address(address.strip())
         try:
             socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
             return
@@ -74,7 +74,7 @@ def _check_reachable(bootstrap: str) -> None:
     )
 
 
-def _split(address: str) -> tuple[str, int]:
+def split_address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):
         return address.strip("[]"), DEFAULT_PORT

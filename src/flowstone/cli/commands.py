@@ -10,11 +10,13 @@ import typer
 from flowstone import __version__
 
 # The first word of a command -> the module that registers it.
-_GROUPS = {
+GROUPS = {
     "topic": "flowstone.cli.topics",
     "produce": "flowstone.cli.produce",
     "consume": "flowstone.cli.consume",
     "log": "flowstone.cli.log_files",
+    "doctor": "flowstone.cli.doctor",
+    "completion": "flowstone.cli.completion",
 }
 
 
@@ -29,7 +31,7 @@ def build_app(command: str) -> typer.Typer:
     )
     app.callback()(_root)
     app.command("up")(_up)
-    for group in [_GROUPS[command]] if command in _GROUPS else _GROUPS.values():
+    for group in [GROUPS[command]] if command in GROUPS else GROUPS.values():
         import_module(group).register(app)
     return app
 

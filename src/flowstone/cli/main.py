@@ -13,6 +13,8 @@ from typing import NoReturn
 from flowstone.cli.errors import EXIT_FAILURE, EXIT_INTERRUPTED
 from flowstone.errors import FlowstoneError
 
+COMPLETE_COMMAND = "__complete"  # what shells ask, see `completion`; not for people
+
 
 def main() -> NoReturn:
     """The entry point of the installed script."""
@@ -35,6 +37,11 @@ def _run(arguments: list[str]) -> int:
         from flowstone.cli.up import run_up
 
         return run_up(arguments[1:])
+    if arguments[:1] == [COMPLETE_COMMAND]:
+        from flowstone.cli.completion import candidates
+
+        print("\n".join(candidates(arguments[1:])))
+        return 0
     from flowstone.cli.commands import build_app
 
     build_app(arguments[0] if arguments else "")(arguments, prog_name="flowstone")
