@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
+import json
 import logging
 import os
 import signal
@@ -42,7 +43,7 @@ def run_up(arguments: list[str]) -> int:
     values = _values(options)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(values))
+        return runner.run(_serve(values, as_json=options.json))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -74,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting; may be given again")
     add("--log-format", choices=logs.FORMATS, default="text", help="how standard error reads (default: text)")
     add("--log-level", choices=logs.LEVELS, default="info", help="the least that is logged (default: info)")
+    add("--json", action="store_true", help="say that it is ready, or why it cannot start, in JSON, for programs")
     return parser
 
 
@@ -93,7 +95,7 @@ def _values(options: argparse.Namespace) -> dict[str, str]:
     )
 
 
-async def _serve(values: dict[str, str]) -> int:
+async def _serve(values: dict[str, str], *, as_json: bool) -> int:
     raise_open_files_limit()
     with collector_paused():
         from flowstone.app import App
@@ -104,7 +106,7 @@ async def _serve(values: dict[str, str]) -> int:
         except StartupError as error:
             raise StartupError(f"{error}{_advice(error)}") from error
     stopping = _watch_signals()
-    _announce(app)
+    _announce(app, as_json=as_json)
     failed = asyncio.ensure_future(app.wait_failed())
     await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
     status = EXIT_FAILURE if failed.done() else 0
@@ -144,19 +146,24 @@ def _watch_signals() -> asyncio.Future[str]:
     return stopping
 
 
-def _announce(app: App) -> None:
-    addresses = [(name, format_address(host, port)) for name, (host, port) in app.addresses.items()]
-    lines = [f"data {os.path.abspath(app.data_directory)}", f"flush {app.flush_mode}", f"kernel {app.kernel}"]
-    if len(addresses) > 1:
-        lines += [f"listener {name} {address}" for name, address in addresses]
-    if app.http_address is not None:
-        lines.append(f"http {app.http_address}")
-    lines.append(f"ready {addresses[0][1]}")
+def _announce(app: App, *, as_json: bool) -> None:
+    addresses = {name: format_address(host, port) for name, (host, port) in app.addresses.items()}
+    ready = next(iter(addresses.values()))
+    said = {"data": os.path.abspath(app.data_directory), "flush": app.flush_mode, "kernel": app.kernel}
+    if as_json:
+        text = json.dumps({**said, "listeners": addresses, "http": app.http_address, "ready": ready})
+    else:
+        lines = [f"{name} {value}" for name, value in said.items()]
+        if len(addresses) > 1:
+            lines += [f"listener {name} {address}" for name, address in addresses.items()]
+        if app.http_address is not None:
+            lines.append(f"http {app.http_address}")
+        text = "\n".join([*lines, f"ready {ready}"])
     # Whoever started us may have closed their end: no reason for a broker not to serve.
     try:
-        print("\n".join(lines), flush=True)
+        print(text, flush=True)
     except BrokenPipeError:
-        logger.warning("nobody reads standard output; serving on %s", addresses[0][1])
+        logger.warning("nobody reads standard output; serving on %s", ready)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at the end
 
 
