@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from flowstone.embedded import Broker
+from flowstone.errors import ErrorCode
 from tests.clients.confluent_driver import ConfluentDriver
-from tests.clients.driver import Sent
+from tests.clients.driver import Refused, Sent
 from tests.clients.group_members import LIBRARIES, WAIT_S, ConfluentMember, Member
 
 PARTITIONS = 4
@@ -197,3 +198,10 @@ def test_an_operator_sees_groups_moves_offsets_and_deletes_a_group(
     admin.delete_consumer_groups([group_id])[group_id].result(WAIT_S)
     listed = admin.list_consumer_groups().result()
     assert group_id not in [group.group_id for group in listed.valid]
+
+
+def test_nobody_but_the_coordinator_writes_to_the_offsets_topic(join: Join, group_broker: Broker) -> None:
+    join("confluent-kafka").wait_assigned(PARTITIONS)
+    with pytest.raises(Refused) as refused:
+        ConfluentDriver(group_broker.bootstrap).produce("__consumer_offsets", [Sent(b"v", b"k", partition=0)])
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -21,7 +21,7 @@ from flowstone.cluster.partition_plans import NewTopic
 from flowstone.cluster.records import TOPIC_RECORDS, MetadataRecord
 from flowstone.cluster.topic_changes import create_topics
 from flowstone.cluster.topic_names import CONSUMER_OFFSETS
-from flowstone.config import MINUTE_MS, BrokerConfig
+from flowstone.config import MIB, MINUTE_MS, BrokerConfig
 from flowstone.coordinator import records as group_records
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.groups.config import GroupConfig
@@ -33,6 +33,9 @@ from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock
 from flowstone.replication.partitions import Partitions
 from flowstone.types import TopicPartition
+
+# A group is one record: a megabyte would be too little for some hundred members with long subscriptions.
+OFFSETS_TOPIC_MESSAGE_BYTES_MAX = 16 * MIB
 
 GroupCall = Callable[[GroupShard, int, Token], Effects[Any]]
 
@@ -149,6 +152,7 @@ def _offsets_topic(image: ClusterImage, config: BrokerConfig) -> NewTopic:
         configs=(
             ("cleanup.policy", "compact"),
             ("compression.type", "producer"),
+            ("max.message.bytes", str(OFFSETS_TOPIC_MESSAGE_BYTES_MAX)),
             ("segment.bytes", str(config.offsets_topic_segment_bytes)),
         ),
     )

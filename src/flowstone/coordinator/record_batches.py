@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flowstone.coordinator.effects import CoordinatorRecord
 from flowstone.errors import ApiError, ErrorCode, StorageFault
@@ -51,8 +51,14 @@ def encode_batches(records: Sequence[CoordinatorRecord], timestamp_ms: int, batc
     return batches
 
 
-def decode_batches(data: bytes) -> Iterator[tuple[int, list[Record]]]:
-    """Each whole batch: the offset after it and its records. StorageFault where it is damaged."""
+class Batch(NamedTuple):
+    next_offset: int
+    size_bytes: int
+    records: list[Record]
+
+
+def decode_batches(data: bytes) -> Iterator[Batch]:
+    """Each whole batch of a read. StorageFault where it is damaged."""
     view, position = memoryview(data), 0
     while len(data) - position >= HEADER_BYTES:
         try:
@@ -61,7 +67,7 @@ def decode_batches(data: bytes) -> Iterator[tuple[int, list[Record]]]:
                 return
             if not checksum_matches(view, position, header):
                 raise StorageFault(f"the batch at offset {header.base_offset} does not match its checksum")
-            yield header.next_offset, decode_records(view, position)
+            yield Batch(header.next_offset, header.size_bytes, decode_records(view, position))
         except CorruptBatch as error:
             raise StorageFault(f"a batch of an internal topic is damaged: {error}") from error
         position += header.size_bytes

@@ -24,8 +24,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.internal_log import InternalLog
-from flowstone.coordinator.loading import load, wait_committed
-from flowstone.coordinator.record_batches import RecordCodec, encode_batches
+from flowstone.coordinator.record_batches import RecordCodec
+from flowstone.coordinator.shard_log import ShardLog, Snapshot
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import Clock, Timer
 
@@ -45,7 +45,7 @@ _CLIENT_ERRORS = {
 }
 
 
-class StateMachine(Protocol):
+class StateMachine(Snapshot, Protocol):
     """What the runtime itself needs of a state machine; requests are between it and their handlers."""
 
     def replay(self, record: Any) -> None: ...
@@ -77,7 +77,8 @@ class Host(Generic[Machine]):
 
 class HostedShard(Generic[Machine]):
     def __init__(self, name: str, log: InternalLog, host: Host[Machine]) -> None:
-        self._name, self._log, self._host, self._clock = name, log, host, host.clock
+        self._name, self._host, self._clock = name, host, host.clock
+        self._log = ShardLog(log, host.codec, host.clock)
         self._epoch_ms = host.clock.time_ms() - host.clock.monotonic() * 1000
         # None while it loads, cannot be loaded, or is closed; then this is what clients hear.
         self._machine: Machine | None = None
@@ -88,6 +89,7 @@ class HostedShard(Generic[Machine]):
         self._calls_after_load: list[Call[Machine]] = []
         self._timer: Timer | None = None
         self._loading: asyncio.Task[None] | None = None
+        self._rewriting: asyncio.Task[None] | None = None
         self._last_failure = ""
         self._begin_load()
 
@@ -116,8 +118,9 @@ class HostedShard(Generic[Machine]):
 
     def close(self, code: ErrorCode) -> None:
         """Serves no more; `code` is what everybody hears from now on."""
-        if self._loading is not None:
-            self._loading.cancel()
+        for task in (self._loading, self._rewriting):
+            if task is not None:
+                task.cancel()
         self._calls_after_load.clear()
         self._drop_machine(code, code)
 
@@ -131,25 +134,23 @@ class HostedShard(Generic[Machine]):
             now_ms = self._now_ms()
             effects = call(machine, now_ms)
             if effects.records:
-                self._append(effects.records, now_ms)
+                self._log.append(effects.records, now_ms)
                 for record in effects.records:
                     machine.replay(record)
         except ApiError as error:
             self._failed(error.code, str(error))
             return
         except Exception as error:
-            # A mistake of ours, half-way through: nothing of its state is to be trusted.
+            # A mistake of ours, half-way through: nothing of its state is to be trusted, whoever called.
+            logger.exception("%s: the state machine failed", self._name)
             self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
-            raise
+            return
         if effects.replies:
-            self._log.when_committed(self._log.log_end_offset, partial(self._release, machine, effects.replies))
+            self._log.when_committed(partial(self._release, machine, effects.replies))
         if machine is self._machine:
             self._schedule(machine)
-
-    def _append(self, records: Sequence[Any], now_ms: int) -> None:
-        encoded = [self._host.codec.encode(record) for record in records]
-        for batch in encode_batches(encoded, now_ms, self._log.batch_bytes_max):
-            self._log.append(batch)
+            if self._log.must_be_rewritten:
+                self._rewriting = asyncio.ensure_future(self._rewrite(machine))
 
     def _release(self, machine: Machine, replies: Sequence[tuple[Token, Any]], code: ErrorCode) -> None:
         if machine is not self._machine:
@@ -188,9 +189,9 @@ class HostedShard(Generic[Machine]):
     async def _load(self) -> None:
         machine = self._host.new_machine()
         try:
-            await wait_committed(self._log, self._log.log_end_offset)
+            await self._log.wait_committed()
             async with self._host.load_turn:
-                await load(self._log, self._host.codec, machine.replay)
+                await self._log.load(machine.replay)
         except (ApiError, StorageFault) as error:
             code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
             self._failed(code, str(error))
@@ -200,6 +201,13 @@ class HostedShard(Generic[Machine]):
         calls, self._calls_after_load = self._calls_after_load, []
         for call in calls:
             self.execute(call)
+
+    async def _rewrite(self, machine: Machine) -> None:
+        try:
+            await self._log.rewrite(machine, lambda: machine is self._machine, self._now_ms)
+        except ApiError as error:
+            if machine is self._machine:
+                self._failed(error.code, str(error))
 
     def _failed(self, code: ErrorCode, reason: str) -> None:
         if reason != self._last_failure:

@@ -18,6 +18,7 @@ from typing import Any
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.waiting import ParkedProduce, Uncommitted
+from flowstone.cluster.topic_names import is_internal
 from flowstone.errors import ApiError, ErrorCode, RecordError
 from flowstone.replication.partition import ACKS_ALL, Partition
 from flowstone.types import Bytes
@@ -110,8 +111,12 @@ class _Produce:
     def _find(self, topic: ProduceRequestTopic, index: int) -> Partition:
         partitions = self._services.partitions
         if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            return partitions.get_by_id(topic.topic_id, index)
-        return partitions.get(topic.name, index)
+            partition = partitions.get_by_id(topic.topic_id, index)
+        else:
+            partition = partitions.get(topic.name, index)
+        if is_internal(partition.topic_partition.topic):  # whatever is in it its coordinator takes for its own
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators append to internal topics")
+        return partition
 
     def _append(self, partition: Partition, records: Bytes, result: ProduceResponsePartition) -> None:
         acks = self._request.acks

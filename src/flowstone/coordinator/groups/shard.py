@@ -91,6 +91,16 @@ class GroupShard:
         self._expiry.schedule(turn)
         return turn.effects
 
+    def parts(self) -> list[str]:
+        """What `records_of` tells the stored state of: the groups."""
+        return list(self._state.groups)
+
+    def records_of(self, part: str) -> list[GroupRecord]:
+        """What the log must say for a group to be what it is; nothing if it is gone, or was never stored."""
+        group = self._state.groups.get(part)
+        stored = [group.last_stored] if group is not None and group.last_stored is not None else []
+        return [*stored, *self._state.offsets.of_group(part).values()]
+
     def unload(self, error_code: ErrorCode) -> GroupEffects:
         """Answer everybody who waits. The shard is of no use afterwards."""
         turn = Turn(self._state, now_ms=0)

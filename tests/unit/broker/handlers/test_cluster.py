@@ -130,6 +130,7 @@ def test_the_first_search_for_a_groups_coordinator_makes_the_offsets_topic(make_
     assert dict(topic.configs) == {
         "cleanup.policy": "compact",
         "compression.type": "producer",
+        "max.message.bytes": "16777216",
         "segment.bytes": "104857600",
     }
 

@@ -1,0 +1,66 @@
+"""An internal log in memory, for coordinators: it commits, refuses and fails when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.wire.record_batch import encode_header, parse_header
+
+
+class MemoryInternalLog:
+    """`commits_at_once` is off for tests that look at what happens before a commit."""
+
+    batch_bytes_max = 1 << 20
+
+    def __init__(self, *, commits_at_once: bool = True) -> None:
+        self.commits_at_once = commits_at_once
+        self.refuses_with: ErrorCode | None = None
+        self.log_start_offset = self.log_end_offset = self.committed_offset = 0
+        self.batches: list[bytes] = []
+        self._waiting: list[tuple[int, Callable[[ErrorCode], None]]] = []
+
+    def append(self, batch: bytes) -> int:
+        if self.refuses_with is not None:
+            raise ApiError(self.refuses_with)
+        assert len(batch) <= self.batch_bytes_max
+        header = parse_header(batch)._replace(base_offset=self.log_end_offset)
+        payload = batch[-(header.size_bytes - len(encode_header(header, b""))) :]
+        self.batches.append(encode_header(header, payload) + payload)
+        self.log_end_offset = header.next_offset
+        if self.commits_at_once:
+            self.commit()
+        return self.log_end_offset
+
+    def commit(self) -> None:
+        self.committed_offset = self.log_end_offset
+        self._call_back(ErrorCode.NONE)
+
+    def fail(self, code: ErrorCode) -> None:
+        """Nothing that is waited for will be committed, and none of it is in the log any more."""
+        self.log_end_offset = self.committed_offset
+        self.batches = [batch for batch in self.batches if parse_header(batch).next_offset <= self.log_end_offset]
+        self._call_back(code)
+
+    def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        if offset <= self.committed_offset:
+            callback(ErrorCode.NONE)
+        else:
+            self._waiting.append((offset, callback))
+
+    async def read(self, offset: int, max_bytes: int) -> bytes:
+        data = b""
+        for batch in self.batches:
+            header = parse_header(batch)
+            if header.next_offset > offset and header.next_offset <= self.committed_offset:
+                data += batch
+        first = parse_header(data).size_bytes if data else 0
+        return data[: max(max_bytes, first)]
+
+    async def delete_records_before(self, offset: int) -> None:
+        self.log_start_offset = offset
+
+    def _call_back(self, code: ErrorCode) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _offset, callback in waiting:
+            callback(code)

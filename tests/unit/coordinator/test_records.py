@@ -1,0 +1,87 @@
+"""The records of `__consumer_offsets` in Kafka's binary form. The expected bytes were written down by hand."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+
+from flowstone.coordinator.groups.records import (
+    GroupRecord,
+    GroupRemoved,
+    GroupStored,
+    OffsetCommitted,
+    OffsetRemoved,
+    StoredMember,
+)
+from flowstone.coordinator.records import decode, encode
+from flowstone.errors import StorageFault
+
+MEMBER = StoredMember("m-1", "i", "client", "/127.0.0.1", 300_000, 45_000, b"\x00\x01", b"\x02")
+GROUP = GroupStored("gé", "consumer", 7, "range", "m-1", 1_700_000_000_000, (MEMBER,))
+EMPTY_GROUP = GroupStored("g", "", 8, None, None, -1, ())
+OFFSET = OffsetCommitted("g", "t", 3, 42, 5, "note", 1_700_000_000_000)
+EXPIRING_OFFSET = OffsetCommitted("g", "t", 3, 42, -1, "", 1_700_000_000_000, 1_700_000_000_500)
+
+
+def string(text: str) -> bytes:
+    return pack(">h", len(text.encode())) + text.encode()
+
+
+@pytest.mark.parametrize(
+    "record", [GROUP, EMPTY_GROUP, GroupRemoved("g"), OFFSET, EXPIRING_OFFSET, OffsetRemoved("g", "t", 3)]
+)
+def test_a_record_is_read_as_it_was_written(record: GroupRecord) -> None:
+    stored = encode(record)
+    assert decode(stored.key, stored.value) == record
+
+
+def test_an_offset_is_kafkas_key_1_and_value_3() -> None:
+    stored = encode(OFFSET)
+    assert stored.key == pack(">h", 1) + string("g") + string("t") + pack(">i", 3)
+    assert stored.value == pack(">hqi", 3, 42, 5) + string("note") + pack(">q", 1_700_000_000_000)
+
+
+def test_an_offset_with_a_time_to_live_is_kafkas_value_1() -> None:
+    stored = encode(EXPIRING_OFFSET)
+    assert stored.value == pack(">hq", 1, 42) + string("") + pack(">qq", 1_700_000_000_000, 1_700_000_000_500)
+
+
+def test_a_group_is_kafkas_key_2_and_value_3() -> None:
+    stored = encode(GROUP)
+    assert stored.key == pack(">h", 2) + string("gé")
+    head = pack(">h", 3) + string("consumer") + pack(">i", 7) + string("range") + string("m-1")
+    member = string("m-1") + string("i") + string("client") + string("/127.0.0.1") + pack(">ii", 300_000, 45_000)
+    blobs = pack(">i", 2) + b"\x00\x01" + pack(">i", 1) + b"\x02"
+    assert stored.value == head + pack(">qi", 1_700_000_000_000, 1) + member + blobs
+
+
+def test_older_values_are_read() -> None:
+    key = encode(OFFSET).key
+    assert decode(key, pack(">hq", 0, 42) + string("note") + pack(">q", 9)) == OffsetCommitted(
+        "g", "t", 3, 42, -1, "note", 9
+    )
+    member = string("m") + string("c") + string("/h") + pack(">i", 6000) + pack(">i", 0) + pack(">i", 0)
+    value = pack(">h", 0) + string("consumer") + pack(">i", 1) + string("range") + string("m") + pack(">i", 1) + member
+    assert decode(pack(">h", 2) + string("g"), value) == GroupStored(
+        "g", "consumer", 1, "range", "m", -1, (StoredMember("m", None, "c", "/h", 6000, 6000, b"", b""),)
+    )
+
+
+def test_records_of_a_type_that_another_version_wrote_are_passed_over() -> None:
+    assert decode(pack(">h", 3) + string("g"), b"\x00\x00") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"y", b"x"),
+        (encode(OFFSET).key[:-1], encode(OFFSET).value),
+        (encode(OFFSET).key, (encode(OFFSET).value or b"")[:-1]),
+        (encode(OFFSET).key, pack(">hq", 99, 1)),
+        (encode(GROUP).key, (encode(GROUP).value or b"")[:-1]),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_damage(key: bytes, value: bytes | None) -> None:
+    with pytest.raises(StorageFault):
+        decode(key, value)

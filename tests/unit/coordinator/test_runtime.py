@@ -1,0 +1,298 @@
+"""What a coordinator's runtime promises its state machine, its log and whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from flowstone.coordinator.effects import CoordinatorRecord, Effects
+from flowstone.coordinator.runtime import RELOAD_DELAY_S, Host, HostedShard
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.ports.clock import SimulatedClock
+from tests.support.internal_log import MemoryInternalLog
+
+TURNS = 20
+
+
+class Counters:
+    """A state machine with named counters: a record is a name and its new value."""
+
+    class Codec:
+        def encode(self, record: tuple[str, int]) -> CoordinatorRecord:
+            return CoordinatorRecord(record[0].encode(), str(record[1]).encode())
+
+        def decode(self, key: bytes, value: bytes | None) -> tuple[str, int] | None:
+            if value == b"damaged":
+                raise StorageFault("a record cannot be read")
+            return (key.decode(), int(value)) if value is not None else None
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.replayed: list[tuple[str, int]] = []
+        self.loaded_ms: int | None = None
+        self._parked: list[tuple[int, Any]] = []
+
+    def replay(self, record: tuple[str, int]) -> None:
+        self.replayed.append(record)
+        self.values[record[0]] = record[1]
+
+    def loaded(self, now_ms: int) -> Effects[Any]:
+        self.loaded_ms = now_ms
+        return Effects()
+
+    def add(self, _now_ms: int, token: Any, name: str) -> Effects[Any]:
+        value = self.values.get(name, 0) + 1
+        return Effects([(name, value)], [(token, value)])
+
+    def get(self, _now_ms: int, token: Any, name: str) -> Effects[Any]:
+        return Effects([], [(token, self.values.get(name, 0))])
+
+    def park(self, now_ms: int, token: Any, delay_ms: int) -> Effects[Any]:
+        self._parked.append((now_ms + delay_ms, token))
+        return Effects()
+
+    def tick(self, now_ms: int) -> Effects[Any]:
+        due = [(token, now_ms) for deadline_ms, token in self._parked if deadline_ms <= now_ms]
+        self._parked = [each for each in self._parked if each[0] > now_ms]
+        return Effects([], due)
+
+    def next_deadline(self) -> int | None:
+        return min((deadline_ms for deadline_ms, _token in self._parked), default=None)
+
+    def parts(self) -> list[str]:
+        return list(self.values)
+
+    def records_of(self, part: str) -> Iterable[tuple[str, int]]:
+        return [(part, self.values[part])] if part in self.values else []
+
+
+class Bench:
+    """A shard of counters on a log in memory."""
+
+    def __init__(self, log: MemoryInternalLog) -> None:
+        self.log, self.clock = log, SimulatedClock()
+        self.machines: list[Counters] = []
+        self.shard = HostedShard("counters-0", log, Host(self.clock, Counters.Codec(), self._new, asyncio.Lock()))
+
+    def _new(self) -> Counters:
+        self.machines.append(Counters())
+        return self.machines[-1]
+
+    def add(self, name: str = "c") -> asyncio.Future[int]:
+        return self.shard.request(lambda machine, now_ms, token: machine.add(now_ms, token, name))
+
+    def get(self, name: str = "c") -> asyncio.Future[int]:
+        return self.shard.request(lambda machine, now_ms, token: machine.get(now_ms, token, name))
+
+    def park(self, delay_ms: int) -> asyncio.Future[int]:
+        return self.shard.request(lambda machine, now_ms, token: machine.park(now_ms, token, delay_ms))
+
+    async def turn(self) -> None:
+        """Lets everything that can go on do so."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    async def reload(self) -> None:
+        self.clock.advance(RELOAD_DELAY_S)
+        await self.turn()
+
+
+def error(future: asyncio.Future[Any]) -> ErrorCode:
+    failure = future.exception()
+    assert isinstance(failure, ApiError)
+    return failure.code
+
+
+def on_a_bench(test: Callable[[Bench], Any], **log: bool) -> None:
+    async def run() -> None:
+        bench = Bench(MemoryInternalLog(**log))
+        await bench.turn()
+        await test(bench)
+
+    asyncio.run(run())
+
+
+def test_a_reply_waits_until_its_records_are_committed() -> None:
+    async def test(bench: Bench) -> None:
+        reply = bench.add()
+        await bench.turn()
+        assert not reply.done()
+        bench.log.commit()
+        assert await reply == 1
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_a_read_waits_until_what_it_has_seen_is_committed() -> None:
+    async def test(bench: Bench) -> None:
+        bench.add()
+        reply = bench.get()
+        assert not reply.done()
+        bench.log.commit()
+        assert await reply == 1
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_a_read_of_what_is_committed_is_answered_at_once() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.add()
+        assert bench.get().result() == 1
+
+    on_a_bench(test)
+
+
+def test_records_are_replayed_before_the_next_call() -> None:
+    async def test(bench: Bench) -> None:
+        replies = [bench.add() for _ in range(3)]
+        bench.log.commit()
+        assert await asyncio.gather(*replies) == [1, 2, 3]
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_a_shard_is_what_its_log_says() -> None:
+    async def test(bench: Bench) -> None:
+        for name in ("a", "b", "a"):
+            await bench.add(name)
+        again = Bench(bench.log)
+        assert error(again.get("a")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await again.turn()
+        assert (await again.get("a"), await again.get("b")) == (2, 1)
+        assert again.machines[0].loaded_ms == again.clock.time_ms()
+
+    on_a_bench(test)
+
+
+def test_loading_waits_for_what_is_not_committed() -> None:
+    async def test(bench: Bench) -> None:
+        bench.add()
+        again = Bench(bench.log)
+        await again.turn()
+        assert error(again.get()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        bench.log.commit()
+        await again.turn()
+        assert await again.get() == 1
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_a_refused_append_leaves_no_trace_in_the_state() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.add()
+        waiting = bench.park(1000)
+        bench.log.refuses_with = ErrorCode.KAFKA_STORAGE_ERROR
+        refused = bench.add()
+        assert (error(refused), error(waiting)) == (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)
+        assert error(bench.get()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        bench.log.refuses_with = None
+        await bench.reload()
+        assert await bench.get() == 1
+
+    on_a_bench(test)
+
+
+def test_a_failed_commit_is_answered_to_everybody_who_saw_it() -> None:
+    async def test(bench: Bench) -> None:
+        replies = [bench.add(), bench.get(), bench.park(1000)]
+        bench.log.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        assert [error(reply) for reply in replies] == [ErrorCode.NOT_COORDINATOR] * 3
+        await bench.reload()
+        assert await bench.get() == 0
+
+    on_a_bench(test, commits_at_once=False)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_the_logs_errors_reach_clients_as_a_coordinators(code: ErrorCode, told: ErrorCode) -> None:
+    async def test(bench: Bench) -> None:
+        bench.log.refuses_with = code
+        assert error(bench.add()) is told
+
+    on_a_bench(test)
+
+
+def test_a_log_that_cannot_be_read_is_tried_again() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.add()
+        broken, bench.log.batches = bench.log.batches, []
+        again = Bench(bench.log)
+        await again.turn()
+        assert error(again.get()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        bench.log.batches = broken
+        await again.reload()
+        assert await again.get() == 1
+
+    on_a_bench(test)
+
+
+def test_the_state_machine_is_called_when_its_deadline_comes() -> None:
+    async def test(bench: Bench) -> None:
+        started_ms = bench.clock.time_ms()
+        late, early = bench.park(500), bench.park(100)
+        bench.clock.advance(0.1)
+        assert (early.result(), late.done()) == (started_ms + 100, False)
+        bench.clock.advance(0.4)
+        assert late.result() == started_ms + 500
+
+    on_a_bench(test)
+
+
+def test_what_was_asked_is_done_although_whoever_asked_is_gone() -> None:
+    async def test(bench: Bench) -> None:
+        gone = bench.add()
+        gone.cancel()
+        bench.log.commit()
+        assert await bench.get() == 1
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_closing_answers_everybody_and_refuses_the_next() -> None:
+    async def test(bench: Bench) -> None:
+        waiting = bench.park(1000)
+        bench.shard.close(ErrorCode.NOT_COORDINATOR)
+        assert error(waiting) is ErrorCode.NOT_COORDINATOR
+        assert error(bench.get()) is ErrorCode.NOT_COORDINATOR
+        await bench.reload()
+        assert len(bench.machines) == 1, "it is not loaded again"
+
+    on_a_bench(test)
+
+
+def test_what_nobody_waits_for_is_done_once_the_shard_is_loaded() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.add()
+        again = Bench(bench.log)
+        again.shard.execute(lambda machine, now_ms: Effects([("c", 7)]))
+        await again.turn()
+        assert await again.get() == 7
+
+    on_a_bench(test)
+
+
+def test_a_mistake_in_the_state_machine_is_not_built_upon() -> None:
+    async def test(bench: Bench) -> None:
+        def mistaken(machine: Counters, now_ms: int, token: Any) -> Effects[Any]:
+            machine.values["c"] = 99
+            raise ZeroDivisionError
+
+        await bench.add()
+        waiting = bench.park(1000)
+        assert error(bench.shard.request(mistaken)) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert error(waiting) is ErrorCode.UNKNOWN_SERVER_ERROR
+        await bench.reload()
+        assert await bench.get() == 1
+
+    on_a_bench(test)
