@@ -1,0 +1,112 @@
+"""The response an API gives when it fails with one error code, made from the request by the schema alone.
+
+An error belongs to the outermost struct that has room for it: the response itself, or else one entry for each entry of
+the request (topics, partitions, groups…), found by walking the two schemas side by side. Fetch has room in both places,
+and clients expect a partition's error in the partition. Pure: knows nothing of brokers, sockets or faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from flowstone.errors import ErrorCode
+from flowstone.wire.message import Message
+from flowstone.wire.messages import generated
+from flowstone.wire.schema import ApiSchema, Field, Struct, load_api
+
+ERROR_FIELD = "error_code"
+MESSAGE_FIELD = "error_message"
+# Where the same thing has two names.
+_SAME = {"partition_index": "partition"}
+_ERRORS_OF_ENTRIES = frozenset({"Fetch"})
+_UNKNOWN = -1
+_load_api = cache(load_api)
+
+
+def error_response(api_name: str, version: int, request: Message, code: ErrorCode, message: str) -> Message | None:
+    """None if this version's response to this request has no place for an error."""
+    schema: ApiSchema = _load_api(api_name)
+    mirror = _Mirror(version, code, message)
+    prefers_entries = api_name in _ERRORS_OF_ENTRIES and mirror.entries(schema.response, schema.request, request)
+    response = _new(schema.response)
+    if _has_error(schema.response, version) and not prefers_entries:
+        mirror.set_error(schema.response, response)
+        return response
+    entries = mirror.entries(schema.response, schema.request, request)
+    for name, values in entries.items():
+        setattr(response, name, values)
+    return response if entries else None
+
+
+class _Mirror:
+    """Makes, for each entry of a request, the entry of the response that refuses it."""
+
+    def __init__(self, version: int, code: ErrorCode, message: str) -> None:
+        self._version, self._code, self._message = version, code, message
+
+    def entries(self, answer: Struct, asked: Struct, request: Any) -> dict[str, list[Message]]:
+        """The response's arrays that tell of errors, by name; without those that would be empty."""
+        found = {}
+        for field in _arrays(answer, self._version):
+            source = self._source(field, asked)
+            if field.struct is None or source is None or not _tells_errors(field.struct, self._version):
+                continue
+            values = [self._entry(field.struct, source, each) for each in getattr(request, source.name) or ()]
+            if values:
+                found[field.name] = values
+        return found
+
+    def set_error(self, struct: Struct, answer: Any) -> None:
+        answer.error_code = self._code
+        for field in struct.fields:
+            if field.name == MESSAGE_FIELD:
+                answer.error_message = self._message
+            elif field.type == "int64" and not field.default:
+                setattr(answer, field.name, _UNKNOWN)  # offsets, watermarks: zero would be one of them
+            elif field.type == "records":
+                setattr(answer, field.name, b"")
+
+    def _source(self, field: Field, asked: Struct) -> Field | None:
+        """The request's array that the response's array answers: of the same name, or else the first one."""
+        arrays = list(_arrays(asked, self._version))
+        return next((each for each in arrays if each.name == field.name), arrays[0] if arrays else None)
+
+    def _entry(self, struct: Struct, source: Field, asked: Any) -> Message:
+        answer = _new(struct)
+        if source.struct is None:
+            # A bare name or number: it is what the entry is known by, its first field of that type.
+            key = next(field for field in struct.fields if field.type == source.type)
+            setattr(answer, key.name, asked)
+        else:
+            names = {field.name for field in source.struct.fields}
+            for field in struct.fields:
+                name = field.name if field.name in names else _SAME.get(field.name, "")
+                if name in names and not field.is_array:
+                    setattr(answer, field.name, getattr(asked, name))
+        if _has_error(struct, self._version):
+            self.set_error(struct, answer)
+        elif source.struct is not None:
+            for name, values in self.entries(struct, source.struct, asked).items():
+                setattr(answer, name, values)
+        return answer
+
+
+def _new(struct: Struct) -> Message:
+    message: Message = getattr(generated, struct.name)()
+    return message
+
+
+def _arrays(struct: Struct, version: int) -> Iterator[Field]:
+    return (field for field in struct.fields if field.is_array and version in field.versions)
+
+
+def _has_error(struct: Struct, version: int) -> bool:
+    return any(field.name == ERROR_FIELD and version in field.versions for field in struct.fields)
+
+
+def _tells_errors(struct: Struct, version: int) -> bool:
+    """Whether the struct, or one within it, has room for an error."""
+    inner = (field.struct for field in _arrays(struct, version) if field.struct is not None)
+    return _has_error(struct, version) or any(_tells_errors(each, version) for each in inner)

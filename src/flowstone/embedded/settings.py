@@ -1,0 +1,38 @@
+"""The settings that differ in a broker made for a test, by Kafka's names. What is not here has its usual value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowstone.config import LONG_MAX, MIB
+
+HOST = "127.0.0.1"
+# Longer than a test's clock is ever moved by.
+NEVER_MS = 1000 * 365 * 24 * 60 * 60 * 1000
+
+# Small, since a test may run many brokers.
+DEFAULT_SETTINGS: Mapping[str, str] = {
+    "num.flush.threads": "1",
+    "num.reader.threads": "1",
+    "queued.max.request.bytes": str(64 * MIB),
+    "log.open.files.max": "256",
+    "shutdown.timeout.ms": "5000",
+    "offsets.topic.num.partitions": "1",
+    # The members of a test's group come one after the other, and the test waits for the first assignment.
+    "group.initial.rebalance.delay.ms": "0",
+    # A client's bytes travel in real time: when the clock leaps, its connection has not been silent for so long.
+    "connections.max.idle.ms": str(NEVER_MS),
+    "connection.frame.timeout.ms": str(NEVER_MS),
+}
+# Nothing in a temporary directory outlives the process: waiting for the disk would buy nothing.
+TEMPORARY_SETTINGS: Mapping[str, str] = {"log.flush.interval.messages": str(LONG_MAX)}
+
+
+def broker_settings(data: str, port: int, given: Mapping[str, str], *, is_temporary: bool) -> dict[str, str]:
+    return {
+        **DEFAULT_SETTINGS,
+        **(TEMPORARY_SETTINGS if is_temporary else {}),
+        **given,
+        "log.dirs": data,
+        "listeners": f"PLAINTEXT://{HOST}:{port}",
+    }

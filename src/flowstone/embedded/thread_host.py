@@ -1,0 +1,196 @@
+"""A broker in a thread of this process, with an event loop of its own.
+
+Pausing blocks that thread: nothing is read, answered or timed, as in a stopped process. Killing breaks connections and
+ends the thread without flushing: once `kill` returns nothing more is written, and the next start recovers. Each start
+has a virtual clock of its own, which is ahead by what the broker was advanced by before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from flowstone.app import App
+from flowstone.broker.context import RequestContext
+from flowstone.broker.handlers import create_topics
+from flowstone.embedded.faults import Faults
+from flowstone.embedded.host import NotServing, Record, timed_out
+from flowstone.embedded.topic_reader import TopicReader, decode
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.ports.clock import SystemClock, VirtualClock
+from flowstone.ports.loops import new_event_loop
+from flowstone.wire.messages import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic
+
+BROKERS_DEFAULT = -1  # the replication factor that leaves the number to the broker
+_CREATE_TOPICS = RequestContext(
+    api_key=19, api_version=7, correlation_id=0, client_id=None, listener_name="PLAINTEXT", peer="embedded"
+)
+
+T = TypeVar("T")
+
+
+class ThreadHost:
+    def __init__(self, values: Mapping[str, str], faults: Faults) -> None:
+        self._values, self._faults = values, faults
+        self.clock = VirtualClock()
+        self._thread: threading.Thread | None = None
+        self._is_killed = False
+        # Clear while the broker is paused.
+        self._may_run = threading.Event()
+        self._may_run.set()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None
+
+    @property
+    def http_address(self) -> str | None:
+        return self._app.http_address
+
+    def start(self) -> None:
+        assert self._thread is None
+        serving: Future[None] = Future()
+        self._is_killed = False
+        self._thread = threading.Thread(target=self._run, args=(serving,), name="flowstone-broker", daemon=True)
+        self._thread.start()
+        try:
+            serving.result()
+        except BaseException:
+            self._join()
+            raise
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._may_run.set()
+            self._loop.call_soon_threadsafe(_resolve, self._ending, True)
+            self._join()
+
+    def kill(self) -> None:
+        if self._thread is not None:
+            self._is_killed = True
+            self._loop.call_soon_threadsafe(self._die)
+            self._may_run.set()
+            self._join()
+
+    def pause(self) -> None:
+        if self._thread is None:
+            raise NotServing("the broker is not running")
+        if self._may_run.is_set():
+            self._may_run.clear()
+            stands_still = threading.Event()
+            self._loop.call_soon_threadsafe(self._stand_still, stands_still)
+            stands_still.wait()
+
+    def resume(self) -> None:
+        self._may_run.set()
+
+    def advance(self, milliseconds: int) -> None:
+        self._call(self._advance(milliseconds))
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        wanted = CreateTopicsRequestTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=BROKERS_DEFAULT,
+            configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        request = CreateTopicsRequest(topics=[wanted])
+        response = self._call(create_topics.handle(self._app.services, _CREATE_TOPICS, request))
+        (answer,) = response.topics
+        if answer.error_code:
+            raise ApiError(ErrorCode(answer.error_code), answer.error_message or "")
+
+    def records(self, topic: str) -> list[Record]:
+        return decode(self._call(self._reader.read(topic)))
+
+    def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
+        monotonic = SystemClock().monotonic  # the clients whose records are waited for live in real time
+        deadline, offsets = monotonic() + timeout, count
+        while True:
+            try:
+                found = self._call(self._reader.wait(topic, offsets), max(deadline - monotonic(), 0))
+            except TimeoutError:
+                raise timed_out(topic, count, timeout, self._count(topic)) from None
+            records = self.records(topic)
+            if len(records) >= count:
+                return records
+            offsets = found + count - len(records)  # some offsets have no record any more
+
+    def _count(self, topic: str) -> int | None:
+        try:
+            return len(self.records(topic))
+        except ApiError:
+            return None
+
+    def _call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Runs it on the broker's loop. NotServing, TimeoutError."""
+        if self._thread is None or not self._may_run.is_set():
+            coroutine.close()
+            raise NotServing("the broker is not running" if self._thread is None else "the broker is paused")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            future.cancel()
+            raise
+        except CancelledError:
+            raise NotServing("the broker ended before it could answer") from None
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    # In the broker's own thread
+
+    def _run(self, serving: Future[None]) -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            try:
+                runner.run(self._serve(serving))
+            except BaseException as error:
+                # Before it serves the caller waits for the outcome; afterwards the thread's own report is all there is.
+                if serving.done():
+                    raise
+                serving.set_exception(error)
+
+    async def _serve(self, serving: Future[None]) -> None:
+        self.clock = VirtualClock(self.clock.advanced_ms)
+        self._app = App(self._values, clock=self.clock, intercept=self._faults.intercept)
+        await self._app.start()
+        self._reader = TopicReader(self._app.services)
+        self._loop = asyncio.get_running_loop()
+        self._ending: asyncio.Future[bool] = self._loop.create_future()
+        self._main = asyncio.current_task()
+        serving.set_result(None)
+        if await self._ending:
+            await self._app.stop()
+
+    def _stand_still(self, stands_still: threading.Event) -> None:
+        stands_still.set()
+        self._may_run.wait()
+        if self._is_killed:
+            self._die()  # before anything that has arrived meanwhile is looked at
+
+    def _die(self) -> None:
+        if self._ending.done():
+            return
+        # A task that went on could still append; cancelled, it ends with the loop.
+        for task in asyncio.all_tasks(self._loop):
+            if task is not self._main:
+                task.cancel()
+        self._app.kill()
+        _resolve(self._ending, False)
+
+    async def _advance(self, milliseconds: int) -> None:
+        await self.clock.advance(milliseconds)
+        retention = self._app.services.logs.housekeeping.retention
+        if retention is not None and not retention.done():
+            await asyncio.wait((retention,))
+
+
+def _resolve(ending: asyncio.Future[bool], clean: bool) -> None:
+    if not ending.done():
+        ending.set_result(clean)

@@ -1,0 +1,134 @@
+"""A topic's committed records, read straight from the partitions of a broker in this process.
+
+No client, no connection: faults on the wire do not concern it. Batches are collected on the broker's loop and decoded
+by the caller, in the caller's own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from flowstone.broker.cold import read_when_cached
+from flowstone.broker.context import Services
+from flowstone.cluster.image import ClusterImage
+from flowstone.cluster.records import MetadataRecord
+from flowstone.embedded.host import Record
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.replication.partition import Partition
+from flowstone.wire.record_batch import HEADER_BYTES, decode_records, parse_header
+
+READ_BYTES = 1 << 20
+
+
+class Batches(NamedTuple):
+    """Whole batches of one partition; records below `first_offset` are no longer part of it."""
+
+    partition: int
+    first_offset: int
+    data: bytes
+
+
+class TopicReader:
+    """Lives on the broker's loop."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._waiting: set[_Bell] = set()
+        services.metadata.on_change(self._changed)
+
+    async def read(self, topic: str) -> list[Batches]:
+        partitions = self._partitions(topic)
+        if partitions is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+        return [batches for partition in partitions async for batches in self._read_partition(partition)]
+
+    async def wait(self, topic: str, count: int) -> int:
+        """Returns once the topic has `count` offsets, with how many it has."""
+        bell = _Bell()
+        self._waiting.add(bell)
+        watched: set[Partition] = set()
+        try:
+            while (found := self.count(topic)) is None or found < count:
+                for partition in self._partitions(topic) or ():
+                    watched.add(partition)
+                    partition.watch(bell)
+                await bell.rung()
+            return found
+        finally:
+            self._waiting.discard(bell)
+            for partition in watched:
+                partition.unwatch(bell)
+
+    def count(self, topic: str) -> int | None:
+        """How many offsets lie between a consumer's first and last; None if there is no such topic."""
+        partitions = self._partitions(topic)
+        if partitions is None:
+            return None
+        return sum(each.high_watermark.offset - each.log.log_start_offset for each in partitions)
+
+    def _partitions(self, topic: str) -> list[Partition] | None:
+        image = self._services.metadata.image.topics.get(topic)
+        if image is None:
+            return None
+        return [self._services.partitions.get(topic, index) for index in range(len(image.partitions))]
+
+    async def _read_partition(self, partition: Partition) -> AsyncIterator[Batches]:
+        workers = self._services.workers
+        first_offset = next_offset = partition.log.log_start_offset
+        while next_offset < partition.high_watermark.offset:
+            read = partial(partition.read, next_offset, READ_BYTES, at_least_one=True)
+            found = await read_when_cached(workers, partition, read)
+            if found is None:
+                return
+            data = await workers.read(found.read)
+            *_, (whole_bytes, next_offset) = _whole_batches(data)
+            yield Batches(partition.topic_partition.partition, first_offset, data[:whole_bytes])
+
+    def _changed(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        for bell in self._waiting:
+            bell.interrupted()
+
+
+class _Bell:
+    """Rung when a partition has more to read, or when the cluster is not what it was."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def advanced(self, size_bytes: int) -> None:
+        self._event.set()
+
+    def interrupted(self) -> None:
+        self._event.set()
+
+    async def rung(self) -> None:
+        await self._event.wait()
+        self._event.clear()
+
+
+def decode(batches: Sequence[Batches]) -> list[Record]:
+    records = []
+    for partition, first_offset, data in batches:
+        position = 0
+        for end, _ in _whole_batches(data):
+            records += [
+                Record(partition, each.offset, each.timestamp, each.key, each.value, each.headers)
+                for each in decode_records(data, position)
+                if each.offset >= first_offset
+            ]
+            position = end
+    return records
+
+
+def _whole_batches(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each whole batch ends, and the offset after it; the last batch may be cut short and is left out."""
+    position = 0
+    while len(data) - position >= HEADER_BYTES:
+        header = parse_header(data, position)
+        position += header.size_bytes
+        if position > len(data):
+            return
+        yield position, header.next_offset

@@ -1,0 +1,125 @@
+"""Topics made and read over the wire, with a stock client: all that can be done with a broker in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowstone.embedded.host import Record, timed_out
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.ports.clock import SystemClock
+
+REQUEST_TIMEOUT_S = 10
+# How long one call waits for records; how often a topic that is not there yet is looked for.
+POLL_S = 0.1
+POLL_RECORDS_MAX = 10_000
+
+# confluent-kafka is loaded when it is first needed: in thread mode it never is.
+
+
+class WireReader:
+    def __init__(self, bootstrap: str) -> None:
+        self._config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(configs))
+        admin = AdminClient(self._config)  # as long as it lives it works on the answer
+        try:
+            admin.create_topics([topic])[name].result(REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise _api_error(error) from error
+
+    def records(self, topic: str) -> list[Record]:
+        with _Reading(self._config, topic) as reading:
+            if not reading.find_topic():
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+            while not reading.is_at_end:
+                reading.poll(POLL_S)
+            return sorted(reading.records)
+
+    def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
+        monotonic = SystemClock().monotonic
+        deadline = monotonic() + timeout
+        with _Reading(self._config, topic) as reading:
+            has_topic = False
+            while len(reading.records) < count or not has_topic:
+                left_s = deadline - monotonic()
+                if left_s <= 0:
+                    raise timed_out(topic, count, timeout, len(reading.records) if has_topic else None)
+                if has_topic:
+                    reading.poll(min(left_s, POLL_S))
+                else:
+                    has_topic = reading.find_topic()
+            return sorted(reading.records)
+
+
+class _Reading:
+    """One pass over a topic, from its first record on."""
+
+    def __init__(self, config: Mapping[str, object], topic: str) -> None:
+        from confluent_kafka import Consumer
+
+        self.records: list[Record] = []
+        self._topic = topic
+        self._ends: dict[int, int] = {}
+        self._consumer: Any = Consumer(
+            {
+                **config,
+                "group.id": "flowstone-embedded",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "allow.auto.create.topics": False,
+            }
+        )
+        self._unread: set[int] = set()
+
+    def __enter__(self) -> _Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    @property
+    def is_at_end(self) -> bool:
+        return not self._unread
+
+    def find_topic(self) -> bool:
+        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+        topic = self._consumer.list_topics(self._topic, REQUEST_TIMEOUT_S).topics[self._topic]
+        if topic.error is not None:
+            self._consumer.poll(POLL_S)  # paces whoever asks again
+            return False
+        self._unread = set(topic.partitions)
+        self._consumer.assign([TopicPartition(self._topic, each, OFFSET_BEGINNING) for each in topic.partitions])
+        return True
+
+    def poll(self, timeout_s: float) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        for message in self._consumer.consume(POLL_RECORDS_MAX, timeout_s):
+            error = message.error()
+            if error is None:
+                self.records.append(_record(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._unread.discard(message.partition())
+            else:
+                raise _api_error(KafkaException(error))
+
+
+def _record(message: Any) -> Record:
+    headers = tuple(message.headers() or ())
+    return Record(
+        message.partition(), message.offset(), message.timestamp()[1], message.key(), message.value(), headers
+    )
+
+
+def _api_error(error: Any) -> ApiError:
+    kafka_error = error.args[0]
+    code = kafka_error.code()
+    known = code in ErrorCode._value2member_map_
+    return ApiError(ErrorCode(code) if known else ErrorCode.UNKNOWN_SERVER_ERROR, kafka_error.str())
