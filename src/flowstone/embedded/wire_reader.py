@@ -13,6 +13,8 @@ REQUEST_TIMEOUT_S = 10
 # How long one call waits for records; how often a topic that is not there yet is looked for.
 POLL_S = 0.1
 POLL_RECORDS_MAX = 10_000
+# How long the broker waits for more before it says that this was all.
+END_WAIT_MS = 10
 
 # confluent-kafka is loaded when it is first needed: in thread mode it never is.
 
@@ -33,7 +35,7 @@ class WireReader:
             raise _api_error(error) from error
 
     def records(self, topic: str) -> list[Record]:
-        with _Reading(self._config, topic) as reading:
+        with _Reading({**self._config, "fetch.wait.max.ms": END_WAIT_MS}, topic) as reading:
             if not reading.find_topic():
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
             while not reading.is_at_end:
@@ -64,7 +66,6 @@ class _Reading:
 
         self.records: list[Record] = []
         self._topic = topic
-        self._ends: dict[int, int] = {}
         self._consumer: Any = Consumer(
             {
                 **config,
@@ -101,7 +102,10 @@ class _Reading:
     def poll(self, timeout_s: float) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
-        for message in self._consumer.consume(POLL_RECORDS_MAX, timeout_s):
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return
+        for message in (first, *self._consumer.consume(POLL_RECORDS_MAX, 0)):
             error = message.error()
             if error is None:
                 self.records.append(_record(message))
