@@ -66,6 +66,7 @@ class App:
         self._http_chosen = "http.listener" in values
         self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
         self._http: HttpListener | None = None
+        self._http_problem: StartupError | None = None
         self._serving = False
         # Listener name -> the address it got.
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -112,6 +113,8 @@ class App:
         self._serving = True
         if self._http is not None:
             self._http.start()
+        elif self._http_problem is not None:
+            logger.warning("%s", self._http_problem)
 
     async def stop(self) -> None:
         """Answers what was asked, makes everything durable and leaves the clean-shutdown marker."""
@@ -202,7 +205,7 @@ class App:
             except StartupError as error:
                 if self._http_chosen:
                     raise
-                logger.warning("%s", error)
+                self._http_problem = error
         self.config = replace(self.config, http_listener=self.http_address or "")
 
     async def _register(self, listeners: dict[str, Endpoint]) -> None:

@@ -81,7 +81,8 @@ class FirstTerminal:
 def test_every_command_of_the_first_steps_does_what_the_page_says(tmp_path: Path, shell: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    shell["FLOWSTONE_BOOTSTRAP"] = address  # the page's own address may be taken on this machine
+    shell["FLOWSTONE_BOOTSTRAP"] = address  # the page's own addresses may be taken on this machine
+    shell["FLOWSTONE_SET_HTTP_LISTENER"] = "127.0.0.1:0"
     terminal = FirstTerminal(tmp_path, shell)
     found = blocks("first-steps.md")
     try:
@@ -133,7 +134,7 @@ def test_every_other_command_and_option_is_on_the_page_of_commands() -> None:
                 assert not option.startswith("--") or option in page, f"{name} {option}"
 
 
-@pytest.mark.parametrize("page", ["first-steps.md", "cli.md", "configuration.md"])
+@pytest.mark.parametrize("page", ["first-steps.md", "cli.md", "configuration.md", "monitoring.md"])
 def test_links_lead_somewhere(page: str) -> None:
     targets = re.findall(r"\]\(([^)#:]+)\)", (DOCS / page).read_text(encoding="utf-8"))
     assert [target for target in targets if not (DOCS / target).exists()] == []

@@ -10,9 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 import flowstone
 from flowstone.cli.main import main
+from tests.unit.cli.terminal import Terminal
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Call = Callable[..., str]
+Prepare = Callable[..., None]
 
 SOURCE = Path(__file__).parents[3] / "src"
 COMMAND_TIMEOUT_S = 30
@@ -99,7 +106,7 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     started: list[Up] = []
 
     def start(*arguments: str, http: str | None = "off") -> Up:
-        """Without HTTP unless a test wants it: all brokers have the same default port. None leaves it to the command."""
+        """Without HTTP unless a test wants it, for all have the same default port. None leaves it to the command."""
         started.append(Up(tmp_path, *arguments, *(("--http", http) if http is not None else ())))
         return started[-1]
 
@@ -140,3 +147,63 @@ def spawn(tmp_path: Path, broker: flowstone.Broker) -> Iterator[Callable[..., su
 def broker() -> Iterator[flowstone.Broker]:
     with flowstone.Broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def call(run: Run, broker: flowstone.Broker) -> Call:
+    """A command that must succeed; what it printed."""
+
+    def call(*arguments: object, input: str = "") -> str:
+        result = run(*arguments, "--bootstrap", broker.bootstrap, input=input)
+        assert (result.returncode, result.stderr) == (0, "")
+        return result.stdout
+
+    return call
+
+
+@pytest.fixture
+def refused(run: Run, broker: flowstone.Broker) -> Call:
+    """A command that must fail; its one sentence."""
+
+    def refused(*arguments: object, input: str = "") -> str:
+        result = run(*arguments, "--bootstrap", broker.bootstrap, input=input)
+        assert result.returncode == 1
+        assert result.stderr.startswith("flowstone: ")
+        assert result.stderr.count("\n") == 1
+        return result.stderr
+
+    return refused
+
+
+@pytest.fixture
+def prepare(broker: flowstone.Broker) -> Prepare:
+    """Makes a topic, with records of these (key, value, timestamp) in it."""
+
+    client = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
+
+    def prepare(topic: str, *records: tuple[str | None, str | bytes, int], partitions: int = 1) -> None:
+        admin = AdminClient(client)
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+        if not records:
+            return
+        producer = Producer({**client, "partitioner": "murmur2_random", "linger.ms": 0})
+        for key, value, timestamp_ms in records:
+            producer.produce(topic, value, key, timestamp=timestamp_ms)
+        assert producer.flush(10) == 0
+
+    return prepare
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, broker: flowstone.Broker) -> Iterator[Callable[..., Terminal]]:
+    """Runs a command in a terminal, in an empty directory; `columns` is how wide it is."""
+    opened: list[Terminal] = []
+    environment = {**command_environment(), "FLOWSTONE_BOOTSTRAP": broker.bootstrap}
+
+    def open_terminal(*arguments: str, columns: int = 100) -> Terminal:
+        opened.append(Terminal(*arguments, columns=columns, directory=tmp_path, environment=environment))
+        return opened[-1]
+
+    yield open_terminal
+    for each in opened:
+        each.close()

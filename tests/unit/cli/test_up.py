@@ -93,7 +93,7 @@ async def stuck(self):
     threading.Event().wait()
 
 App.stop = stuck
-sys.argv = ["flowstone", "up", "--data", "data", "--listen", "127.0.0.1:0"]
+sys.argv = ["flowstone", "up", "--data", "data", "--listen", "127.0.0.1:0", "--http", "off"]
 main()
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -116,7 +116,7 @@ main()
 
 
 def test_it_serves_though_nobody_reads_its_output(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flowstone.cli", "up", "--data", "data", *ANY_PORT]
+    command = [sys.executable, "-m", "flowstone.cli", "up", "--data", "data", *ANY_PORT, "--http", "off"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     reading, writing = os.pipe()
     os.close(reading)
