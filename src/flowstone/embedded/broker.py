@@ -16,7 +16,7 @@ from typing import Literal, Self
 from weakref import finalize
 
 from flowstone.embedded.faults import Fault, Faults
-from flowstone.embedded.host import Host, NotInProcessMode, Record
+from flowstone.embedded.host import BROKERS_DEFAULT, Host, NotInProcessMode, Record
 from flowstone.embedded.process_host import ProcessHost
 from flowstone.embedded.settings import HOST, broker_settings
 from flowstone.embedded.thread_host import ThreadHost
@@ -103,9 +103,11 @@ class Broker:
 
     # What is in it
 
-    def create_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """ApiError says why it cannot be."""
-        self._host.create_topic(name, partitions, configs or {})
+    def create_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """With as many partitions as `num.partitions` says, where no number is given. ApiError."""
+        self._host.create_topic(name, BROKERS_DEFAULT if partitions is None else partitions, configs or {})
 
     def records(self, topic: str) -> list[Record]:
         """Everything a consumer could read now, by partition and offset. ApiError if there is no such topic."""

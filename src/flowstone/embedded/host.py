@@ -7,6 +7,9 @@ from typing import NamedTuple, Protocol
 
 from flowstone.errors import FlowstoneError
 
+# A number of partitions or replicas that is left to the broker's settings.
+BROKERS_DEFAULT = -1
+
 
 class NotServing(FlowstoneError):
     """The broker was asked for something while it is stopped, killed or paused."""

@@ -17,14 +17,13 @@ from flowstone.app import App
 from flowstone.broker.context import RequestContext
 from flowstone.broker.handlers import create_topics
 from flowstone.embedded.faults import Faults
-from flowstone.embedded.host import NotServing, Record, timed_out
+from flowstone.embedded.host import BROKERS_DEFAULT, NotServing, Record, timed_out
 from flowstone.embedded.topic_reader import TopicReader, decode
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SystemClock, VirtualClock
 from flowstone.ports.loops import new_event_loop
 from flowstone.wire.messages import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic
 
-BROKERS_DEFAULT = -1  # the replication factor that leaves the number to the broker
 _CREATE_TOPICS = RequestContext(
     api_key=19, api_version=7, correlation_id=0, client_id=None, listener_name="PLAINTEXT", peer="embedded"
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowstone.embedded.host import Record, timed_out
+from flowstone.embedded.host import BROKERS_DEFAULT, Record, timed_out
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SystemClock
 
@@ -27,7 +27,7 @@ class WireReader:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(configs))
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=BROKERS_DEFAULT, config=dict(configs))
         admin = AdminClient(self._config)  # as long as it lives it works on the answer
         try:
             admin.create_topics([topic])[name].result(REQUEST_TIMEOUT_S)

@@ -1,0 +1,115 @@
+"""The plugin as a project sees it: tests of a small project are run by a pytest of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import flowstone
+
+PROJECT_TIMEOUT_S = 60
+SOURCE = str(Path(flowstone.__file__).parents[1])
+
+
+def run_project(directory: Path, source: str, *options: str) -> str:
+    """What pytest has to say about the test file `source`, whether or not the plugin is installed here."""
+    (directory / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (directory / "test_project.py").write_text(source)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "flowstone.pytest_plugin", *options]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": SOURCE}
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PROJECT_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_topic_is_fresh_in_each_test_and_the_broker_is_shared(tmp_path: Path) -> None:
+    source = """
+import pytest
+from confluent_kafka import Producer
+
+seen = []
+
+@pytest.mark.parametrize("case", ["first case", "second/case"])
+def test_a_record(flowstone_broker, flowstone_topic, case):
+    assert flowstone_broker.records(flowstone_topic) == []
+    producer = Producer({"bootstrap.servers": flowstone_broker.bootstrap})
+    producer.produce(flowstone_topic, case)
+    assert producer.flush(10) == 0
+    assert [record.value for record in flowstone_broker.wait_for(flowstone_topic, 1)] == [case.encode()]
+    seen.append((id(flowstone_broker), flowstone_topic))
+
+def test_what_the_others_saw():
+    (broker, topic), (other_broker, other_topic) = seen
+    assert broker == other_broker
+    assert topic != other_topic
+"""
+    assert "3 passed" in run_project(tmp_path, source)
+
+
+def test_every_process_of_xdist_has_a_broker_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    source = """
+import json, os, pathlib, pytest
+
+@pytest.mark.parametrize("case", range(2))
+def test_the_address(flowstone_broker, flowstone_topic, case):
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    seen = [worker, flowstone_broker.bootstrap, flowstone_broker.data_directory]
+    pathlib.Path(f"seen-{worker}-{case}").write_text(json.dumps(seen))
+"""
+    assert "4 passed" in run_project(tmp_path, source, "-p", "xdist.plugin", "-n", "2", "--dist", "each")
+    seen = {tuple(json.loads(file.read_text())) for file in tmp_path.glob("seen-*")}
+    assert [len(set(column)) for column in zip(*seen, strict=True)] == [2, 2, 2]
+
+
+def test_a_project_overrides_the_settings(tmp_path: Path) -> None:
+    source = """
+import pytest
+from confluent_kafka.admin import AdminClient
+
+@pytest.fixture(scope="session")
+def flowstone_settings():
+    return {"num.partitions": "3"}
+
+def test_partitions(flowstone_broker, flowstone_topic):
+    admin = AdminClient({"bootstrap.servers": flowstone_broker.bootstrap})
+    assert len(admin.list_topics(flowstone_topic, 10).topics[flowstone_topic].partitions) == 3
+"""
+    assert "1 passed" in run_project(tmp_path, source)
+
+
+def test_loading_the_plugin_loads_no_broker_no_spark_and_no_command_line() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, flowstone.pytest_plugin; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    ).stdout.split()
+    assert "flowstone.pytest_plugin" in loaded
+    assert {"pyspark", "typer", "confluent_kafka", "uvloop", "flowstone.embedded"}.isdisjoint(loaded)
+
+
+def test_a_broker_of_the_plugin_loads_no_spark_and_no_command_line() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, flowstone; flowstone.Broker().stop(); print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    ).stdout.split()
+    assert "flowstone.app" in loaded
+    assert {"pyspark", "typer", "rich", "confluent_kafka", "starlette"}.isdisjoint(loaded)
