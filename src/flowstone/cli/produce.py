@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
@@ -111,19 +112,23 @@ class _Source(NamedTuple):
 def _open(path: str | None, source_format: str, separator: bytes, shape: Shape) -> Iterator[_Source]:
     """CommandError if the file cannot be read."""
     if path is None:
-        yield _Source(_read(sys.stdin.buffer, STANDARD_INPUT, source_format, separator, shape), "", None, lambda: 0)
+        yield _Source(_read(sys.stdin.buffer, STANDARD_INPUT, source_format, separator, shape), "", None, int)
         return
+    total: int | None = None
+    position: Callable[[], int] = int
     with ExitStack() as stack:
         try:
             if source_format == "parquet":
                 from flowstone.cli.parquet_source import ParquetRows
 
                 rows = stack.enter_context(closing(ParquetRows(path)))
-                records, total, position = rows.read(shape), rows.count, lambda: rows.position
+                records, total = rows.read(shape), rows.count
+                position = partial(getattr, rows, "position")
             else:
                 file = stack.enter_context(open(path, "rb"))
                 records = _read(file, path, source_format, separator, shape)
-                total, position = os.path.getsize(path), file.tell
+                if file.seekable():  # a pipe with a name is not, and has no size
+                    total, position = os.path.getsize(path), file.tell
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror or error}") from None
         stack.enter_context(closing(records))

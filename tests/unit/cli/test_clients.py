@@ -6,56 +6,11 @@ import socket
 import subprocess
 from collections.abc import Callable
 
-import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-
 import flowstone
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Call = Callable[..., str]
 Prepare = Callable[..., None]
-
-
-@pytest.fixture
-def call(run: Run, broker: flowstone.Broker) -> Call:
-    """A command that must succeed; what it printed."""
-
-    def call(*arguments: object, input: str = "") -> str:
-        result = run(*arguments, "--bootstrap", broker.bootstrap, input=input)
-        assert (result.returncode, result.stderr) == (0, "")
-        return result.stdout
-
-    return call
-
-
-@pytest.fixture
-def refused(run: Run, broker: flowstone.Broker) -> Call:
-    """A command that must fail; its one sentence."""
-
-    def refused(*arguments: object, input: str = "") -> str:
-        result = run(*arguments, "--bootstrap", broker.bootstrap, input=input)
-        assert result.returncode == 1
-        assert result.stderr.startswith("flowstone: ")
-        assert result.stderr.count("\n") == 1
-        return result.stderr
-
-    return refused
-
-
-@pytest.fixture
-def prepare(broker: flowstone.Broker) -> Prepare:
-    """Makes a topic, with records of these (key, value, timestamp) in it."""
-
-    def prepare(topic: str, *records: tuple[str | None, str, int], partitions: int = 1) -> None:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random", "log_level": 0})
-        for key, value, timestamp_ms in records:
-            producer.produce(topic, value, key, timestamp=timestamp_ms)
-        assert producer.flush(10) == 0
-
-    return prepare
 
 
 def test_a_topic_is_created_listed_described_and_deleted(call: Call) -> None:
@@ -130,6 +85,10 @@ def test_an_unknown_topic_is_named_with_the_nearest_one(refused: Call, prepare: 
     prepare("orders")
     for command in (("consume",), ("produce",), ("topic", "describe")):
         assert refused(*command, "ordres") == "flowstone: there is no topic ordres; did you mean orders?\n"
+
+
+def test_whoever_wants_to_delete_is_not_told_to_create(refused: Call) -> None:
+    assert refused("topic", "delete", "qqq") == "flowstone: there is no topic qqq; see `flowstone topic list`\n"
 
 
 def test_asking_for_an_unknown_topic_does_not_make_it(call: Call, refused: Call) -> None:
