@@ -18,6 +18,7 @@ IDLE_CONNECTIONS = 2000
 IDLE_GROWTH_BYTES_MAX = 100 * MIB
 ENDLESS_MS = 2**31 - 1
 WAIT_S = 5.0
+OTHER_FILES = 5  # the broker opens files of its own in the meantime
 HELLO = frame(3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
 
 
@@ -74,14 +75,14 @@ def test_two_thousand_idle_connections_take_little_memory_and_a_flood_beyond_the
         assert clients[-1].receive()
     print(f"{IDLE_CONNECTIONS} idle connections: {growth / MIB:.1f} MiB; slowest {max(watched.round_trips_s):.3f} s")
     assert growth < IDLE_GROWTH_BYTES_MAX
-    eventually(lambda: broker.open_files() <= files + 5)
+    eventually(lambda: broker.open_files() <= files + OTHER_FILES)
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(start_broker, bystander):
-    broker = start_broker(connections_max_idle_ms="500")
+    broker = start_broker(connections_max_idle_ms="300")
     with bystander(broker), broker.connect() as silent, broker.connect() as waiting:
         waiting.create_topic("t")
-        waiting.send(frame(11, fetch_request("t", 0, max_wait_ms=2500)))
+        waiting.send(frame(11, fetch_request("t", 0, max_wait_ms=1800)))
         silent.closed_after_s(2.5)
         assert waiting.receive()
 
@@ -106,7 +107,7 @@ def test_clients_that_leave_while_their_fetch_waits_are_forgotten(impatient_brok
     files = impatient_broker.open_files()
     for client in list(leave_waiting(impatient_broker, 50)):
         client.close()
-    eventually(lambda: impatient_broker.open_files() <= files)
+    eventually(lambda: impatient_broker.open_files() <= files + OTHER_FILES)
 
 
 def test_clients_that_break_off_while_their_fetch_waits_are_forgotten(impatient_broker):
@@ -114,7 +115,7 @@ def test_clients_that_break_off_while_their_fetch_waits_are_forgotten(impatient_
     for client in list(leave_waiting(impatient_broker, 50)):
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-    eventually(lambda: impatient_broker.open_files() <= files)
+    eventually(lambda: impatient_broker.open_files() <= files + OTHER_FILES)
 
 
 def test_a_client_that_closes_its_side_still_gets_its_answers(impatient_broker):

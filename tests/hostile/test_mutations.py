@@ -29,7 +29,7 @@ SEED = 20261115
 FRAMES = 100_000
 CONNECTIONS = 8
 BURST_FRAMES = 50
-UNREADABLE_KEPT = 0.25
+UNREADABLE_KEPT = 0.12
 WARM_UP_FRAMES = FRAMES // 4
 # What the broker keeps by right: topics that mutated requests made, up to max.partitions, and their settings.
 GROWTH_BYTES_MAX = 24 * MIB

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from flowstone.broker.fetch_sessions import SESSION_PARTITIONS_MAX
+from flowstone.broker.fetch_sessions import CACHED_PARTITIONS_MAX, SESSION_PARTITIONS_MAX
 from flowstone.errors import ErrorCode
+from flowstone.wire.codec import response_decoder
 from flowstone.wire.frames import parse_response_header
 from flowstone.wire.messages import (
     ApiVersionsRequest,
@@ -23,7 +24,8 @@ from flowstone.wire.messages import (
     MetadataRequest,
 )
 
-from .client import Closed, batch_of, fetch_request, frame
+from .client import Closed, batch_of, fetch_request, frame, produce_request
+from .process import BrokerProcess
 
 MIB = 1 << 20
 ENDLESS_MS = 2**31 - 1
@@ -40,23 +42,14 @@ def test_thousands_of_requests_in_one_go_are_answered_in_order(broker, bystander
 
 def test_a_topic_made_by_one_request_is_there_for_the_next_one_of_the_same_connection(broker):
     topic = CreateTopicsRequestTopic(name="made-and-used", num_partitions=1, replication_factor=1)
+    create, use = CreateTopicsRequest(topics=[topic], timeout_ms=1000), produce_request("made-and-used", batch_of(b"x"))
     with broker.connect() as client:
-        client.send(frame(2, CreateTopicsRequest(topics=[topic], timeout_ms=1000)))
-        answer = client.fetch("made-and-used", 0) if client.receive() else None
-        assert answer.error_code == 0
-        client.send(
-            frame(
-                2,
-                CreateTopicsRequest(
-                    topics=[CreateTopicsRequestTopic(name="made-and-asked", num_partitions=1, replication_factor=1)],
-                    timeout_ms=1000,
-                ),
-                1,
-            )
-            + frame(11, fetch_request("made-and-asked", 0), 2)
-        )
+        client.send(frame(2, create, 1) + frame(9, use, 2))
         client.receive()
-        assert struct.unpack_from(">h", client.receive(), 8) == (0,)
+        answer = memoryview(client.receive())
+        _, at = parse_response_header(answer, 0, True)
+        partition = response_decoder(0, 9)(answer, at).responses[0].partition_responses[0]
+        assert partition.error_code == ErrorCode.NONE
 
 
 def test_one_who_never_takes_his_fetched_megabytes_is_cut_off_and_costs_little_memory(start_broker, bystander):
@@ -87,31 +80,41 @@ def eventually_cut_off(client, limit_s):
         raise AssertionError(f"still open after {limit_s} s")
 
 
-@pytest.mark.parametrize(
-    "request_bytes",
-    [
-        frame(9, MetadataRequest(topics=None)),
-        frame(11, fetch_request("t-0", 0, max_wait_ms=ENDLESS_MS)) + frame(9, MetadataRequest(topics=None)),
-        frame(
-            4,
-            DescribeConfigsRequest(
-                include_synonyms=True,
-                include_documentation=True,
-                resources=[
-                    DescribeConfigsRequestResource(resource_type=2, resource_name="t-0", configuration_keys=None)
-                ],
-            ),
-        ),
-    ],
-    ids=["metadata", "metadata behind fetches that wait", "settings"],
-)
-def test_one_who_never_takes_long_answers_costs_no_more_than_the_limit(start_broker, bystander, request_bytes):
-    limit_bytes = 8 * MIB
-    broker = start_broker(connection_frame_timeout_ms="1000", connection_max_queued_response_bytes=str(limit_bytes))
+UNREAD_BYTES_MAX = 8 * MIB
+
+
+@pytest.fixture(scope="module")
+def broker_of_many_topics(tmp_path_factory):
+    settings = {
+        "connection.frame.timeout.ms": "1000",
+        "connection.max.queued.response.bytes": str(UNREAD_BYTES_MAX),
+    }
+    broker = BrokerProcess(tmp_path_factory.mktemp("topics") / "broker", settings)
+    topics = [CreateTopicsRequestTopic(name=f"t-{n}", num_partitions=2, replication_factor=1) for n in range(2000)]
     with broker.connect() as client:
-        topics = [CreateTopicsRequestTopic(name=f"t-{n}", num_partitions=2, replication_factor=1) for n in range(2000)]
         client.ask(5, CreateTopicsRequest(topics=topics, timeout_ms=1000))
         client.ask(9, MetadataRequest(topics=None))
+    yield broker
+    assert broker.faults() == []
+    broker.stop()
+
+
+ALL_TOPICS = frame(9, MetadataRequest(topics=None))
+ALL_SETTINGS = DescribeConfigsRequest(
+    include_synonyms=True,
+    include_documentation=True,
+    resources=[DescribeConfigsRequestResource(resource_type=2, resource_name="t-0", configuration_keys=None)],
+)
+LONG_ANSWERS = {
+    "topics": ALL_TOPICS,
+    "topics behind fetches that wait": frame(11, fetch_request("t-0", 0, max_wait_ms=ENDLESS_MS)) + ALL_TOPICS,
+    "settings": frame(4, ALL_SETTINGS),
+}
+
+
+@pytest.mark.parametrize("request_bytes", LONG_ANSWERS.values(), ids=LONG_ANSWERS)
+def test_one_who_never_takes_long_answers_costs_no_more_than_the_limit(broker_of_many_topics, bystander, request_bytes):
+    broker = broker_of_many_topics
     before = broker.rss_bytes()
     broker.forget_peak()
     with bystander(broker), broker.connect() as greedy:
@@ -121,7 +124,7 @@ def test_one_who_never_takes_long_answers_costs_no_more_than_the_limit(start_bro
         time.sleep(1)  # as much as it can pile up until it is cut off
     growth = broker.peak_bytes() - before
     print(f"unread answers: {growth / MIB:.1f} MiB")
-    assert growth < limit_bytes + 16 * MIB
+    assert growth < UNREAD_BYTES_MAX + 16 * MIB
 
 
 def test_requests_that_promise_much_and_send_little_stay_within_the_limit_and_let_others_through(
@@ -198,10 +201,14 @@ def test_a_fetch_session_that_grows_without_end_is_dropped(broker, bystander):
 def test_large_fetch_sessions_take_bounded_memory_together(start_broker):
     broker = start_broker()
     before = broker.rss_bytes()
+    request = frame(11, session_request(SESSION_PARTITIONS_MAX))
+    fitting = CACHED_PARTITIONS_MAX // SESSION_PARTITIONS_MAX
+    ids = []
     with broker.connect() as client:
-        ids = [client.ask(11, session_request(SESSION_PARTITIONS_MAX)).session_id for _ in range(16)]
-    assert all(ids[:12])
-    assert not any(ids[13:])
+        for _ in range(fitting + 2):
+            client.send(request)
+            ids.append(struct.unpack_from(">iihi", client.receive())[3])
+    assert [bool(each) for each in ids] == [True] * fitting + [False] * 2
     growth = broker.rss_bytes() - before
-    print(f"16 sessions of {SESSION_PARTITIONS_MAX} partitions: {growth / MIB:.1f} MiB")
+    print(f"{fitting} sessions of {SESSION_PARTITIONS_MAX} partitions: {growth / MIB:.1f} MiB")
     assert growth < 150 * MIB

@@ -16,7 +16,7 @@ from flowstone.wire.message import Message
 from .client import Closed, fetch_request, frame
 
 TOPIC = "requests"
-MANY = 20_000
+MANY = 10_000
 INT_MAX = 2**31 - 1
 UNKNOWN_TOPIC, INVALID = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST
 

@@ -25,6 +25,8 @@ from flowstone.ports.network import Channel
 
 RECEIVE_BYTES = 256 * 1024
 READS_PER_WAKEUP_MAX = 4
+# How long one connection's requests are handled before others have their turn: thousands may be received at once.
+TURN_S = 0.01
 _LENGTH = struct.Struct(">i")
 _LENGTH_BYTES = 4
 
@@ -95,6 +97,11 @@ class Connection:
             return False
         return now - self.frame_started > 1 + self._frame_filled / bytes_per_s
 
+    def look_again(self) -> None:
+        """Reads without having been called: uvloop tells of a reset once, maybe with the last bytes, and no more."""
+        if self._reading:
+            self._readable()
+
     def close(self, reason: str = "") -> None:
         if self._closed:
             return
@@ -120,13 +127,16 @@ class Connection:
     # Reading
 
     def _readable(self) -> None:
+        reads = 0
         try:
-            for _ in range(READS_PER_WAKEUP_MAX):
+            while reads < READS_PER_WAKEUP_MAX:
                 more = self._receive() if self._frame is None else self._receive_frame(self._frame)
+                reads += 1
                 if not more or not self._reading:
                     break
         except BlockingIOError:
-            pass
+            if not reads:
+                return
         except EOFError:
             # A client may close its side after its last request and still expect the answers.
             self.finish()
@@ -141,7 +151,7 @@ class Connection:
         self._outbox.flush()
         if self._must_wait():
             self._pause()
-        else:
+        elif not self._flush_scheduled:
             self._resume()
 
     def _receive(self) -> bool:
@@ -175,6 +185,7 @@ class Connection:
     def _received(self, received: memoryview) -> None:
         """Handles the whole requests in `received` and keeps what is left."""
         position, end = 0, len(received)
+        turn_ends = self._host.monotonic() + TURN_S
         while end - position >= _LENGTH_BYTES:
             (size,) = _LENGTH.unpack_from(received, position)
             if not 0 < size <= self._host.request_bytes_max:
@@ -188,6 +199,10 @@ class Connection:
                 return
             self._handle(received[start : start + size])
             position = start + size
+            if self._host.monotonic() > turn_ends and end - position >= _LENGTH_BYTES:
+                self._keep(received[position:])
+                self._schedule_flush()
+                return
         if position < end:
             self._kept = bytes(received[position:])
             self.frame_started = self._host.monotonic()

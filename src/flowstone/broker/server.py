@@ -147,6 +147,8 @@ class Server:
                 connection.close()  # the client has gone, or nothing it may still wait for comes in time
             elif not connection.is_answering and connection.last_received < silent_since:
                 connection.close()
+            elif connection.last_received > now - 2 * SWEEP_INTERVAL_S:
+                connection.look_again()
         self._schedule_sweep()
 
     def _schedule_sweep(self) -> None:
