@@ -162,7 +162,8 @@ def _system_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CommandError(f"cannot use {error.filename}: {error.strerror}") from None
+        advice = ": run as the broker's user" if isinstance(error, PermissionError) else ""
+        raise CommandError(f"cannot use {error.filename}: {error.strerror}{advice}") from None
 
 
 @contextmanager

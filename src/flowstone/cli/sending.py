@@ -13,6 +13,7 @@ from flowstone.cli.text import counted
 LINGER_MS = 5
 POLL_EVERY_RECORDS = 1000
 POLL_S = 0.5
+TIMEOUT_NOTICED_S = 2.0  # the library looks once a second whose time is up
 QUEUED_KIB_MAX = 64 << 10
 RECORD_BYTES_MAX = 16 << 20  # what the broker takes is its own business, and the topic's
 _NOW = 0  # as the library has it
@@ -76,18 +77,16 @@ class Sender:
         """Returns when every record has been answered; CommandError if some were not stored."""
         left, waited_s = self._producer.flush(0), 0.0
         # In short waits: an interrupt is heard only between them.
-        while left and waited_s < self._timeout_s:
+        while left and waited_s < self._timeout_s + TIMEOUT_NOTICED_S:
             left, waited_s = self._producer.flush(POLL_S), waited_s + POLL_S
-        if self._failure is None and not left:
-            return
-        reason = self._reason(self._failure) if self._failure is not None else f"no answer from {self._bootstrap}"
-        raise CommandError(f"stored only {counted(self.stored, 'record')}; {reason}")
+        if self._failure is not None or left:
+            raise CommandError(f"stored only {counted(self.stored, 'record')}; {self._reason(self._failure)}")
 
-    def _reason(self, failure: KafkaError) -> str:
-        if failure.code() == KafkaError._MSG_TIMED_OUT:
+    def _reason(self, failure: KafkaError | None) -> str:
+        if failure is None or failure.code() == KafkaError._MSG_TIMED_OUT:
             return (
                 f"{self._bootstrap} did not take the next ones within {self._timeout_s:g} s: "
-                "see what it logs, and whether its disk is full"
+                "see what it logs, and with `flowstone doctor` whether its disk is full"
             )
         if failure.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return (

@@ -124,6 +124,8 @@ def _advice(error: StartupError) -> str:
         return "; stop that one, or choose another directory with --data"
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         return "; stop what listens there, or choose another address with --listen"
+    if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
+        return "; free some room, or choose another directory with --data"
     if isinstance(cause, PermissionError):
         return "; run as a user who may, or choose another with --data or --listen"
     return ""

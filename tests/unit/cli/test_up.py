@@ -143,6 +143,14 @@ def test_the_log_can_be_json(up: StartUp) -> None:
     assert all({"time", "level", "logger", "message"} <= set(event) for event in events)
 
 
+def test_programs_may_have_it_in_json(up: StartUp, tmp_path: Path) -> None:
+    process = up("--data", "data", *ANY_PORT, "--json", until="{")
+    (line,) = process.lines
+    told = json.loads(line)
+    assert list(told) == ["data", "flush", "kernel", "listeners", "http", "ready"]
+    assert told["listeners"] == {"PLAINTEXT": told["ready"]}
+
+
 def test_several_listeners_are_each_announced(up: StartUp) -> None:
     broker = up("--data", "data", "--listen", "INSIDE://127.0.0.1:0", "--listen", "OUTSIDE://127.0.0.1:0")
     inside, outside, ready = broker.lines[3:]
@@ -171,7 +179,8 @@ def test_a_bad_value_is_refused(run_process: Run) -> None:
 def test_a_port_that_is_taken_is_refused(run_process: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert_refused(run_process("up", "--data", "data", "--listen", address), address, "in use", "--listen")
+        result = run_process("up", "--data", "data", "--listen", address, "--http", "off")
+        assert_refused(result, address, "in use", "--listen")
 
 
 def test_a_data_directory_in_use_is_refused(up: StartUp, run_process: Run) -> None:
