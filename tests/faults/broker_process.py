@@ -27,6 +27,7 @@ SMALL_SETTINGS: Mapping[str, str] = {
     "segment.bytes": str(1 << 20),
     "log.flush.offset.checkpoint.interval.ms": "150",
     "index.interval.bytes": "4096",
+    "http.listener": "off",
 }
 
 

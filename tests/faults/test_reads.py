@@ -13,14 +13,15 @@ from confluent_kafka.admin import AdminClient
 
 from .filled_broker import FilledBroker
 from .raw_client import EARLIEST, LATEST, RawClient
+from .rounds import TOPIC
 
 READ_TIMEOUT_S = 10
 BY_TIME = 0
 
 
 def fingerprints(data: Path) -> dict[str, str]:
-    """Of every log, index and snapshot."""
-    files = [path for suffix in (".log", ".index", ".timeindex", ".snapshot") for path in data.rglob(f"*{suffix}")]
+    """Of every file of the topic's partitions."""
+    files = [path for path in data.glob(f"{TOPIC}-*/*") if path.is_file()]
     return {str(path.relative_to(data)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 

@@ -67,6 +67,10 @@ class RawProducer:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         self._stopping.set()
         self.join()
