@@ -22,8 +22,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from flowstone.coordinator.groups.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    assigned_partitions,
+    owned_partitions,
+    subscribed_topics,
+)
 from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupStored, StoredMember
-from flowstone.coordinator.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from flowstone.errors import ErrorCode
 
 
@@ -188,6 +193,12 @@ class Group:
             return None
         chosen = protocols.get(self.protocol or "")
         return subscribed_topics(next(iter(protocols.values())) if chosen is None else chosen)
+
+    def is_giving_up(self, member: Member) -> bool:
+        """Whether this member was told to give up partitions that wait for it to say so by joining again."""
+        if not self.is_consumer_group or self.protocol not in member.protocols:
+            return False
+        return not owned_partitions(member.protocols[self.protocol]) <= assigned_partitions(member.assignment)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """In doubt a consumer group is: its offsets are then kept."""

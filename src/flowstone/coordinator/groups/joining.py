@@ -3,8 +3,9 @@
 - A dynamic member without an id is given one and must join again with it (KIP-394), so that a client which gives up
   and retries leaves no ghost behind.
 - A static member (KIP-345) without a member id takes the place of whoever has its instance id; the former is fenced. In
-  a Stable group this needs no rebalance as long as the protocol and the topics stay the same. (Kafka compares the
-  protocol alone and so misses a static member that comes back with another subscription.)
+  a Stable group this needs no rebalance as long as the protocol and the topics stay the same, and its former self was
+  not about to give partitions up. (Kafka compares the protocol alone. It misses a static member that comes back with
+  another subscription, and leaves a partition to nobody when its former owner dies in a cooperative hand-over.)
 - A known member joins again when a rebalance is on, when it is the leader, or when its metadata has changed. With the
   same metadata in a settled group it missed its answer and is told the current generation.
 """
@@ -157,10 +158,12 @@ def _replace_static(turn: Turn, group: Group, request: JoinRequest, token: Any) 
     member = group.rename_static_member(old_member_id, member_id)
     member.is_new = False
     old_topics = group.topics_of(member.protocols)
+    was_giving_up = group.is_giving_up(member)
     _update(member, request)
     turn.keep_session(group, member_id)
     is_settled = (
         group.state is GroupState.STABLE
+        and not was_giving_up
         and group.select_protocol() == group.protocol
         and group.topics_of(member.protocols) == old_topics
     )

@@ -91,10 +91,10 @@ def _begin_generation(turn: Turn, group: Group) -> None:
     group.state, group.state_timestamp_ms = GroupState.COMPLETING_REBALANCE, turn.now_ms
     group.pending_syncs = set(group.members)
     turn.schedule(group.rebalance_timeout_ms, TimerKind.SYNC, group)
-    for member in group.members.values():
-        member.is_new = False
-        turn.keep_session(group, member.member_id)
-        answer_join(turn, group, member.member_id, joined(group, member.member_id))
+    for member_id in [each for each in group.members if each in group.joins]:
+        group.members[member_id].is_new = False
+        turn.keep_session(group, member_id)
+        answer_join(turn, group, member_id, joined(group, member_id))
 
 
 def joined(group: Group, member_id: str) -> JoinResponse:

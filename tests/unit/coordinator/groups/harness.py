@@ -16,15 +16,35 @@ from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.shard import GroupShard
+from flowstone.types import TopicPartition
 
 START_MS = 1_700_000_000_000
 
 
-def subscription(topics: list[str], user_data: str = "") -> bytes:
-    """A consumer's subscription, version 0, as every client sends it."""
-    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+def subscription(topics: list[str], user_data: str = "", owned: str = "") -> bytes:
+    """A consumer's subscription, version 1, as clients send it; partitions are written t-0,t-1."""
+    names = b"".join(_string(topic) for topic in topics)
     data = user_data.encode()
-    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", len(data)) + data
+    return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">i", len(data)) + data + _partitions(owned)
+
+
+def assignment(partitions: str) -> bytes:
+    """A consumer's assignment, version 0; nothing at all for nothing, as a coordinator gives it."""
+    return struct.pack(">h", 0) + _partitions(partitions) + struct.pack(">i", -1) if partitions else b""
+
+
+def _partitions(partitions: str) -> bytes:
+    entries = [partition.rsplit("-", 1) for partition in partitions.split(",") if partition]
+    packed = (_string(topic) + struct.pack(">ii", 1, int(number)) for topic, number in entries)
+    return struct.pack(">i", len(entries)) + b"".join(packed)
+
+
+def _string(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
+
+
+def written(partitions: frozenset[TopicPartition]) -> str:
+    return ",".join(str(partition) for partition in sorted(partitions))
 
 
 class Coordinator:

@@ -1,6 +1,7 @@
 """The commands of the scenario files, and how what happens is written down.
 
-    join a [instance=] [protocols=range,sticky] [topics=t,u] [data=] [session=] [rebalance=] [reason=] [version=9]
+    join a [instance=] [protocols=range,sticky] [topics=t,u] [data=] [owned=t-0] [session=] [rebalance=] [reason=]
+           [version=9]
     sync a [a=t-0 b=t-1]          the leader gives assignments by client name
     heartbeat a | leave a [reason=] | remove instance=i     (an operator removes a static member)
     commit a t-0=5 [epoch=] [metadata=] [retention=] | commit-alone t-0=5 | fetch [t-0 ...] | delete-offsets t-0 ...
@@ -26,8 +27,8 @@ from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
-from tests.unit.coordinator.groups.harness import START_MS, Coordinator, subscription
-from tests.unit.coordinator.groups.trace import said, written
+from tests.unit.coordinator.groups.harness import START_MS, Coordinator, assignment, subscription
+from tests.unit.coordinator.groups.trace import said, stored
 
 Options = dict[str, str]
 
@@ -74,7 +75,7 @@ class Interpreter:
         client = self.clients.setdefault(names[0], Client(names[0]))
         client.options.update({key: value for key, value in options.items() if key not in ("member", "group")})
         wants = client.options | options
-        metadata = subscription(wants.get("topics", "t").split(","), wants.get("data", ""))
+        metadata = subscription(wants.get("topics", "t").split(","), wants.get("data", ""), wants.get("owned", ""))
         if wants.get("metadata"):
             metadata = wants["metadata"].encode()
         version = int(wants.get("version", "9"))
@@ -103,7 +104,7 @@ class Interpreter:
             client.options.get("instance"),
             options.get("type"),
             options.get("protocol"),
-            tuple((self.clients[k].member_id, v.encode()) for k, v in options.items() if k in self.clients),
+            tuple((self.clients[k].member_id, assignment(v)) for k, v in options.items() if k in self.clients),
         )
         self._ask(take, Token(client.name, "sync"), self.coordinator.shard.sync, request)
 
@@ -223,7 +224,7 @@ class Interpreter:
             self.lines.append(f"{token.who}: {token.what} waits")
 
     def _take(self, effects: Effects[GroupRecord]) -> None:
-        self.lines.extend(f"record: {written(record)}" for record in effects.records)
+        self.lines.extend(f"record: {stored(record)}" for record in effects.records)
         self.coordinator.take(effects)
         self._write_changes()
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from flowstone.coordinator.groups import messages as m
-from flowstone.coordinator.groups.records import GroupRecord, GroupRemoved, GroupStored, OffsetCommitted, OffsetRemoved
+from flowstone.coordinator.groups.consumer_protocol import assigned_partitions
+from flowstone.coordinator.groups.records import (
+    GroupRecord,
+    GroupRemoved,
+    GroupStored,
+    OffsetCommitted,
+    OffsetRemoved,
+    StoredMember,
+)
 from flowstone.errors import ErrorCode
+from tests.unit.coordinator.groups.harness import written
 
 
 def said(response: Any) -> str:
@@ -14,7 +23,7 @@ def said(response: Any) -> str:
         case m.JoinResponse():
             return _joined(response)
         case m.SyncResponse(error_code=ErrorCode.NONE):
-            return f"NONE assignment={response.assignment.decode()}"
+            return f"NONE assignment={written(assigned_partitions(response.assignment))}"
         case m.LeaveResponse():
             return " ".join(each.error_code.name for each in response.members) or response.error_code.name
         case m.FetchOffsetsResponse():
@@ -26,7 +35,9 @@ def said(response: Any) -> str:
             groups = (f"{each.group_id}={each.state}:{each.protocol_type}" for each in response.groups)
             return " ".join(groups) or "nothing"
         case m.DescribedGroup(error_code=ErrorCode.NONE):
-            members = " ".join(f"{each.member_id}={each.assignment.decode()}" for each in response.members)
+            members = " ".join(
+                f"{each.member_id}={written(assigned_partitions(each.assignment))}" for each in response.members
+            )
             about = f"protocol={response.protocol} rebalances={response.rebalance_count}"
             return " ".join(filter(None, [response.state, about, members]))
     name: str = response.error_code.name
@@ -43,6 +54,10 @@ def _joined(response: m.JoinResponse) -> str:
     return line + (" skip_assignment" if response.skip_assignment else "")
 
 
+def _assigned(member: m.DescribedMember | StoredMember) -> str:
+    return f"{member.member_id}={written(assigned_partitions(member.assignment))}"
+
+
 def _fetched(partition: str, committed: m.CommittedOffset) -> str:
     line = f"{partition}={committed.offset}"
     if committed.leader_epoch != -1:
@@ -50,12 +65,14 @@ def _fetched(partition: str, committed: m.CommittedOffset) -> str:
     return line + (f" metadata={committed.metadata}" if committed.metadata else "")
 
 
-def written(record: GroupRecord) -> str:
+def stored(record: GroupRecord) -> str:
     match record:
         case GroupStored(members=()):
             return f"group {record.group_id} generation={record.generation} empty"
         case GroupStored():
-            members = " ".join(f"{each.member_id}={each.assignment.decode()}" for each in record.members)
+            members = " ".join(
+                f"{each.member_id}={written(assigned_partitions(each.assignment))}" for each in record.members
+            )
             return f"group {record.group_id} generation={record.generation} leader={record.leader} {members}"
         case GroupRemoved():
             return f"group {record.group_id} removed"

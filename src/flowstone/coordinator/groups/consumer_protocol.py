@@ -1,0 +1,93 @@
+"""The little a coordinator reads in the bytes consumers exchange: topics subscribed to, partitions owned and given.
+
+Assignors' metadata and assignments pass through untouched; these readings only decide what may expire or be deleted,
+and whether a static member's return needs a rebalance. Every version of a subscription starts with version 0 (int16
+version, array of topic names, user data), every version since 1 goes on with the owned partitions; every version of an
+assignment starts with an array of partitions. Bytes that do not read so are somebody's own, and are not known.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from flowstone.types import TopicPartition
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+_OWNED_SINCE_VERSION = 1
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
+    """The topics, or None if these bytes are not a consumer's subscription."""
+    reader = _Reader(subscription)
+    try:
+        reader.int16()
+        return frozenset(reader.string() for _ in range(reader.count()))
+    except (struct.error, ValueError):
+        return None
+
+
+def owned_partitions(subscription: bytes) -> frozenset[TopicPartition]:
+    """What a cooperative consumer had when it joined; nothing if it does not say."""
+    reader = _Reader(subscription)
+    try:
+        version = reader.int16()
+        for _ in range(reader.count()):
+            reader.string()
+        reader.skip(max(reader.int32(), 0))
+        return reader.partitions() if version >= _OWNED_SINCE_VERSION else frozenset()
+    except (struct.error, ValueError):
+        return frozenset()
+
+
+def assigned_partitions(assignment: bytes) -> frozenset[TopicPartition]:
+    reader = _Reader(assignment)
+    try:
+        reader.int16()
+        return reader.partitions()
+    except (struct.error, ValueError):
+        return frozenset()
+
+
+class _Reader:
+    """Fails with struct.error or ValueError where the bytes end or lie."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def int16(self) -> int:
+        (value,) = _INT16.unpack_from(self._data, self._position)
+        self._position += _INT16.size
+        return int(value)
+
+    def int32(self) -> int:
+        (value,) = _INT32.unpack_from(self._data, self._position)
+        self._position += _INT32.size
+        return int(value)
+
+    def count(self) -> int:
+        """Of an array. Each entry takes two bytes at least: a count beyond that would only be a long loop."""
+        count = self.int32()
+        if not 0 <= count <= (len(self._data) - self._position) // _INT16.size:
+            raise ValueError("an array is longer than the bytes that are left")
+        return count
+
+    def skip(self, size_bytes: int) -> bytes:
+        end = self._position + size_bytes
+        if size_bytes < 0 or end > len(self._data):
+            raise ValueError("a field is longer than the bytes that are left")
+        skipped, self._position = self._data[self._position : end], end
+        return skipped
+
+    def string(self) -> str:
+        return self.skip(self.int16()).decode()
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        found: set[TopicPartition] = set()
+        for _ in range(self.count()):
+            topic = self.string()
+            found.update(TopicPartition(topic, self.int32()) for _ in range(self.count()))
+        return frozenset(found)
