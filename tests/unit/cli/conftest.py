@@ -72,7 +72,7 @@ def run(
 class Up:
     """A `flowstone up` that has said it is ready."""
 
-    def __init__(self, directory: Path, *arguments: str, until: str) -> None:
+    def __init__(self, directory: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "flowstone.cli", "up", *arguments],
             stdout=subprocess.PIPE,
@@ -85,7 +85,7 @@ class Up:
         self.lines: list[str] = []
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
-            if line.startswith(until):
+            if line.startswith(("ready ", "{")):
                 break
 
     @property

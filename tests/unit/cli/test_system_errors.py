@@ -18,7 +18,7 @@ from tests.unit.cli.conftest import COMMAND_TIMEOUT_S, Up, command_environment
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 DISK_BYTES = 512 << 10
-ANYWHERE = ("--listen", "127.0.0.1:0", "--http", "off")
+ANYWHERE = ("--listen", "127.0.0.1:0")
 
 
 @pytest.fixture
