@@ -19,7 +19,7 @@ from typing import Protocol
 
 from flowstone.broker.answers import Answer, Slot
 from flowstone.broker.buffers import BufferPool
-from flowstone.broker.outbox import Outbox
+from flowstone.broker.outbox import Outbox, UnreadableSlice
 from flowstone.errors import ProtocolError
 from flowstone.ports.network import Channel
 
@@ -57,6 +57,10 @@ class Host(Protocol):
 
     def answer(self, connection: Connection, frame: memoryview) -> Answer:
         """Handles one request. ProtocolError closes the connection."""
+        ...
+
+    def unreadable(self, slice_error: UnreadableSlice) -> None:
+        """What a response promised cannot be read: its partition has a fault."""
         ...
 
     def closed(self, connection: Connection, reason: str) -> None: ...
@@ -307,5 +311,7 @@ class Connection:
         self._resume()
 
     def _broken(self, error: Exception) -> None:
+        if isinstance(error, UnreadableSlice):
+            self._host.unreadable(error)
         quiet = isinstance(error, ConnectionError | TimeoutError)
         self.close("" if quiet else f"sending failed: {error}")

@@ -19,7 +19,7 @@ from flowstone.broker.context import Handler, RequestContext, Services
 from flowstone.broker.metrics import RequestMetrics
 from flowstone.broker.outbox import Chunk
 from flowstone.broker.registry import ENDPOINTS
-from flowstone.errors import ApiError, ErrorCode, ProtocolError
+from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
 from flowstone.wire.apis import API_VERSIONS_KEY, APIS
 from flowstone.wire.codec import Decoder, Encoder, request_decoder, response_encoder
 from flowstone.wire.frames import parse_request_header, response_header
@@ -144,8 +144,13 @@ class Dispatcher:
 
     def _failure(self, route: Route, context: RequestContext, error: BaseException) -> Message:
         """The response to a request that failed as a whole. ProtocolError if it has no room for an error."""
-        code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        if not isinstance(error, ApiError):
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(error, ApiError):
+            code = error.code
+        elif isinstance(error, StorageFault):
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            logger.error("%s from %s (%s) failed: %s", route.name, context.peer, context.client_id, error)
+        else:
             logger.error(
                 "%s %d from %s (%s) failed",
                 route.name,

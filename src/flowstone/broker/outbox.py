@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from flowstone.ports.files import IOVECS_MAX, File
@@ -30,6 +31,14 @@ class FileSlice(Protocol):
 
 
 Chunk = bytes | bytearray | memoryview | FileSlice
+
+
+class UnreadableSlice(Exception):
+    """A log file does not give the bytes that a response has promised."""
+
+    def __init__(self, file: File, reason: object) -> None:
+        super().__init__(f"{file.path} cannot be read: {reason}")
+        self.file = file
 
 
 class Outbox:
@@ -67,7 +76,7 @@ class Outbox:
         except BlockingIOError:
             self._waiting = True
             self._channel.on_writable(self._writable)
-        except OSError as error:
+        except (OSError, UnreadableSlice) as error:
             self._broken(error)
 
     def clear(self) -> None:
@@ -110,9 +119,14 @@ class Outbox:
         if self._slice_warm < self._slice_sent + count and not chunk.file.is_cached(position, count):
             self._warm(chunk.file, position, count)
             return
-        sent = self._channel.send_file(chunk.file, position, count)
+        try:
+            sent = self._channel.send_file(chunk.file, position, count)
+        except (BlockingIOError, ConnectionError, TimeoutError):
+            raise
+        except OSError as error:
+            raise UnreadableSlice(chunk.file, error) from error
         if not sent:
-            raise OSError(f"{chunk.file.path} ends before byte {position}")
+            raise UnreadableSlice(chunk.file, f"it ends before byte {position}")
         self.queued_bytes -= sent
         self._slice_sent += sent
         if self._slice_sent == len(chunk):
@@ -123,14 +137,14 @@ class Outbox:
         self._waiting = True
         self._slice_warm = self._slice_sent + count
         future = self._read(lambda: file.read(position, count))
-        future.add_done_callback(self._warmed)
+        future.add_done_callback(partial(self._warmed, file))
 
-    def _warmed(self, future: asyncio.Future[object]) -> None:
+    def _warmed(self, file: File, future: asyncio.Future[object]) -> None:
+        error = None if future.cancelled() else future.exception()
         if not self._chunks:
             return
-        error = None if future.cancelled() else future.exception()
-        if isinstance(error, Exception):
-            self._broken(error)
+        if error is not None:
+            self._broken(UnreadableSlice(file, error))
             return
         self._waiting = False
         self.flush()

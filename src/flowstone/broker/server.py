@@ -17,7 +17,8 @@ from flowstone.broker.buffers import BufferPool
 from flowstone.broker.connection import RECEIVE_BYTES, Connection
 from flowstone.broker.context import Services
 from flowstone.broker.dispatch import Dispatcher
-from flowstone.errors import StartupError
+from flowstone.broker.outbox import UnreadableSlice
+from flowstone.errors import StartupError, StorageFault
 from flowstone.ports import network
 from flowstone.ports.clock import Timer
 from flowstone.ports.network import Channel, Listener
@@ -33,7 +34,7 @@ class Server:
     def __init__(self, services: Services) -> None:
         config = services.config
         self._config, self._clock = config, services.clock
-        self._workers, self._waiting = services.workers, services.waiting
+        self._workers, self._waiting, self._partitions = services.workers, services.waiting, services.partitions
         self._dispatcher = Dispatcher(services)
         self._loop_lag_seconds = services.metrics.loop_lag_seconds
         self.request_bytes_max = config.socket_request_max_bytes
@@ -102,6 +103,11 @@ class Server:
 
     def answer(self, connection: Connection, frame: memoryview) -> Answer:
         return self._dispatcher.answer(frame, connection.listener_name, connection.peer)
+
+    def unreadable(self, slice_error: UnreadableSlice) -> None:
+        partition = self._partitions.of_file(slice_error.file.path)
+        if partition is not None:
+            partition.fail(StorageFault(str(slice_error)))
 
     def closed(self, connection: Connection, reason: str) -> None:
         if reason:

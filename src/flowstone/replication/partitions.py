@@ -44,6 +44,10 @@ class Partitions:
     def find(self, topic_partition: TopicPartition) -> Partition | None:
         return self._by_name.get(topic_partition.topic, {}).get(topic_partition.partition)
 
+    def of_file(self, path: str) -> Partition | None:
+        """The partition whose log a file belongs to."""
+        return next((each for each in self if path.startswith(f"{each.log.path}/")), None)
+
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names_by_id.get(topic_id)
 

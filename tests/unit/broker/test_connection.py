@@ -8,7 +8,7 @@ import pytest
 from flowstone.broker.answers import Answer, Deferred
 from flowstone.broker.buffers import BufferPool
 from flowstone.broker.connection import Connection
-from flowstone.broker.outbox import Chunk
+from flowstone.broker.outbox import Chunk, UnreadableSlice
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
 from flowstone.ports.simulated_network import SimulatedChannel, channel_pair
 
@@ -23,6 +23,7 @@ class Host:
         self.buffers = BufferPool(1 << 20)
         self.receive_buffer = memoryview(bytearray(64 * 1024))
         self.reasons: list[str] = []
+        self.unreadable_paths: list[str] = []
         self.requests: list[bytes] = []
         self.deferred: dict[bytes, asyncio.Future[list[Chunk]]] = {}
         self.now = 0.0
@@ -42,6 +43,9 @@ class Host:
         if request.startswith(b"silent"):
             return None
         return [framed(request)]
+
+    def unreadable(self, slice_error: UnreadableSlice) -> None:
+        self.unreadable_paths.append(slice_error.file.path)
 
     def closed(self, connection: Connection, reason: str) -> None:
         self.reasons.append(reason)
@@ -284,3 +288,29 @@ def test_a_slice_of_a_cold_file_is_read_by_a_worker_and_then_sent():
         assert ColdFile.reads >= 1
 
     run(scenario)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_slice_that_cannot_be_read_closes_the_connection_and_is_reported(cached: bool):
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        files = SimulatedFiles()
+        file = files.open("/log", create=True)
+        file.write(0, [b"0123456789"])
+        broken = file if cached else UncachedFile(files, "/log", file._node)
+        client.send([framed(b"later")])
+        await turns()
+        files.fail_next("read")
+        host.deferred[b"later"].set_result([b"head", Slice(broken, 2, 5)])
+        for _ in range(200):
+            await asyncio.sleep(0.001)
+            if host.reasons:
+                break
+        assert host.unreadable_paths == ["/log"]
+        assert "/log cannot be read" in host.reasons[0]
+
+    run(scenario)
+
+
+class UncachedFile(SimulatedFile):
+    def is_cached(self, position: int, count: int) -> bool:
+        return False
