@@ -2,12 +2,12 @@
 
 Pure and synchronous. Every request method takes the time, an opaque token and a request, and returns `Effects`: the
 records to append and the replies that are due, each with the token its request came with. A join or a sync may be
-answered by a later call; every token is answered exactly once, by `unload` at the latest.
+answered by a later call; every token is answered exactly once, unless the shard is thrown away before.
 
 What the runtime must do:
 - call `replay` with each record of the effects right after the call that returned them, before any other call;
-- hold replies back until everything appended so far is committed; on a failed append, `unload` this shard and replay
-  the log into a new one;
+- hold replies back until everything appended so far is committed; on a failed append, tell whoever waits, throw this
+  shard away and replay the log into a new one;
 - call `tick` at `next_deadline` (asked again after every call) or a little later;
 - while loading: `replay` every record of the partition, then `loaded` once, then serve.
 
@@ -34,13 +34,11 @@ from flowstone.coordinator.groups.messages import (
     FetchOffsetsRequest,
     HeartbeatRequest,
     JoinRequest,
-    JoinResponse,
     LeaveRequest,
     ListGroupsRequest,
     SyncRequest,
-    SyncResponse,
 )
-from flowstone.coordinator.groups.rebalancing import answer_join, answer_sync, prepare
+from flowstone.coordinator.groups.rebalancing import prepare
 from flowstone.coordinator.groups.records import (
     GroupRecord,
     GroupRemoved,
@@ -50,7 +48,6 @@ from flowstone.coordinator.groups.records import (
 )
 from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
-from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 
 
@@ -100,16 +97,6 @@ class GroupShard:
         group = self._state.groups.get(part)
         stored = [group.last_stored] if group is not None and group.last_stored is not None else []
         return [*stored, *self._state.offsets.of_group(part).values()]
-
-    def unload(self, error_code: ErrorCode) -> GroupEffects:
-        """Answer everybody who waits. The shard is of no use afterwards."""
-        turn = Turn(self._state, now_ms=0)
-        for group in self._state.groups.values():
-            for member_id in list(group.joins):
-                answer_join(turn, group, member_id, JoinResponse(error_code, member_id))
-            for member_id in list(group.syncs):
-                answer_sync(turn, group, member_id, SyncResponse(error_code))
-        return turn.effects
 
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
         return self._run(joining.join, now_ms, token, request)

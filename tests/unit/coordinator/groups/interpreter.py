@@ -53,6 +53,7 @@ class Interpreter:
         self.coordinator = Coordinator(GroupConfig(), self._reply)
         self.clients: dict[str, Client] = {}
         self.lines: list[str] = []
+        self._asked: list[Token] = []
         self._seen: dict[str, tuple[str, int]] = {}
 
     def run(self, command: str) -> list[str]:
@@ -213,12 +214,12 @@ class Interpreter:
     def do_restart(self, names: list[str], options: Options, take: Any) -> None:
         config = replace(self.coordinator.config, **{key: int(value) for key, value in options.items()})
         self.coordinator.config = config
-        for token, response in self.coordinator.shard.unload(ErrorCode.NOT_COORDINATOR).replies:
-            self._reply(token, response)
+        self._lose_waiting()
         self.coordinator.reload()
         self._write_changes()
 
     def _ask(self, take: Any, token: Token, method: Any, request: Any) -> None:
+        self._asked.append(token)
         take(method(self.coordinator.now_ms, token, request))
         if not token.answered:
             self.lines.append(f"{token.who}: {token.what} waits")
@@ -231,12 +232,16 @@ class Interpreter:
     def _fail(self, effects: Effects[GroupRecord]) -> None:
         assert effects.records, "nothing was appended"
         self.lines.append("append failed")
-        lost = self.coordinator.shard.unload(ErrorCode.NOT_COORDINATOR)
-        for token, _ in effects.replies + lost.replies:
-            token.answered = True
-            self.lines.append(f"{token.who}: {token.what} NOT_COORDINATOR")
+        self._lose_waiting()
         self.coordinator.reload()
         self._write_changes()
+
+    def _lose_waiting(self) -> None:
+        """The runtime's part: whoever waits is told to look for the coordinator again."""
+        for token in self._asked:
+            if not token.answered:
+                token.answered = True
+                self.lines.append(f"{token.who}: {token.what} NOT_COORDINATOR")
 
     # What is written down
 
