@@ -1,4 +1,10 @@
-"""The pages for people say what is so: commands are run, tables and options compared."""
+"""The pages for people say what is so: commands are run, tables and options compared.
+
+A page's blocks are run from top to bottom in one directory: `sh` in a shell, `python` as a program, and a block of
+`text` is what the one before it prints (… stands for anything, and nothing is said about the order of lines).
+`flowstone up` runs in a terminal of its own; a page that does not start a broker finds one running. The addresses of
+the pages may be taken on this machine, so free ones are put in their place.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +24,19 @@ import typer
 from flowstone.cli import settings_table
 from flowstone.cli.commands import build_app
 from flowstone.cli.up import build_parser
+from tests.unit.cli.command_server import CLIENT
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DOCUMENTED_ADDRESS = "127.0.0.1:9092"
+DOCUMENTED_ADDRESS, DOCUMENTED_HTTP_ADDRESS = "127.0.0.1:9092", "127.0.0.1:9080"
+BROKER = f"flowstone up --data my-data --listen {DOCUMENTED_ADDRESS}"
 TIMEOUT_S = 30
+
+# A block, or the word that the broker is stopped by hand here, which is said to people in prose.
+_STEP = re.compile(r"^```(\w+)\n(.*?)^```$|^<!-- (the broker stops) -->$", re.MULTILINE | re.DOTALL)
+RUN = ("sh", "python")
+FILES = ("properties", "ini", "yaml")  # what they show is no command
+STOP = "the broker stops"
 
 
 class Block(NamedTuple):
@@ -31,31 +46,67 @@ class Block(NamedTuple):
 
 def blocks(page: str) -> list[Block]:
     text = (DOCS / page).read_text(encoding="utf-8")
-    return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+    found = [Block(each[1] or each[3], each[2] or "") for each in _STEP.finditer(text)]
+    return [block for block in found if not block.text.startswith("make ")]  # one of those runs this
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user who has the `flowstone` command."""
-    command = tmp_path / "bin" / "flowstone"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m flowstone.cli "$@"\n')
-    command.chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOWSTONE_")}
-    return {**kept, "PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+PAGES_WITH_COMMANDS = sorted(
+    path.name for path in DOCS.glob("*.md") if any(block.language in RUN for block in blocks(path.name))
+)
 
 
-class FirstTerminal:
-    """Where the broker runs; starting it again stops it first, as the page says, with Ctrl-C."""
+@pytest.fixture(scope="module")
+def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with a `flowstone` command that starts in no time."""
+    directory = tmp_path_factory.mktemp("bin")
+    environment = {**_clean_environment(), "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.unit.cli.command_server", str(directory / "socket")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        (directory / "client.py").write_text(CLIENT)
+        command = directory / "flowstone"
+        # A broker is a process to be stopped by signals: it is not forked off another.
+        command.write_text(
+            f'#!/bin/sh\n[ "$1" = up ] && exec {sys.executable} -m flowstone.cli "$@"\n'
+            f'exec {sys.executable} -SI {directory}/client.py {directory}/socket "$@"\n'
+        )
+        command.chmod(0o755)
+        yield directory
+        server.terminate()
 
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        self._directory, self._environment = directory, environment
+
+def _clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("FLOWSTONE_")}
+
+
+class Machine:
+    """Where a page is run: a directory, a broker in a first terminal, and a second one for everything else."""
+
+    def __init__(self, directory: Path, commands: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.address = f"127.0.0.1:{server.getsockname()[1]}"
+        self._http_address = DOCUMENTED_HTTP_ADDRESS
+        self._directory = directory
+        self._environment = {
+            **_clean_environment(),
+            "PATH": f"{commands}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "src"),
+            "FLOWSTONE_SET_HTTP_LISTENER": "127.0.0.1:0",
+            "FLOWSTONE_SET_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",  # three seconds that teach nothing
+        }
         self._broker: subprocess.Popen[str] | None = None
 
     def start(self, command: str) -> list[str]:
+        """What it says until it is ready. Starting it again stops it first, as pages say, with Ctrl-C."""
         self.stop()
+        self._environment["FLOWSTONE_BOOTSTRAP"] = self.address
         self._broker = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
+            ["bash", "-c", f"exec {self._with_addresses(command)}"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -66,8 +117,12 @@ class FirstTerminal:
         lines = []
         for line in self._broker.stdout:
             lines.append(line.rstrip())
+            if line.startswith("http "):
+                self._http_address = line.split()[1]
             if line.startswith("ready "):
                 break
+        assert lines, command
+        assert lines[-1] == f"ready {self.address}"
         return lines
 
     def stop(self) -> None:
@@ -77,36 +132,75 @@ class FirstTerminal:
             assert self._broker.returncode == 0
             self._broker = None
 
+    def run(self, block: Block) -> str:
+        """Standard output of a block that must end well."""
+        text = self._with_addresses(block.text)
+        command = ["bash", "-ec", text] if block.language == "sh" else [sys.executable, "-c", text]
+        result = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=self._directory,
+            env=self._environment,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert result.returncode == 0, f"{block.text}: {result.stdout}{result.stderr}"
+        if block.language == "sh":  # a client library in a program may have a word to say when its broker goes
+            assert result.stderr == "", block.text
+        return result.stdout
 
-def test_every_command_of_the_first_steps_does_what_the_page_says(tmp_path: Path, shell: dict[str, str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-    shell["FLOWSTONE_BOOTSTRAP"] = address  # the page's own addresses may be taken on this machine
-    shell["FLOWSTONE_SET_HTTP_LISTENER"] = "127.0.0.1:0"
-    terminal = FirstTerminal(tmp_path, shell)
-    found = blocks("first-steps.md")
-    try:
-        for block, following in zip(found, [*found[1:], Block("", "")], strict=True):
-            expected = following.text if following.language == "text" else ""
-            if block.language == "text":
-                continue
-            if block.text.startswith("flowstone up"):
-                lines = terminal.start(block.text.strip().replace(DOCUMENTED_ADDRESS, address))
-                assert lines[-1] == f"ready {address}"
-                if expected:
-                    assert [line.split()[0] for line in lines] == [line.split()[0] for line in expected.splitlines()]
-                continue
-            command = ["bash", "-ec", block.text] if block.language == "sh" else [sys.executable, "-c", block.text]
-            result = subprocess.run(
-                command, capture_output=True, text=True, cwd=tmp_path, env=shell, timeout=TIMEOUT_S, check=False
-            )
-            assert result.returncode == 0, result.stderr
-            if block.language == "sh":  # a client library in a program may have a word to say when its broker goes
-                assert result.stderr == "", block.text
-            # Nothing is said about the order between partitions.
-            assert sorted(result.stdout.split("\n")) == sorted(expected.split("\n")), block.text
-    finally:
-        terminal.stop()
+    def _with_addresses(self, text: str) -> str:
+        return text.replace(DOCUMENTED_ADDRESS, self.address).replace(DOCUMENTED_HTTP_ADDRESS, self._http_address)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, command_server: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path, command_server)
+    yield machine
+    machine.stop()
+
+
+def assert_prints(expected: str, printed: str, matches: Callable[[str, str], object]) -> None:
+    left = printed.splitlines()
+    for line in expected.splitlines():
+        found = next((each for each in left if matches(line, each)), None)
+        assert found is not None, f"the page says {line!r}, left of what was printed is {left}"
+        left.remove(found)
+    assert left == []
+
+
+def is_same(expected: str, line: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), line) is not None
+
+
+def is_same_word(expected: str, line: str) -> bool:
+    return expected.split()[0] == line.split()[0]
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
+def test_every_command_of_a_page_does_what_the_page_says(page: str, machine: Machine) -> None:
+    steps = [block for block in blocks(page) if block.language in (*RUN, "text", STOP)]
+    if not any(block.text.startswith("flowstone up") for block in steps):
+        machine.start(BROKER)
+    for block, following in zip(steps, [*steps[1:], Block("", "")], strict=True):
+        expected = following.text if following.language == "text" else None
+        if block.language == STOP:
+            machine.stop()
+        elif block.text.startswith("flowstone up"):
+            lines = machine.start(block.text.strip())
+            if expected is not None:
+                assert_prints(expected, "\n".join(lines), is_same_word)
+        elif block.language in RUN:
+            printed = machine.run(block)
+            if expected is not None:
+                assert_prints(expected, printed, is_same)
+
+
+def test_every_command_is_in_a_block_that_is_run() -> None:
+    for path in DOCS.glob("*.md"):
+        for block in blocks(path.name):
+            assert block.language in (*RUN, *FILES, "text", STOP), f"{path.name}: {block}"
 
 
 def test_the_settings_table_is_up_to_date() -> None:
@@ -134,7 +228,7 @@ def test_every_other_command_and_option_is_on_the_page_of_commands() -> None:
                 assert not option.startswith("--") or option in page, f"{name} {option}"
 
 
-@pytest.mark.parametrize("page", ["first-steps.md", "cli.md", "configuration.md", "monitoring.md"])
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
 def test_links_lead_somewhere(page: str) -> None:
     targets = re.findall(r"\]\(([^)#:]+)\)", (DOCS / page).read_text(encoding="utf-8"))
     assert [target for target in targets if not (DOCS / target).exists()] == []
