@@ -20,7 +20,7 @@ ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from scripts.client_suites import franz_go, java_tools, kafka_python_suite, kafkajs, kcat  # noqa: E402
+from scripts.client_suites import franz_go, java_keys, java_tools, kafka_python_suite, kafkajs, kcat  # noqa: E402
 from scripts.client_suites.suite import CheckFailed, Server, Suite, Unavailable, fresh_broker  # noqa: E402
 
 
@@ -39,6 +39,7 @@ _AS_KAFKA_PYTHON_HAS_IT = ("node.id=0", "num.partitions=4")
 SUITES = {
     "kcat": Entry(kcat.run_suite, floor=16, needs_root=True),
     "java-tools": Entry(java_tools.run_suite, floor=20),
+    "java-keys": Entry(java_keys.run_suite, floor=3),
     "kafkajs": Entry(kafkajs.run_suite, floor=16),
     "franz-go": Entry(franz_go.run_suite, floor=19),
     "kafka-python-4.1": Entry(kafka_python_suite.suite_for("4.1.0"), 35, _AS_KAFKA_PYTHON_HAS_IT),

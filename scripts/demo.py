@@ -64,7 +64,7 @@ class BrokerProcess:
         begun = time.perf_counter()
         command = [sys.executable, "-m", "flowstone.cli", "up", "--data", data_directory, "--listen", address]
         self._process = subprocess.Popen(
-            [*command, "--set", f"num.partitions={PARTITIONS}", "--log-level", "warning"],
+            [*command, "--http", "off", "--set", f"num.partitions={PARTITIONS}", "--log-level", "warning"],
             stdout=subprocess.PIPE,
             text=True,
         )
