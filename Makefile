@@ -1,4 +1,4 @@
-.PHONY: help setup demo test lint generate bench clients faults
+.PHONY: help setup demo test lint generate bench clients faults fixture
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -33,3 +33,6 @@ clients: setup   ## other people's clients and suites, against fresh brokers
 
 faults: setup    ## kills, power losses and damage, long (about 15 minutes; power losses need root)
 	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} $(PY) -m pytest -rP tests/faults
+
+fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
+	$(PY) tests/fixture_project/run.py

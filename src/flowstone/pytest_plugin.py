@@ -39,7 +39,7 @@ def flowstone_broker(flowstone_settings: Mapping[str, str]) -> Iterator[Broker]:
 @pytest.fixture
 def flowstone_topic(flowstone_broker: Broker, request: pytest.FixtureRequest) -> str:
     """The name of an empty topic of one partition, or `num.partitions` if that is set, that no other test uses."""
-    name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:TOPIC_NAME_CHARACTERS_MAX]
+    name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-")[:TOPIC_NAME_CHARACTERS_MAX]
     topic = f"{name}-{next(_numbers)}"
     flowstone_broker.create_topic(topic)
     return topic
