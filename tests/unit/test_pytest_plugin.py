@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,12 @@ def test_partitions(flowstone_broker, flowstone_topic):
     assert len(admin.list_topics(flowstone_topic, 10).topics[flowstone_topic].partitions) == 3
 """
     assert "1 passed" in run_project(tmp_path, source)
+
+
+def test_the_examples_for_people_run(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "testing-with-pytest.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert f"{''.join(examples).count('def test_')} passed" in run_project(tmp_path, "\n\n".join(examples))
 
 
 def test_loading_the_plugin_loads_no_broker_no_spark_and_no_command_line() -> None:
