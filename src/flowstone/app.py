@@ -39,6 +39,10 @@ from flowstone.replication.partitions import Partitions
 
 logger = logging.getLogger(__name__)
 
+# Groups are mostly loaded in milliseconds, and then nobody hears that they are not. What takes longer goes on while the
+# broker serves.
+COORDINATORS_LOAD_WAIT_S = 3.0
+
 
 class App:
     """One broker, from its settings to its end."""
@@ -105,6 +109,7 @@ class App:
             self.services = self._wire()
             self._server = Server(self.services)
             await self._register(self._bind())
+            await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise

@@ -51,8 +51,9 @@ class GroupCoordinator:
         workers: Workers,
     ) -> None:
         self._config, self._metadata, self._partitions = config, metadata, partitions
-        self._logs, self._workers = logs, workers
-        self._unanswered_max = config.max_parked_requests
+        self._clock, self._logs, self._workers = clock, logs, workers
+        self._waiting: set[Token] = set()
+        self._waiting_max = config.max_parked_requests
         group_config = _group_config(config)
         self._host = Host(
             clock=clock,
@@ -70,6 +71,23 @@ class GroupCoordinator:
         self._closed = True
         for shard in self._shards.values():
             shard.close(ErrorCode.NOT_COORDINATOR)
+
+    async def wait_loaded(self, timeout_s: float) -> None:
+        """Returns when what is hosted now has been loaded, or has failed to; or when it has taken too long."""
+        finished = asyncio.Event()
+        loads = {shard.loading for shard in self._shards.values()}
+
+        def loaded(load: asyncio.Future[None]) -> None:
+            loads.discard(load)
+            if not loads:
+                finished.set()
+
+        timer = self._clock.call_later(timeout_s, finished.set)
+        for load in tuple(loads):
+            load.add_done_callback(loaded)
+        if loads:
+            await finished.wait()
+        timer.cancel()
 
     # The topic
 
@@ -92,23 +110,26 @@ class GroupCoordinator:
 
     # Requests
 
-    def request(self, group_id: str, call: GroupCall) -> Token:
-        """Hands a request to the group's shard; its response, or ApiError, comes with the future."""
+    def request(self, group_id: str, call: GroupCall, *, may_wait: bool = False) -> Token:
+        """Hands a request to the group's shard; its response, or ApiError, comes with the future.
+
+        Of those that may wait for other members only so many are taken, so that the rest always gets through.
+        """
         partition = self.partition_of(group_id)
         shard = self._shards.get(partition.partition) if partition is not None else None
         if shard is None:
             return _refused(ErrorCode.NOT_COORDINATOR)
-        if self._unanswered_count >= self._unanswered_max:
+        if may_wait and len(self._waiting) >= self._waiting_max:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return shard.request(call)
+        token = shard.request(call)
+        if may_wait and not token.done():
+            self._waiting.add(token)
+            token.add_done_callback(self._waiting.discard)
+        return token
 
     def request_all(self, call: GroupCall) -> list[Token]:
         """Hands a request to every shard."""
         return [shard.request(call) for shard in self._shards.values()]
-
-    @property
-    def _unanswered_count(self) -> int:
-        return sum(shard.unanswered_count for shard in self._shards.values())
 
     # Following the metadata
 

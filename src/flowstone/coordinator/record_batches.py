@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from flowstone.coordinator.effects import CoordinatorRecord
@@ -31,7 +31,7 @@ class RecordCodec(Protocol):
         ...
 
 
-def encode_batches(records: Sequence[CoordinatorRecord], timestamp_ms: int, batch_bytes_max: int) -> list[bytes]:
+def encode_batches(records: Iterable[CoordinatorRecord], timestamp_ms: int, batch_bytes_max: int) -> list[bytes]:
     """The records in order, in one batch if they fit. ApiError if one alone does not."""
     batches: list[bytes] = []
     batch: list[Record] = []

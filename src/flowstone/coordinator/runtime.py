@@ -88,14 +88,11 @@ class HostedShard(Generic[Machine]):
         # What must not be lost because it came while there was no state machine.
         self._calls_after_load: list[Call[Machine]] = []
         self._timer: Timer | None = None
-        self._loading: asyncio.Task[None] | None = None
+        self._timer_ms = 0
         self._rewriting: asyncio.Task[None] | None = None
         self._last_failure = ""
+        self.loading: asyncio.Future[None]  # the load under way, or the last one
         self._begin_load()
-
-    @property
-    def unanswered_count(self) -> int:
-        return len(self._unanswered)
 
     def request(self, call: Callable[[Machine, int, Token], Effects[Any]]) -> Token:
         """Has the state machine handle a request; its response, or ApiError, comes with the future."""
@@ -118,7 +115,7 @@ class HostedShard(Generic[Machine]):
 
     def close(self, code: ErrorCode) -> None:
         """Serves no more; `code` is what everybody hears from now on."""
-        for task in (self._loading, self._rewriting):
+        for task in (self.loading, self._rewriting):
             if task is not None:
                 task.cancel()
         self._calls_after_load.clear()
@@ -149,7 +146,7 @@ class HostedShard(Generic[Machine]):
             self._log.when_committed(partial(self._release, machine, effects.replies))
         if machine is self._machine:
             self._schedule(machine)
-            if self._log.must_be_rewritten:
+            if self._log.must_be_rewritten and (self._rewriting is None or self._rewriting.done()):
                 self._rewriting = asyncio.ensure_future(self._rewrite(machine))
 
     def _release(self, machine: Machine, replies: Sequence[tuple[Token, Any]], code: ErrorCode) -> None:
@@ -165,10 +162,13 @@ class HostedShard(Generic[Machine]):
     # Time
 
     def _schedule(self, machine: Machine) -> None:
-        self._cancel_timer()
+        """Has the state machine called at its deadline, or earlier: most deadlines only ever move away."""
         deadline_ms = machine.next_deadline()
-        if deadline_ms is not None:
-            self._timer = self._clock.call_later(max(deadline_ms - self._now_ms(), 0) / 1000, self._tick)
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        self._cancel_timer()
+        self._timer_ms = deadline_ms
+        self._timer = self._clock.call_later(max(deadline_ms - self._now_ms(), 0) / 1000, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -184,7 +184,7 @@ class HostedShard(Generic[Machine]):
 
     def _begin_load(self) -> None:
         self._timer = None
-        self._loading = asyncio.ensure_future(self._load())
+        self.loading = asyncio.ensure_future(self._load())
 
     async def _load(self) -> None:
         machine = self._host.new_machine()
@@ -194,7 +194,7 @@ class HostedShard(Generic[Machine]):
                 await self._log.load(machine.replay)
         except (ApiError, StorageFault) as error:
             code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
-            self._failed(code, str(error))
+            self._failed(code, str(error), is_loaded=False)
             return
         self._machine, self._last_failure = machine, ""
         self._run(machine, lambda machine, now_ms: machine.loaded(now_ms))
@@ -209,13 +209,13 @@ class HostedShard(Generic[Machine]):
             if machine is self._machine:
                 self._failed(error.code, str(error))
 
-    def _failed(self, code: ErrorCode, reason: str) -> None:
+    def _failed(self, code: ErrorCode, reason: str, *, is_loaded: bool = True) -> None:
         if reason != self._last_failure:
             self._last_failure = reason
-            logger.error("%s is replayed from its log: %s", self._name, reason)
-        self._drop_machine(
-            _CLIENT_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        )
+            logger.error("%s must be replayed from its log: %s", self._name, reason)
+        told = _CLIENT_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+        # Where even loading fails, waiting for it to end is no advice.
+        self._drop_machine(told, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loaded else told)
         self._timer = self._clock.call_later(RELOAD_DELAY_S, self._begin_load)
 
     def _drop_machine(self, told: ErrorCode, unavailable: ErrorCode) -> None:

@@ -41,18 +41,19 @@ class ShardLog:
         self._log, self._codec, self._clock = log, codec, clock
         self._size_bytes = 0  # from the log's start on
         self._rewrite_at_bytes = REWRITE_BYTES_MIN
-        self._is_rewriting = False
 
     @property
     def must_be_rewritten(self) -> bool:
-        return self._size_bytes >= self._rewrite_at_bytes and not self._is_rewriting
+        return self._size_bytes >= self._rewrite_at_bytes
 
-    def append(self, records: Iterable[Any], now_ms: int) -> None:
-        """ApiError if the log does not take them all; the first ones may be in it then."""
-        encoded = [self._codec.encode(record) for record in records]
-        for batch in encode_batches(encoded, now_ms, self._log.batch_bytes_max):
+    def append(self, records: Iterable[Any], now_ms: int) -> int:
+        """The bytes it took. ApiError if the log does not take them all; the first ones may be in it then."""
+        batches = encode_batches(map(self._codec.encode, records), now_ms, self._log.batch_bytes_max)
+        for batch in batches:
             self._log.append(batch)
-            self._size_bytes += len(batch)
+        appended_bytes = sum(map(len, batches))
+        self._size_bytes += appended_bytes
+        return appended_bytes
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Calls back once everything appended so far is committed, or will not be."""
@@ -84,20 +85,18 @@ class ShardLog:
 
     async def rewrite(self, state: Snapshot, is_current: Callable[[], bool], now_ms: Callable[[], int]) -> None:
         """Appends the state again and lets the log begin there, unless the state is given up meanwhile. ApiError."""
-        self._is_rewriting = True
-        try:
-            start_offset, self._size_bytes = self._log.log_end_offset, 0
-            step_bytes = 0
-            for part in state.parts():
-                if self._size_bytes - step_bytes >= REWRITE_STEP_BYTES:
-                    step_bytes = self._size_bytes
-                    await self._clock.sleep(0)
-                if not is_current():
-                    return
-                self.append(state.records_of(part), now_ms())
-            self._rewrite_at_bytes = max(REWRITE_BYTES_MIN, REWRITE_RATIO * self._size_bytes)
-            await self.wait_committed()
-            if is_current():
-                await self._log.delete_records_before(start_offset)
-        finally:
-            self._is_rewriting = False
+        start_offset, self._size_bytes = self._log.log_end_offset, 0
+        state_bytes = step_bytes = 0
+        for part in state.parts():
+            if step_bytes >= REWRITE_STEP_BYTES:
+                step_bytes = 0
+                await self._clock.sleep(0)
+            if not is_current():
+                return
+            part_bytes = self.append(state.records_of(part), now_ms())
+            state_bytes += part_bytes
+            step_bytes += part_bytes
+        self._rewrite_at_bytes = max(REWRITE_BYTES_MIN, REWRITE_RATIO * state_bytes)
+        await self.wait_committed()
+        if is_current():
+            await self._log.delete_records_before(start_offset)

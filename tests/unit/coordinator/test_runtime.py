@@ -10,6 +10,7 @@ import pytest
 
 from flowstone.coordinator.effects import CoordinatorRecord, Effects
 from flowstone.coordinator.runtime import RELOAD_DELAY_S, Host, HostedShard
+from flowstone.coordinator.shard_log import REWRITE_BYTES_MIN
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
 from tests.support.internal_log import MemoryInternalLog
@@ -229,7 +230,7 @@ def test_a_log_that_cannot_be_read_is_tried_again() -> None:
         broken, bench.log.batches = bench.log.batches, []
         again = Bench(bench.log)
         await again.turn()
-        assert error(again.get()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert error(again.get()) is ErrorCode.NOT_COORDINATOR
         bench.log.batches = broken
         await again.reload()
         assert await again.get() == 1
@@ -294,5 +295,21 @@ def test_a_mistake_in_the_state_machine_is_not_built_upon() -> None:
         assert error(waiting) is ErrorCode.UNKNOWN_SERVER_ERROR
         await bench.reload()
         assert await bench.get() == 1
+
+    on_a_bench(test)
+
+
+def test_a_log_that_grows_is_rewritten_once_at_a_time() -> None:
+    async def test(bench: Bench) -> None:
+        name = "n" * (REWRITE_BYTES_MIN // 8)
+        for _ in range(20):
+            bench.add(name)
+        await bench.turn()
+        bench.clock.advance(0)
+        await bench.turn()
+        again = Bench(bench.log)
+        await again.turn()
+        assert await again.get(name) == 20
+        assert 0 < bench.log.log_start_offset < bench.log.log_end_offset <= 21 + 20 // 8
 
     on_a_bench(test)

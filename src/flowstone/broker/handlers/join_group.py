@@ -39,7 +39,9 @@ def handle(
         member_id_required=version >= _MEMBER_ID_REQUIRED_SINCE_VERSION,
         skip_assignment_supported=version >= _SKIP_ASSIGNMENT_SINCE_VERSION,
     )
-    token = services.groups.request(request.group_id, lambda shard, now_ms, token: shard.join(now_ms, token, join))
+    token = services.groups.request(
+        request.group_id, lambda shard, now_ms, token: shard.join(now_ms, token, join), may_wait=True
+    )
     return answer(
         token,
         lambda response: _respond(version, response),

@@ -27,7 +27,9 @@ def handle(
         protocol_name=request.protocol_name,
         assignments=tuple((each.member_id, bytes(each.assignment)) for each in request.assignments),
     )
-    token = services.groups.request(request.group_id, lambda shard, now_ms, token: shard.sync(now_ms, token, sync))
+    token = services.groups.request(
+        request.group_id, lambda shard, now_ms, token: shard.sync(now_ms, token, sync), may_wait=True
+    )
     return answer(token, _respond, _refuse)
 
 
