@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -24,7 +25,7 @@ import typer
 from flowstone.cli import settings_table
 from flowstone.cli.commands import build_app
 from flowstone.cli.up import build_parser
-from tests.unit.cli.command_server import CLIENT
+from tests.unit.cli.command_server import commands_in
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -56,28 +57,17 @@ PAGES_WITH_COMMANDS = sorted(
 
 
 @pytest.fixture(scope="module")
-def command_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with a `flowstone` command that starts in no time."""
     directory = tmp_path_factory.mktemp("bin")
-    environment = {**_clean_environment(), "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.unit.cli.command_server", str(directory / "socket")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == "ready\n"
-        (directory / "client.py").write_text(CLIENT)
+    with commands_in(directory, {**_clean_environment(), "PYTHONPATH": str(ROOT / "src")}) as prefix:
         command = directory / "flowstone"
         # A broker is a process to be stopped by signals: it is not forked off another.
         command.write_text(
-            f'#!/bin/sh\n[ "$1" = up ] && exec {sys.executable} -m flowstone.cli "$@"\n'
-            f'exec {sys.executable} -SI {directory}/client.py {directory}/socket "$@"\n'
+            f'#!/bin/sh\n[ "$1" = up ] && exec {sys.executable} -m flowstone.cli "$@"\nexec {shlex.join(prefix)} "$@"\n'
         )
         command.chmod(0o755)
         yield directory
-        server.terminate()
 
 
 def _clean_environment() -> dict[str, str]:
@@ -155,8 +145,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, command_server: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path, command_server)
+def machine(tmp_path: Path, commands: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path, commands)
     yield machine
     machine.stop()
 

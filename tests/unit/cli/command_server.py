@@ -2,7 +2,7 @@
 
 `python -m tests.unit.cli.command_server SOCKET` serves; `CLIENT`, a program of its own, hands its three streams, its
 arguments, its directory and its environment over and ends with the command's exit status. What runs is the entry point
-of `flowstone`, in a process of its own, on the caller's streams.
+of `flowstone`, in a process of its own, on the caller's streams; only signals do not reach it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from flowstone.cli.commands import GROUPS
 from flowstone.cli.main import main
@@ -29,6 +33,22 @@ socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
 server.shutdown(socket.SHUT_WR)
 sys.exit(int(server.recv(16) or b"70"))
 """
+
+
+@contextmanager
+def commands_in(directory: Path, environment: dict[str, str]) -> Iterator[list[str]]:
+    """What to put before a command's arguments; the server keeps its files in `directory`."""
+    (directory / "client.py").write_text(CLIENT)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.unit.cli.command_server", str(directory / "socket")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**environment, "PYTHONPATH": os.pathsep.join((environment["PYTHONPATH"], str(Path(__file__).parents[3])))},
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield [sys.executable, "-SI", str(directory / "client.py"), str(directory / "socket")]
+        server.terminate()
 
 
 def serve(path: str) -> None:

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import flowstone
 from flowstone.cli.main import main
+from tests.unit.cli.command_server import commands_in
 from tests.unit.cli.terminal import Terminal
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -31,13 +32,19 @@ def command_environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(SOURCE), "COLUMNS": "100"}
 
 
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    with commands_in(tmp_path_factory.mktemp("commands"), command_environment()) as prefix:
+        yield prefix
+
+
 @pytest.fixture
-def run_process(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_process(tmp_path: Path, commands: list[str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a command to its end as a process of its own, in an empty directory."""
 
     def run(*arguments: object, input: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "flowstone.cli", *map(str, arguments)],
+            [*commands, *map(str, arguments)],
             input=input,
             capture_output=True,
             text=True,

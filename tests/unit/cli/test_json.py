@@ -14,6 +14,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 Call = Callable[..., str]
 Prepare = Callable[..., None]
 
+QUICK = ("--acks", "1")  # with all, librdkafka waits half a second for a producer id
+
 
 def documents(output: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines()]
@@ -34,7 +36,7 @@ def test_a_topics_life_is_told_in_documents(call: Call) -> None:
 
 def test_the_count_of_what_was_stored_is_a_document(call: Call, prepare: Prepare) -> None:
     prepare("j-stored")
-    (told,) = documents(call("produce", "j-stored", "--json", input="a\nb\n"))
+    (told,) = documents(call("produce", "j-stored", *QUICK, "--json", input="a\nb\n"))
     assert told == {"topic": "j-stored", "stored": 2, "interrupted": False}
 
 
@@ -74,7 +76,7 @@ def test_batches_and_records_of_a_file_are_documents(run: Run, call: Call, prepa
     data = tmp_path / "data"
     with flowstone.Broker(data=str(data)) as broker:
         run("topic", "create", "dumped", "--bootstrap", broker.bootstrap)
-        run("produce", "dumped", "--key-separator", ":", "--bootstrap", broker.bootstrap, input="k:v\n")
+        run("produce", "dumped", *QUICK, "--key-separator", ":", "--bootstrap", broker.bootstrap, input="k:v\n")
     batch, record = documents(run("log", "dump", data / "dumped-0", "--records", "--json").stdout)
     assert (batch["batch"]["base_offset"], batch["batch"]["records"], batch["batch"]["codec"]) == (0, 1, "none")
     assert (record["record"]["key_base64"], record["record"]["value_base64"]) == ("aw==", "dg==")
@@ -98,7 +100,7 @@ def test_damage_and_its_repair_are_documents(run: Run, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with flowstone.Broker(data=str(data)) as broker:
         run("topic", "create", "hurt", "--bootstrap", broker.bootstrap)
-        run("produce", "hurt", "--bootstrap", broker.bootstrap, input="value\n")
+        run("produce", "hurt", *QUICK, "--bootstrap", broker.bootstrap, input="value\n")
     log = data / "hurt-0" / f"{0:020d}.log"
     log.write_bytes(log.read_bytes().replace(b"value", b"VALUE"))
     dumped = documents(run("log", "dump", log, "--json").stdout)

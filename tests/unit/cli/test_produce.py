@@ -18,6 +18,8 @@ from flowstone.cli.record_sources import Fields, Shape, format_of, read_csv, rea
 Call = Callable[..., str]
 Prepare = Callable[..., None]
 
+QUICK = ("--acks", "1")  # with all, librdkafka waits half a second for a producer id
+
 
 def write(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
@@ -31,7 +33,7 @@ def read(call: Call, topic: str) -> list[dict[str, object]]:
 def test_a_json_object_per_line_is_a_record_byte_by_byte(call: Call, prepare: Prepare, tmp_path: Path) -> None:
     prepare("jsonl")
     file = write(tmp_path / "x.jsonl", '{"id": 1,  "name":"größe"}\n\n{"id": 2}\n')
-    assert call("produce", "jsonl", "--file", file) == "stored 2 records\n"
+    assert call("produce", "jsonl", *QUICK, "--file", file) == "stored 2 records\n"
     assert call("consume", "jsonl") == '{"id": 1,  "name":"größe"}\n{"id": 2}\n'
 
 
@@ -39,7 +41,7 @@ def test_fields_are_also_key_time_and_headers(call: Call, prepare: Prepare, tmp_
     prepare("fields")
     file = write(tmp_path / "x.jsonl", '{"id":7,"at":"1970-01-01T00:00:05+00:00","kind":"new","none":null}\n')
     fields = ("--key-field", "id", "--timestamp-field", "at", "--header-field", "kind", "--header-field", "none")
-    call("produce", "fields", "--file", file, *fields, "--header", "source=test")
+    call("produce", "fields", *QUICK, "--file", file, *fields, "--header", "source=test")
     (record,) = read(call, "fields")
     assert (record["key"], record["timestamp"]) == ("7", 5000)
     assert record["headers"] == [
@@ -52,7 +54,7 @@ def test_fields_are_also_key_time_and_headers(call: Call, prepare: Prepare, tmp_
 def test_a_row_of_csv_is_an_object_with_the_names_of_the_first(call: Call, prepare: Prepare, tmp_path: Path) -> None:
     prepare("csv")
     file = write(tmp_path / "x.csv", '\ufeffid,note\r\n1,"two\nlines, ""quoted"""\r\n2,\r\n')
-    assert call("produce", "csv", "--file", file, "--key-field", "id") == "stored 2 records\n"
+    assert call("produce", "csv", *QUICK, "--file", file, "--key-field", "id") == "stored 2 records\n"
     records = read(call, "csv")
     assert [record["key"] for record in records] == ["1", "2"]
     assert json.loads(str(records[0]["value"])) == {"id": "1", "note": 'two\nlines, "quoted"'}
@@ -70,7 +72,10 @@ def test_a_row_of_parquet_is_an_object_of_what_json_has(call: Call, prepare: Pre
         "tags": [["a", "b"], []],
     }
     parquet.write_table(pyarrow.table(columns), tmp_path / "x.parquet")
-    assert call("produce", "parquet", "--file", tmp_path / "x.parquet", "--key-field", "id") == "stored 2 records\n"
+    assert (
+        call("produce", "parquet", *QUICK, "--file", tmp_path / "x.parquet", "--key-field", "id")
+        == "stored 2 records\n"
+    )
     assert [json.loads(line) for line in call("consume", "parquet").splitlines()] == [
         {"id": 1, "at": "1970-01-01T00:00:05+00:00", "ratio": None, "blob": "/w==", "tags": ["a", "b"]},
         {"id": 2, "at": None, "ratio": 0.5, "blob": None, "tags": []},
@@ -87,7 +92,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
 
 def test_standard_input_has_formats_too(call: Call, prepare: Prepare) -> None:
     prepare("piped-csv")
-    assert call("produce", "piped-csv", "--format", "csv", input="a,b\n1,2\n") == "stored 1 record\n"
+    assert call("produce", "piped-csv", *QUICK, "--format", "csv", input="a,b\n1,2\n") == "stored 1 record\n"
     assert call("consume", "piped-csv") == '{"a":"1","b":"2"}\n'
 
 
