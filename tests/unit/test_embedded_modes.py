@@ -106,15 +106,21 @@ def test_waiting_in_vain_says_how_much_there_was(broker: Broker, topic: str) -> 
         broker.wait_for("other", 1, timeout=0.2)
 
 
-def test_a_restart_keeps_address_data_and_clients(broker: Broker, topic: str) -> None:
-    producer = new_producer(broker)
-    producer.produce(topic, "before")
-    assert producer.flush(TIMEOUT_S) == 0
+def test_waiting_for_a_broker_that_is_killed_ends() -> None:
+    with flowstone.Broker() as broker:
+        killing = threading.Timer(0.05, broker.kill)
+        killing.start()
+        with pytest.raises(NotServing, match="ended before it could answer"):
+            broker.wait_for("never", 1, TIMEOUT_S)
+        killing.join()
+
+
+def test_a_restart_keeps_address_and_data(broker: Broker, topic: str) -> None:
+    produce(broker, topic, "before")
     address = broker.bootstrap
     broker.restart()
     assert broker.bootstrap == address
-    producer.produce(topic, "after")
-    assert producer.flush(TIMEOUT_S) == 0
+    produce(broker, topic, "after")
     assert values(broker, topic) == ["before", "after"]
 
 
@@ -148,7 +154,7 @@ def test_nothing_is_written_once_kill_has_returned(broker: Broker, topic: str) -
     writing.join()
     assert after == before
     broker.restart()
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0  # the client comes back by itself
 
 
 def snapshot(broker: Broker) -> dict[str, tuple[int, int]]:
@@ -190,10 +196,11 @@ def test_a_paused_broker_can_be_stopped(mode: Mode) -> None:
     assert not os.path.exists(broker.data_directory)
 
 
-def test_pausing_what_does_not_run_is_an_error(broker: Broker) -> None:
+def test_pausing_and_resuming_what_does_not_run_is_an_error(broker: Broker) -> None:
     broker.kill()
-    with pytest.raises(NotServing, match="not running"):
-        broker.pause()
+    for call in (broker.pause, broker.resume):
+        with pytest.raises(NotServing, match="not running"):
+            call()
     broker.restart()
 
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import flowstone
@@ -49,8 +50,9 @@ class ProcessHost:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(dict(self._values)) + "\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended already, which its silence tells below
+            self._process.stdin.write(json.dumps(dict(self._values)) + "\n")
+            self._process.stdin.flush()
         line = self._process.stdout.readline()
         answer = json.loads(line) if line else {"error": "the broker's process ended before it served"}
         if "error" in answer:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from flowstone.app import App
@@ -63,20 +65,15 @@ class ThreadHost:
 
     def stop(self) -> None:
         if self._thread is not None:
-            self._may_run.set()
-            self._loop.call_soon_threadsafe(_resolve, self._ending, True)
-            self._join()
+            self._end(partial(_resolve, self._ending, True))
 
     def kill(self) -> None:
         if self._thread is not None:
             self._is_killed = True
-            self._loop.call_soon_threadsafe(self._die)
-            self._may_run.set()
-            self._join()
+            self._end(self._die)
 
     def pause(self) -> None:
-        if self._thread is None:
-            raise NotServing("the broker is not running")
+        self._check_running()
         if self._may_run.is_set():
             self._may_run.clear()
             stands_still = threading.Event()
@@ -84,6 +81,7 @@ class ThreadHost:
             stands_still.wait()
 
     def resume(self) -> None:
+        self._check_running()
         self._may_run.set()
 
     def advance(self, milliseconds: int) -> None:
@@ -128,7 +126,8 @@ class ThreadHost:
         """Runs it on the broker's loop. NotServing, TimeoutError."""
         if self._thread is None or not self._may_run.is_set():
             coroutine.close()
-            raise NotServing("the broker is not running" if self._thread is None else "the broker is paused")
+            self._check_running()
+            raise NotServing("the broker is paused")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result(timeout)
@@ -137,6 +136,16 @@ class ThreadHost:
             raise
         except CancelledError:
             raise NotServing("the broker ended before it could answer") from None
+
+    def _check_running(self) -> None:
+        if self._thread is None:
+            raise NotServing("the broker is not running")
+
+    def _end(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the thread has ended by itself, and has told why
+            self._loop.call_soon_threadsafe(callback)
+        self._may_run.set()
+        self._join()
 
     def _join(self) -> None:
         if self._thread is not None:
