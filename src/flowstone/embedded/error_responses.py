@@ -29,12 +29,12 @@ def error_response(api_name: str, version: int, request: Message, code: ErrorCod
     """None if this version's response to this request has no place for an error."""
     schema: ApiSchema = _load_api(api_name)
     mirror = _Mirror(version, code, message)
-    prefers_entries = api_name in _ERRORS_OF_ENTRIES and mirror.entries(schema.response, schema.request, request)
     response = _new(schema.response)
+    entries = mirror.entries(schema.response, schema.request, request)
+    prefers_entries = bool(entries) and api_name in _ERRORS_OF_ENTRIES
     if _has_error(schema.response, version) and not prefers_entries:
         mirror.set_error(schema.response, response)
         return response
-    entries = mirror.entries(schema.response, schema.request, request)
     for name, values in entries.items():
         setattr(response, name, values)
     return response if entries else None
