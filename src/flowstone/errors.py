@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+# What is said of an error may repeat what a client sent, which may be long; an answer has no room for all of it.
+MESSAGE_CHARACTERS_MAX = 1000
+
 
 class ErrorCode(IntEnum):
     """Kafka's error codes (4.3). The names are Kafka's own."""
@@ -160,6 +163,8 @@ class ApiError(FlowstoneError):
     """A request, or a part of it, is answered with an error code."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > MESSAGE_CHARACTERS_MAX:
+            message = f"{message[:MESSAGE_CHARACTERS_MAX]}…"
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message or None

@@ -12,8 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import itemgetter
 
+from flowstone.ports.memory import lazy_buffer
+
 KEPT_BYTES_MAX = 32 << 20
 CLASS_BYTES_MIN = 4096
+# From here on a buffer's memory is taken as bytes arrive: a client may name a length and send nothing.
+LAZY_BYTES_MIN = 4 << 20
 
 
 class BufferPool:
@@ -21,7 +25,7 @@ class BufferPool:
         self._limit_bytes = limit_bytes
         self._taken_bytes = 0
         self._kept_bytes = 0
-        self._kept: dict[int, list[bytearray]] = {}
+        self._kept: dict[int, list[memoryview]] = {}
         # What each needs, and whom to call.
         self._waiting: list[tuple[int, Callable[[], None]]] = []
 
@@ -34,7 +38,7 @@ class BufferPool:
         """Whether somebody waits for room."""
         return bool(self._waiting)
 
-    def take(self, size_bytes: int) -> bytearray | None:
+    def take(self, size_bytes: int) -> memoryview | None:
         """A buffer of at least `size_bytes`; None while the pool has no room. One request always has room."""
         size_class = _size_class(size_bytes)
         if self._taken_bytes and self._taken_bytes + size_class > self._limit_bytes:
@@ -44,9 +48,9 @@ class BufferPool:
         if kept:
             self._kept_bytes -= size_class
             return kept.pop()
-        return bytearray(size_class)
+        return lazy_buffer(size_class) if size_class >= LAZY_BYTES_MIN else memoryview(bytearray(size_class))
 
-    def give_back(self, buffer: bytearray) -> None:
+    def give_back(self, buffer: memoryview) -> None:
         size_class = len(buffer)
         self._taken_bytes -= size_class
         assert self._taken_bytes >= 0

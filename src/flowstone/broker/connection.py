@@ -76,7 +76,7 @@ class Connection:
         self._unanswered_bytes = 0
         # Received bytes that cannot be handled now: the start of a length prefix, or requests while reading pauses.
         self._kept = b""
-        self._frame: bytearray | None = None
+        self._frame: memoryview | None = None
         self._frame_size = self._frame_filled = 0
         self._reading = self._finishing = self._closed = self._flush_scheduled = self._waits_for_room = False
         self.last_received = self.last_progress = host.monotonic()
@@ -170,10 +170,9 @@ class Connection:
         self._received(shared[: kept + count])
         return kept + count == len(shared)
 
-    def _receive_frame(self, frame: bytearray) -> bool:
+    def _receive_frame(self, frame: memoryview) -> bool:
         """Receives into the incomplete request's own buffer; whether it is whole now, and so more may follow."""
-        view = memoryview(frame)
-        count = self._channel.receive_into(view[self._frame_filled : self._frame_size])
+        count = self._channel.receive_into(frame[self._frame_filled : self._frame_size])
         if not count:
             raise EOFError
         self._frame_filled += count
@@ -181,7 +180,7 @@ class Connection:
             return False
         self._frame = self.frame_started = None
         try:
-            self._handle(view[: self._frame_size])
+            self._handle(frame[: self._frame_size])
         finally:
             self._host.buffers.give_back(frame)
         return True

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _SIZE = struct.Struct(">i")
 PRODUCE_KEY = 0
 # Only records make a request long. Others of this size name a hundred thousand things and hold the loop for a second.
-REQUEST_BYTES_MAX_BUT_PRODUCE = 2 << 20
+REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,11 @@ def test_acks_0_gets_no_answer_and_stores(client: Client, topic: str) -> None:
     assert client.end_offset(topic) == 1
 
 
+def test_a_refused_produce_with_acks_0_closes_the_connection(client: Client, topic: str) -> None:
+    client.send(frame(9, produce_request(topic, None, acks=0), 1))
+    client.closed_after_s()
+
+
 def test_other_acks_are_refused(client: Client, topic: str) -> None:
     assert client.produce(topic, batch_of(b"a"), acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert client.end_offset(topic) == 0

@@ -19,7 +19,7 @@ from typing import Any
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.waiting import ParkedProduce, Uncommitted
 from flowstone.cluster.topic_names import is_internal
-from flowstone.errors import ApiError, ErrorCode, RecordError
+from flowstone.errors import ApiError, ErrorCode, ProtocolError, RecordError
 from flowstone.replication.partition import ACKS_ALL, Partition
 from flowstone.types import Bytes
 from flowstone.wire.compression import Codec
@@ -85,6 +85,10 @@ class _Produce:
 
     def finish(self) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
         if self._request.acks == 0:
+            # No answer has room for an error: a closed connection is how the producer learns of it, as in Kafka.
+            errors = [each.error_code for topic in self.topics for each in topic.partition_responses if each.error_code]
+            if errors:
+                raise ProtocolError(f"a produce without acknowledgement was refused: {ErrorCode(errors[0]).name}")
             return None
         if not self._uncommitted:
             return self._respond()
