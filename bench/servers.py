@@ -196,7 +196,7 @@ class Flowstone(Server):
         self.address = f"127.0.0.1:{port}"
         settings = DELETE_AT_ONCE | self._settings
         options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        return [command, "up", "--data", str(self._data), "--listen", self.address, *options]
+        return [command, "up", "--data", str(self._data), "--listen", self.address, "--http", "off", *options]
 
     def _ready(self) -> bool:
         return f"ready {self.address}\n" in self._output.read_text(errors="replace")

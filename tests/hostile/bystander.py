@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from flowstone.wire.record_batch import decode_records, parse_header
+from tests.support.wire_client import Client, batch_of
 
-from .client import Client, batch_of
 from .process import BrokerProcess
 
 ROUND_TRIP_MAX_S = 1.0

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from .client import Client
+from tests.support.wire_client import Client
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
@@ -24,7 +24,8 @@ class BrokerProcess:
         self.data = directory / "data"
         self._stderr = directory / "stderr"
         self._stdout = directory / "stdout"
-        command = [sys.executable, "-m", "flowstone.cli", "up", "--data", str(self.data), "--listen", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "flowstone.cli", "up", "--data", str(self.data)]
+        command += ["--listen", "127.0.0.1:0", "--http", "off"]
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         with self._stdout.open("wb") as out, self._stderr.open("wb") as err:

@@ -14,8 +14,7 @@ from flowstone.log.validation import DECOMPRESSED_BYTES_MAX, check_batch
 from flowstone.wire.compression import Codec, compress
 from flowstone.wire.messages import FetchRequest, FetchRequestReplicaState, ProduceRequest
 from flowstone.wire.record_batch import BatchHeader, Record, build_batch, encode_header, parse_header
-
-from .client import batch_of, fetch_request, produce_request
+from tests.support.wire_client import batch_of, fetch_request, produce_request
 
 MIB = 1 << 20
 HEADER_BYTES = 61

@@ -10,8 +10,7 @@ import time
 import pytest
 
 from flowstone.wire.messages import ApiVersionsRequest
-
-from .client import Closed, fetch_request, frame
+from tests.support.wire_client import Closed, fetch_request, frame
 
 MIB = 1 << 20
 IDLE_CONNECTIONS = 2000

@@ -13,8 +13,8 @@ import pytest
 from flowstone.errors import ErrorCode
 from flowstone.wire.codec import response_decoder
 from flowstone.wire.messages import ApiVersionsRequest, MetadataRequest
+from tests.support.wire_client import Closed, frame, framed
 
-from .client import Closed, frame, framed
 from .process import BrokerProcess
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from .client import batch_of, fetch_request, frame
+from tests.support.wire_client import batch_of, fetch_request, frame
 
 MIB = 1 << 20
 READER = Path(__file__).with_name("reader.py")

@@ -19,8 +19,7 @@ from flowstone.errors import ProtocolError
 from flowstone.wire.apis import API_VERSIONS_KEY
 from flowstone.wire.codec import request_decoder
 from flowstone.wire.frames import parse_request_header
-
-from .client import framed
+from tests.support.wire_client import framed
 
 MIB = 1 << 20
 GOLDEN = Path(__file__).parents[1] / "unit" / "wire" / "golden"

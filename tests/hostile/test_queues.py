@@ -23,8 +23,8 @@ from flowstone.wire.messages import (
     FetchRequestTopic,
     MetadataRequest,
 )
+from tests.support.wire_client import Closed, batch_of, fetch_request, frame, produce_request
 
-from .client import Closed, batch_of, fetch_request, frame, produce_request
 from .process import BrokerProcess
 
 MIB = 1 << 20

@@ -14,8 +14,7 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire import messages as m
 from flowstone.wire.message import Message
 from flowstone.wire.primitives import STRING_LENGTH_MAX
-
-from .client import Closed, fetch_request, frame
+from tests.support.wire_client import Closed, fetch_request, frame
 
 TOPIC = "requests"
 MANY = 10_000

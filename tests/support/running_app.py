@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from flowstone.app import App
 from flowstone.ports.files import Files
 from flowstone.ports.loops import new_event_loop
-from tests.hostile.client import Client
+from tests.support.wire_client import Client
 
 T = TypeVar("T")
 TIMEOUT_S = 10.0

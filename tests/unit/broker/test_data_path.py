@@ -30,7 +30,7 @@ from flowstone.wire.messages import (
     ProduceRequestTopic,
 )
 from flowstone.wire.record_batch import Codec, Record, build_batch, decode_records
-from tests.hostile.client import Client, batch_of, fetch_request, frame, produce_request
+from tests.support.wire_client import Client, batch_of, fetch_request, frame, produce_request
 
 UNKNOWN_ID = b"\x01" * 16
 

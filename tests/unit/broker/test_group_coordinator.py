@@ -9,7 +9,7 @@ from typing import Any
 from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
-from tests.hostile.client import Client, frame
+from tests.support.wire_client import Client, frame
 
 TOPIC = "t"
 OFFSETS = "__consumer_offsets"

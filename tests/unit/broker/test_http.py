@@ -19,8 +19,8 @@ from flowstone.config import BROKER_SETTINGS
 from flowstone.errors import ConfigError, StartupError
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.wire.messages import DescribeConfigsRequest, DescribeConfigsRequestResource
-from tests.hostile.client import batch_of
 from tests.support.running_app import TIMEOUT_S, LoopThread, RunningApp, get
+from tests.support.wire_client import batch_of
 
 ANY_PORT = "127.0.0.1:0"
 BROKER_RESOURCE = 4

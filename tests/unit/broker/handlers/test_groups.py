@@ -12,7 +12,9 @@ import pytest
 from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
-from tests.hostile.client import Client, frame
+from flowstone.wire.codec import request_encoder, response_decoder
+from flowstone.wire.frames import encode_request_header
+from tests.support.wire_client import Client, frame, framed
 
 TOPIC = "t"
 METADATA = b"subscription"
@@ -132,6 +134,17 @@ def test_the_first_member_to_join_leads(client: Client, group_id: str, version: 
 
 def test_a_member_is_named_after_its_client(client: Client, group_id: str) -> None:
     assert join(client, group_id).member_id.startswith("hostile-")
+
+
+def test_a_long_client_id_makes_a_member_id_that_can_be_stored(client: Client, group_id: str) -> None:
+    request = join_request(group_id)
+    header = encode_request_header(11, 3, 1, "c" * 32_767)
+    client.send(framed(header + b"".join(map(bytes, request_encoder(11, 3)(request)))))
+    response = response_decoder(11, 3)(memoryview(client.receive()), 4)
+    assert isinstance(response, m.JoinGroupResponse)
+    assert response.error_code == ErrorCode.NONE
+    assert len(response.member_id) < 2000
+    assert sync(client, group_id, Joined(response.member_id, 1, response)).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(("version", "protocol_name"), [(6, ""), (7, None)])
@@ -283,6 +296,12 @@ def test_a_member_of_a_group_that_is_gone_cannot_commit(
 ) -> None:
     request = commit_request(group_id, 7, member_id="m", generation_id_or_member_epoch=3)
     assert commit_error(client.ask(version, request)) == error
+
+
+@pytest.mark.parametrize("retention_time_ms", [2**63 - 1, 0, -(2**63)])
+def test_any_time_to_live_is_taken(client: Client, group_id: str, retention_time_ms: int) -> None:
+    request = commit_request(group_id, 7, retention_time_ms=retention_time_ms)
+    assert commit_error(client.ask(2, request)) == ErrorCode.NONE
 
 
 def test_offsets_are_deleted_one_by_one(client: Client, group_id: str, topic_id: bytes) -> None:

@@ -30,7 +30,7 @@ from flowstone.wire.messages import (
 )
 from flowstone.wire.record_batch import Record, build_batch
 
-CLIENT_ID = "hostile"
+CLIENT_ID = "wire-client"
 LATEST = -1
 TIMEOUT_MS = 10_000
 
