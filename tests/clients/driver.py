@@ -2,7 +2,7 @@
 
 A test says what a user would want (produce these, read from there) and runs with every library. A driver translates and
 adds nothing: no retries, no waiting beyond the library's own, and every refusal becomes `Refused` with Kafka's code.
-Only partitions of one's own choice are read: the broker has no groups yet.
+Only partitions of one's own choice are read here; the members of groups are in `group_members`.
 """
 
 from __future__ import annotations

@@ -37,6 +37,9 @@ from flowstone.types import TopicPartition
 # A group is one record: a megabyte would be too little for some hundred members with long subscriptions.
 OFFSETS_TOPIC_MESSAGE_BYTES_MAX = 16 * MIB
 
+# A member's id begins with its client's, and must fit where ids are stored and sent, which takes 32 KiB.
+MEMBER_NAME_LENGTH_MAX = 1024
+
 GroupCall = Callable[[GroupShard, int, Token], Effects[Any]]
 
 
@@ -193,7 +196,7 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
 
 def _new_member_id(name: str) -> str:
     """Kafka's form: the client's or the instance's id, and what makes it its own."""
-    return f"{name}-{uuid4()}"
+    return f"{name[:MEMBER_NAME_LENGTH_MAX]}-{uuid4()}"
 
 
 def _refused(code: ErrorCode) -> Token:

@@ -22,6 +22,9 @@ from flowstone.wire.messages import (
     OffsetCommitResponseTopic,
 )
 
+# For ever, and still a time when added to another one.
+RETENTION_TIME_MS_MAX = 1 << 60
+
 _GROUP_ID_NOT_FOUND_SINCE_VERSION = 9
 _TOPIC_IDS_SINCE_VERSION = 10
 
@@ -38,7 +41,7 @@ def handle(
         member_id=request.member_id,
         generation_id=request.generation_id_or_member_epoch,
         group_instance_id=request.group_instance_id,
-        retention_time_ms=request.retention_time_ms,
+        retention_time_ms=min(request.retention_time_ms, RETENTION_TIME_MS_MAX),
     )
     token = services.groups.request(
         request.group_id, lambda shard, now_ms, token: shard.commit_offsets(now_ms, token, asked)

@@ -14,7 +14,7 @@ from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
 from flowstone.wire.codec import request_encoder, response_decoder
 from flowstone.wire.frames import encode_request_header
-from tests.support.wire_client import Client, frame, framed
+from tests.support.wire_client import CLIENT_ID, Client, frame, framed
 
 TOPIC = "t"
 METADATA = b"subscription"
@@ -133,7 +133,7 @@ def test_the_first_member_to_join_leads(client: Client, group_id: str, version: 
 
 
 def test_a_member_is_named_after_its_client(client: Client, group_id: str) -> None:
-    assert join(client, group_id).member_id.startswith("hostile-")
+    assert join(client, group_id).member_id.startswith(f"{CLIENT_ID}-")
 
 
 def test_a_long_client_id_makes_a_member_id_that_can_be_stored(client: Client, group_id: str) -> None:
@@ -367,7 +367,7 @@ def test_a_group_is_described_with_its_members(client: Client, group_id: str, ve
     (described,) = group.members
     assert (described.member_id, described.client_id, described.client_host) == (
         member.member_id,
-        "hostile",
+        CLIENT_ID,
         "/127.0.0.1",
     )
     assert (described.member_metadata, described.member_assignment) == (METADATA, ASSIGNMENT)
