@@ -55,6 +55,7 @@ class Partition:
         self.replica_count = replica_count
         self.high_watermark: LogPosition = log.end
         self.fault: StorageFault | None = None
+        self._is_full = False  # the disk is; told once, not per request
         self._flusher = flusher
         self._closed_with: ErrorCode | None = None
         self._watchers: set[Watcher] = set()
@@ -76,6 +77,14 @@ class Partition:
             appended = self.log.append(records, leader_epoch=self.leader_epoch)
         except StorageFault as fault:
             raise self._failed(fault) from fault
+        except ApiError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR and not self._is_full:
+                self._is_full = True
+                logger.warning("partition %s takes no records for now: %s", self.topic_partition, error.message)
+            raise
+        if self._is_full:
+            self._is_full = False
+            logger.warning("partition %s takes records again", self.topic_partition)
         if not appended.duplicate:
             if self.log.config.flush_messages == 1:
                 self._flusher.request(self.log)

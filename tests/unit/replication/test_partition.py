@@ -1,3 +1,5 @@
+import errno
+
 import pytest
 
 from flowstone.config import TopicConfig
@@ -127,6 +129,20 @@ def test_a_fault_answers_everybody_who_waits_and_everybody_who_comes(durable: Pa
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     durable.flushed()
     assert durable.high_watermark.offset == 0
+
+
+def test_a_full_disk_is_told_once_and_ends_by_itself(durable: Partition, caplog: pytest.LogCaptureFixture):
+    durable.append(a_batch(), 1)
+    durable.log._directory.files.fail_next("write", errno.ENOSPC, times=3)
+    for _ in range(3):
+        with pytest.raises(ApiError) as refused:
+            durable.append(a_batch(), 1)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert durable.append(a_batch(), 1).base_offset == 1
+    assert [record.message.split(": ")[0] for record in caplog.records] == [
+        "partition t-0 takes no records for now",
+        "partition t-0 takes records again",
+    ]
 
 
 def test_a_deleted_partition_tells_those_who_wait(durable: Partition):
