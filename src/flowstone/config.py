@@ -264,9 +264,6 @@ class TopicConfig:
         "min.insync.replicas",
         low=1,
     )
-    preallocate: bool = _topic(
-        "preallocate", Kind.BOOLEAN, False, "Whether a new segment's space is reserved at once.", "log.preallocate"
-    )
     retention_bytes: int = _topic(
         "retention.bytes", Kind.LONG, -1, "The most a partition keeps; -1: no limit.", "log.retention.bytes", low=-1
     )
