@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ EVERYTHING = {(partition, offset) for partition in range(PARTITIONS) for offset 
 ROOT = Path(__file__).parents[2]
 
 Join = Callable[..., Member]
+Java = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -205,3 +207,27 @@ def test_nobody_but_the_coordinator_writes_to_the_offsets_topic(join: Join, grou
     with pytest.raises(Refused) as refused:
         ConfluentDriver(group_broker.bootstrap).produce("__consumer_offsets", [Sent(b"v", b"k", partition=0)])
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_kafkas_own_tools_read_our_groups_and_their_records(
+    java: Java, join: Join, group_broker: Broker, full_topic: str
+) -> None:
+    member = join("confluent-kafka")
+    member.wait_until(lambda member: len(member.read) == len(EVERYTHING))
+    group_id = f"group-of-{full_topic}"
+    described = java(
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        *("--bootstrap-server", group_broker.bootstrap, "--describe", "--state", "--group", group_id),
+    )
+    assert re.search(rf"{group_id} .* range +Stable +1", described)
+    member.leave(commit=True)
+
+    segment = f"{group_broker.data_directory}/__consumer_offsets-0/{0:020}.log"
+    dumped = java("org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", segment)
+    records = [line for line in dumped.splitlines() if f'"group":"{group_id}"' in line]
+    group, *offsets, empty_group = records
+    assert '"protocolType":"consumer","generation":1,"protocol":"range"' in group
+    assert f'"topics":["{full_topic}"]' in group
+    assert sorted(re.findall(r'"partition":(\d+)', " ".join(offsets))) == [str(each) for each in range(PARTITIONS)]
+    assert all(f'"offset":{RECORDS_PER_PARTITION},"leaderEpoch":0,"metadata":""' in line for line in offsets)
+    assert '"members":[]' in empty_group
