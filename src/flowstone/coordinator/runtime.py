@@ -85,7 +85,7 @@ class HostedShard(Generic[Machine]):
         self._unavailable = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         # Requests that the state machine has, or whose replies wait for a commit.
         self._unanswered: set[Token] = set()
-        # What must not be lost because it came while there was no state machine.
+        # What must not be lost because it came while there was no state machine, or its log took nothing.
         self._calls_after_load: list[Call[Machine]] = []
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -107,10 +107,8 @@ class HostedShard(Generic[Machine]):
         return token
 
     def execute(self, call: Call[Machine]) -> None:
-        """Has the state machine do something that nobody waits for: now, or once it is loaded."""
-        if self._machine is not None:
-            self._run(self._machine, call)
-        else:
+        """Has the state machine do something that nobody waits for: now, or once it is loaded and its log takes it."""
+        if self._machine is None or not self._run(self._machine, call):
             self._calls_after_load.append(call)
 
     def close(self, code: ErrorCode) -> None:
@@ -126,7 +124,8 @@ class HostedShard(Generic[Machine]):
     def _now_ms(self) -> int:
         return int(self._epoch_ms + self._clock.monotonic() * 1000)
 
-    def _run(self, machine: Machine, call: Call[Machine]) -> None:
+    def _run(self, machine: Machine, call: Call[Machine]) -> bool:
+        """Whether it is done: not if the log refuses what it gave."""
         try:
             now_ms = self._now_ms()
             effects = call(machine, now_ms)
@@ -136,18 +135,19 @@ class HostedShard(Generic[Machine]):
                     machine.replay(record)
         except ApiError as error:
             self._failed(error.code, str(error))
-            return
+            return False
         except Exception as error:
             # A mistake of ours, half-way through: nothing of its state is to be trusted, whoever called.
             logger.exception("%s: the state machine failed", self._name)
             self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
-            return
+            return True
         if effects.replies:
             self._log.when_committed(partial(self._release, machine, effects.replies))
         if machine is self._machine:
             self._schedule(machine)
             if self._log.must_be_rewritten and (self._rewriting is None or self._rewriting.done()):
                 self._rewriting = asyncio.ensure_future(self._rewrite(machine))
+        return True
 
     def _release(self, machine: Machine, replies: Sequence[tuple[Token, Any]], code: ErrorCode) -> None:
         if machine is not self._machine:

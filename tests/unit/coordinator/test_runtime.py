@@ -283,6 +283,18 @@ def test_what_nobody_waits_for_is_done_once_the_shard_is_loaded() -> None:
     on_a_bench(test)
 
 
+def test_what_nobody_waits_for_is_tried_again_until_the_log_takes_it() -> None:
+    async def test(bench: Bench) -> None:
+        bench.log.refuses_with = ErrorCode.KAFKA_STORAGE_ERROR
+        bench.shard.execute(lambda machine, now_ms: Effects([("c", 7)]))
+        await bench.reload()
+        bench.log.refuses_with = None
+        await bench.reload()
+        assert await bench.get() == 7
+
+    on_a_bench(test)
+
+
 def test_a_mistake_in_the_state_machine_is_not_built_upon() -> None:
     async def test(bench: Bench) -> None:
         def mistaken(machine: Counters, now_ms: int, token: Any) -> Effects[Any]:
