@@ -27,6 +27,7 @@ generate: setup  ## regenerate the typed messages from the schema text
 
 bench: setup     ## the same load on Flowstone and on Apache Kafka, with gates (about 6 minutes)
 	$(PY) -m bench.run
+	$(PY) -m bench.cold_reads
 
 clients: setup   ## other people's clients and suites, against fresh brokers
 	$(PY) scripts/clients.py

@@ -17,14 +17,13 @@ import uuid
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from scripts.fetch_kafka import java_command, kafka_classpath
 
-from bench import wire
+from bench import processes, wire
 from bench.connection import Connection
 
 START_TIMEOUT_SECONDS = 60
@@ -74,22 +73,47 @@ class Server(ABC):
         return self._process.pid
 
     def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=self._parent or disk_folder()))
+        self.prepare()
         try:
-            self._output = self._folder / "output"
-            command = self._prepare()
-            with self._output.open("wb") as output:
-                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-            self._wait(self._ready, START_TIMEOUT_SECONDS, "start")
+            self.launch()
+            self.wait_until_ready()
         except BaseException:
-            self._stop()
+            self.stop()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop()
+        self.stop()
+
+    def prepare(self) -> None:
+        """Makes the data directory and whatever must be in it before the first start; nothing runs yet."""
+        self._folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=self._parent or disk_folder()))
+        try:
+            self._output = self._folder / "output"
+            self._command = self._prepare()
+        except BaseException:
+            self.stop()
+            raise
+
+    def launch(self) -> None:
+        """Starts the process, on the data that an earlier one left if there was one. Returns before it is ready."""
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def wait_until_ready(self) -> None:
+        self._wait(self._ready, START_TIMEOUT_SECONDS, "start")
+
+    def kill(self) -> None:
+        """As the kernel does it when memory runs out: no warning, nothing written. The data stays."""
+        assert self._process is not None, "the server is not started"
+        self._process.kill()
+        self._process.wait()
+
+    def twin(self) -> Self:
+        """Another of the same kind and settings, not started."""
+        return type(self)(self._settings, self._parent)
 
     def check_running(self) -> None:
         assert self._process is not None, "the server is not started"
@@ -97,18 +121,20 @@ class Server(ABC):
             raise ServerError(f"{self.name} ended with exit {self._process.returncode}: {self._output_tail()}")
 
     def cpu_seconds(self) -> float:
-        """CPU time of the broker and its child processes, to the nanosecond (/proc/PID/stat counts 10 ms ticks)."""
-        return sum(time.clock_gettime(_process_cpu_clock(pid)) for pid in _tree(self.pid))
+        return processes.cpu_seconds(self.pid)
+
+    def rss_mb(self) -> float:
+        return processes.rss_mb(self.pid)
 
     def peak_rss_mb(self) -> float:
-        return sum(_status_kb(pid, "VmHWM") for pid in _tree(self.pid)) / 1000
+        return processes.peak_rss_mb(self.pid)
 
     def wait_until_deleted(self, topic: str) -> None:
         """Brokers delete files after they have answered; until then the page cache keeps their memory."""
-        self._wait(lambda: not any(self._data.glob(f"{topic}*")), DELETE_TIMEOUT_SECONDS, f"delete {topic}")
+        self._wait(lambda: not any(self.data.glob(f"{topic}*")), DELETE_TIMEOUT_SECONDS, f"delete {topic}")
 
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
         return self._folder / "data"
 
     @abstractmethod
@@ -130,7 +156,8 @@ class Server(ABC):
     def _output_tail(self) -> str:
         return self._output.read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace").strip() or "no output"
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Ends the process and removes its data."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
@@ -157,7 +184,7 @@ class Kafka(Server):
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": str(self._data),
+            "log.dirs": str(self.data),
             "offsets.topic.replication.factor": "1",
             "log.initial.task.delay.ms": "0",  # else the first deletion waits for half a minute
             **DELETE_AT_ONCE,
@@ -196,7 +223,7 @@ class Flowstone(Server):
         self.address = f"127.0.0.1:{port}"
         settings = DELETE_AT_ONCE | self._settings
         options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        return [command, "up", "--data", str(self._data), "--listen", self.address, "--http", "off", *options]
+        return [command, "up", "--data", str(self.data), "--listen", self.address, "--http", "off", *options]
 
     def _ready(self) -> bool:
         return f"ready {self.address}\n" in self._output.read_text(errors="replace")
@@ -223,24 +250,3 @@ def disk_folder() -> Path:
 def _kafka_uuid() -> str:
     """A random id as Kafka spells it. One that begins with a dash would read as an option of its tools."""
     return "F" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-
-
-def _tree(pid: int) -> list[int]:
-    """A process and its living descendants."""
-    pids = [pid]
-    for parent in pids:
-        for children in Path(f"/proc/{parent}/task").glob("*/children"):
-            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends as we look
-                pids += map(int, children.read_text().split())
-    return pids
-
-
-def _process_cpu_clock(pid: int) -> int:
-    """What clock_getcpuclockid(3) returns on Linux, which Python does not offer for another process."""
-    scheduler_clock = 2
-    return (~pid << 3) | scheduler_clock
-
-
-def _status_kb(pid: int, field: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
