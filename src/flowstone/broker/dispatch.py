@@ -59,10 +59,7 @@ class Dispatcher:
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if len(frame) > REQUEST_BYTES_MAX_BUT_PRODUCE and key != PRODUCE_KEY:
             raise ProtocolError(f"{route.name} of {len(frame)} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")
-        if route.name == "ApiVersions" and not APIS[key].has_version(version):
-            request: Message = APIS[key].request()  # a version from the future: its body is not ours to read
-        else:
-            request = route.decode(frame, body)
+        request = route.decode(frame, body)
         context = RequestContext(key, version, correlation_id, client_id, listener_name, peer)
         metrics = route.metrics
         metrics.received += 1
@@ -96,11 +93,12 @@ class Dispatcher:
         if not endpoint.min_version <= version <= endpoint.max_version:
             if key != API_VERSIONS_KEY:
                 raise ProtocolError(f"version {version} of {api.name} is not served")
-            # Whoever asks in a version we do not know is told, in the oldest form, which ones we do.
+            # Whoever asks in a version we do not know is told, in the oldest form, which ones we do. The body of a
+            # version from the future is not ours to read.
             return Route(
                 api.name,
                 handler,
-                request_decoder(key, 0),
+                lambda _frame, _position: api.request(),
                 response_encoder(key, 0),
                 api.response,
                 False,
