@@ -38,6 +38,9 @@ class Connection:
     ) -> None:
         self._sock.close()
 
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
     def send(self, *parts: bytes | bytearray) -> None:
         sent = self._sock.sendmsg(parts)
         if sent != sum(map(len, parts)):  # cut short by the timeout

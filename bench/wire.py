@@ -31,6 +31,8 @@ MAGIC = 2
 EARLIEST_TIMESTAMP = -2
 REQUEST_TIMEOUT_MS = 30_000
 FETCH_MAX_WAIT_MS = 500
+NO_SESSION = (0, -1)
+NEW_SESSION = (0, 0)
 FETCH_MAX_BYTES = 8 << 20
 PARTITION_MAX_BYTES = 1 << 20  # Kafka consumers' default
 
@@ -108,12 +110,28 @@ def produce_response(topic: str) -> Struct:
     return Struct(f">iiih{len(topic)}siihqqqi")
 
 
-def fetch_request(topic: str, offsets: Iterable[tuple[int, int]], correlation: int) -> bytes:
-    """A full fetch outside any session from each (partition, offset)."""
-    partitions = [pack(">iiqqi", partition, -1, offset, -1, PARTITION_MAX_BYTES) for partition, offset in offsets]
-    body = pack(">iiiibii", -1, FETCH_MAX_WAIT_MS, 1, FETCH_MAX_BYTES, 0, 0, -1)
-    body += pack(">i", 1) + _string(topic) + pack(">i", len(partitions)) + b"".join(partitions)
+def fetch_request(
+    topic: str,
+    offsets: Iterable[tuple[int, int]],
+    correlation: int,
+    *,
+    max_wait_ms: int = FETCH_MAX_WAIT_MS,
+    partition_max_bytes: int = PARTITION_MAX_BYTES,
+    session: tuple[int, int] = NO_SESSION,
+) -> bytes:
+    """A fetch from each (partition, offset); within a session (id, epoch) only what changed need be named."""
+    partitions = [pack(">iiqqi", partition, -1, offset, -1, partition_max_bytes) for partition, offset in offsets]
+    body = pack(">iiiibii", -1, max_wait_ms, 1, FETCH_MAX_BYTES, 0, *session)
+    if partitions:
+        body += pack(">i", 1) + _string(topic) + pack(">i", len(partitions)) + b"".join(partitions)
+    else:
+        body += pack(">i", 0)
     return request(FETCH, body + pack(">i", 0) + _string(""), correlation)
+
+
+def fetch_session_id(buffer: bytearray) -> int:
+    session_id: int = unpack_from(">i", buffer, 10)[0]
+    return session_id
 
 
 def fetch_response(buffer: bytearray) -> list[tuple[int, int, int]]:

@@ -11,13 +11,14 @@ import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 from bench import wire
 from bench.connection import BUFFER_BYTES, Connection
-
-PHASE_TIMEOUT_SECONDS = 120
+from bench.load import PHASE_TIMEOUT_SECONDS, Figures, Phase, measure
+from bench.topics import Target, fresh_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +43,12 @@ class Load:
         return self.requests_per_connection * self.connections * len(self.batch.data)
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """One connection's share of producing or fetching. Times are of the monotonic clock all processes share."""
-
-    started: float
-    ended: float
-    latencies: array[float]
+def run_round(target: Target, load: Load) -> Figures:
+    with fresh_topic(target, load.partitions) as topic:
+        return measure(target, partial(work, target.address, load, topic), load.connections, load.total_bytes)
 
 
-def work(pipe: Pipe[Any, Any], address: str, load: Load, topic: str, index: int) -> None:
+def work(address: str, load: Load, topic: str, pipe: Pipe[Any, Any], index: int) -> None:
     """A connection's process: answers None when connected, then each phase on a word from the parent."""
     owned = range(index, load.partitions, load.connections)
     try:
@@ -65,8 +62,11 @@ def work(pipe: Pipe[Any, Any], address: str, load: Load, topic: str, index: int)
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def produce(connection: Connection, load: Load, topic: str, owned: Sequence[int]) -> Phase:
-    """Sends every request, never more than the window ahead of the responses, each of which is checked."""
+def produce(connection: Connection, load: Load, topic: str, owned: Sequence[int], first_offset: int = 0) -> Phase:
+    """Sends every request, never more than the window ahead of the responses, each of which is checked.
+
+    `first_offset` is where each owned partition stands before.
+    """
     batch, requests, clock = load.batch.data, load.requests_per_connection, time.monotonic
     heads = [wire.produce_head(topic, partition, load.acks, len(batch)) for partition in owned]
     response, name = wire.produce_response(topic), topic.encode()
@@ -85,7 +85,8 @@ def produce(connection: Connection, load: Load, topic: str, owned: Sequence[int]
         filled += connection.receive_some(view[filled:])
         now, at = clock(), 0
         while filled - at >= response.size:
-            partition, base_offset = owned[acknowledged % len(owned)], acknowledged // len(owned) * load.batch.records
+            turn, owner = divmod(acknowledged, len(owned))
+            partition, base_offset = owned[owner], first_offset + turn * load.batch.records
             got = response.unpack_from(buffer, at)
             if got[:9] != (response.size - 4, acknowledged, 1, len(name), name, 1, partition, 0, base_offset):
                 raise wire.UnexpectedResponse(f"Produce to {topic}-{partition} at {base_offset}: {got}")
