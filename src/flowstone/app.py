@@ -18,6 +18,8 @@ from flowstone.broker.assignments import Assignments
 from flowstone.broker.context import Intercept, Services
 from flowstone.broker.fetch_sessions import FetchSessions
 from flowstone.broker.group_coordinator import GroupCoordinator
+from flowstone.broker.group_page import groups_page
+from flowstone.broker.group_survey import GroupSurvey
 from flowstone.broker.http import HttpListener, parse_address
 from flowstone.broker.listeners import advertise, parse_listeners
 from flowstone.broker.rewriting import Rewriting
@@ -107,14 +109,16 @@ class App:
             self._metadata = Metadata(FileLog(self._files, self.data_directory, self._clock))
             self._bind_http()
             self.services = self._wire()
+            self.survey = GroupSurvey(self.services)
             self._server = Server(self.services)
             await self._register(self._bind())
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise
-        self._scrape = Scrape(self.services, self._server)
+        self._scrape = Scrape(self.services, self._server, self.survey)
         self._server.start()
+        self.survey.start()
         self._serving = True
         if self._http is not None:
             self._http.start()
@@ -124,6 +128,7 @@ class App:
     async def stop(self) -> None:
         """Answers what was asked, makes everything durable and leaves the clean-shutdown marker."""
         self._serving = False
+        self.survey.stop()
         self._groups.close()
         await self._server.stop(self.config.shutdown_timeout_ms / 1000)
         if self._http is not None:
@@ -138,6 +143,8 @@ class App:
             self._server.kill()
         if self._http is not None:
             self._http.kill()
+        if hasattr(self, "survey"):
+            self.survey.stop()
         if hasattr(self, "_groups"):
             self._groups.close()
         if hasattr(self, "_metadata"):
@@ -164,6 +171,9 @@ class App:
 
     async def metrics(self) -> bytes:
         return await self._scrape.text()
+
+    async def groups(self, group_id: str | None) -> bytes:
+        return await groups_page(self.survey, group_id)
 
     # Starting
 

@@ -432,6 +432,14 @@ class BrokerConfig:
         low=0,
     )
     group_max_size: int = _setting("group.max.size", Kind.INT, INT_MAX, "The most members of one group.", low=1)
+    group_headroom_warning_ms: int = _setting(
+        "group.headroom.warning.ms",
+        Kind.LONG,
+        HOUR_MS,
+        "A group is warned of, in the log and in metrics, when retention deletes its next unread record sooner than "
+        "this, or than half of what a new record has, if that is less; 0: never.",
+        low=0,
+    )
     offset_metadata_max_bytes: int = _setting(
         "offset.metadata.max.bytes", Kind.INT, 4096, "The longest text kept with a committed offset.", low=0
     )

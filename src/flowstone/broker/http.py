@@ -38,6 +38,10 @@ class Pages(Protocol):
 
     async def metrics(self) -> bytes: ...
 
+    async def groups(self, group_id: str | None) -> bytes:
+        """JSON about consumer groups: all of them, or one."""
+        ...
+
 
 def parse_address(text: str) -> tuple[str, int] | None:
     """Where to listen; None for off."""

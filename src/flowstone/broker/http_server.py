@@ -36,6 +36,7 @@ KEEP_ALIVE_S = 20
 FINISH_TIMEOUT_S = 0.5
 
 OK, UNAVAILABLE = 200, 503
+JSON_TYPE = "application/json"
 
 
 class HttpServer:
@@ -129,7 +130,11 @@ def _build_app(pages: Pages) -> Starlette:
     async def metrics(_: Request) -> Response:
         return Response(await pages.metrics(), media_type=CONTENT_TYPE)
 
-    return Starlette(routes=[Route("/health", health), Route("/ready", ready), Route("/metrics", metrics)])
+    async def groups(request: Request) -> Response:
+        return Response(await pages.groups(request.query_params.get("group")), media_type=JSON_TYPE)
+
+    routes = {"/health": health, "/ready": ready, "/metrics": metrics, "/groups": groups}
+    return Starlette(routes=[Route(path, page) for path, page in routes.items()])
 
 
 def _state(code: int, status: str, **more: str) -> Response:

@@ -15,7 +15,10 @@ import flowstone
 from flowstone import kernel
 from flowstone.broker.context import Services
 from flowstone.broker.exposition import Exposition, label_text
+from flowstone.broker.group_metrics import write_groups
+from flowstone.broker.group_survey import GroupSurvey
 from flowstone.broker.server import Server
+from flowstone.broker.turns import others_turn
 from flowstone.errors import ErrorCode
 from flowstone.ports.process import process_facts
 
@@ -26,8 +29,8 @@ OTHER = "_other"
 
 
 class Scrape:
-    def __init__(self, services: Services, server: Server) -> None:
-        self._services, self._server = services, server
+    def __init__(self, services: Services, server: Server, survey: GroupSurvey) -> None:
+        self._services, self._server, self._survey = services, server, survey
         self._under_way: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
@@ -43,9 +46,10 @@ class Scrape:
         self._write_connections(page)
         self._write_waiting(page)
         self._write_log(page)
-        await _others_turn()
+        await others_turn()
         self._write_topics(page)
         await self._write_partitions(page)
+        await write_groups(page, self._survey.latest)
         return page.text()
 
     def _write_process(self, page: Exposition) -> None:
@@ -166,7 +170,7 @@ class Scrape:
                 ends[labels] = log.log_end_offset
                 high_watermarks[labels] = partition.high_watermark.offset
                 sizes_bytes[labels] = log.size_bytes
-            await _others_turn()
+            await others_turn()
         sizes_bytes[label_text(topic=OTHER, partition="")] = other_bytes
         unopened = len(self._services.logs.offline)
         states = {
@@ -181,12 +185,4 @@ class Scrape:
             ("flowstone_partition_size_bytes", "Bytes of the log's segments.", sizes_bytes),
         ):
             page.gauge(name, help_text, samples)
-            await _others_turn()
-
-
-async def _others_turn() -> None:
-    """Lets everything else that is ready on the loop run."""
-    loop = asyncio.get_running_loop()
-    turn: asyncio.Future[None] = loop.create_future()
-    loop.call_soon(turn.set_result, None)
-    await turn
+            await others_turn()

@@ -1,0 +1,158 @@
+"""What people are told of a consumer group: values, and their JSON form. Field names are a promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flowstone.types import TopicPartition
+
+STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """A partition that the group has committed in, or that one of its members has."""
+
+    topic: str
+    partition: int
+    committed_offset: int | None  # None: nothing is committed, and so no lag is known
+    log_start_offset: int
+    high_watermark: int
+    lag: int | None
+    lost: int  # records that retention has deleted before the group read them
+    lag_seconds: float | None  # age of the next unread record; 0 if all is read, None if it is not known
+    headroom_seconds: float | None  # until retention deletes that record; None if nothing will, or all is read
+    is_headroom_low: bool = False
+    member_id: str | None = None  # who has it
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    generation: int
+    topics: tuple[str, ...]  # subscribed to, as far as it can be known; nothing while a rebalance is under way
+    members: tuple[GroupMember, ...]
+    partitions: tuple[PartitionLag, ...]
+    rebalance_count: int  # since the broker started
+    rebalance_reason: str  # of the last one
+    rebalance_timestamp_ms: int  # -1: none since the broker started
+
+    @property
+    def is_stable(self) -> bool:
+        return self.state == STABLE
+
+    @property
+    def lag(self) -> int:
+        """In records, over all partitions."""
+        return sum(each.lag or 0 for each in self.partitions)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Of the partition that is furthest behind."""
+        return max((each.lag_seconds for each in self.partitions if each.lag_seconds is not None), default=None)
+
+    @property
+    def headroom_seconds(self) -> float | None:
+        """Of the partition that has least."""
+        return min(
+            (each.headroom_seconds for each in self.partitions if each.headroom_seconds is not None), default=None
+        )
+
+
+def group_document(group: GroupStatus) -> dict[str, Any]:
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "generation": group.generation,
+        "topics": list(group.topics),
+        "lag": group.lag,
+        "lag_seconds": group.lag_seconds,
+        "headroom_seconds": group.headroom_seconds,
+        "rebalances": {
+            "count": group.rebalance_count,
+            "last_reason": group.rebalance_reason,
+            "last_timestamp": group.rebalance_timestamp_ms,
+        },
+        "members": [_member_document(each) for each in group.members],
+        "partitions": [_partition_document(each) for each in group.partitions],
+    }
+
+
+def _member_document(member: GroupMember) -> dict[str, Any]:
+    return {
+        "member": member.member_id,
+        "instance": member.group_instance_id,
+        "client": member.client_id,
+        "host": member.client_host,
+        "partitions": [{"topic": each.topic, "partition": each.partition} for each in member.partitions],
+    }
+
+
+def _partition_document(partition: PartitionLag) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "committed_offset": partition.committed_offset,
+        "log_start_offset": partition.log_start_offset,
+        "high_watermark": partition.high_watermark,
+        "lag": partition.lag,
+        "lost": partition.lost,
+        "lag_seconds": partition.lag_seconds,
+        "headroom_seconds": partition.headroom_seconds,
+        "headroom_low": partition.is_headroom_low,
+        "member": partition.member_id,
+    }
+
+
+def read_group_document(document: dict[str, Any]) -> GroupStatus:
+    """The other way round, for who gets it over HTTP."""
+    rebalances = document["rebalances"]
+    return GroupStatus(
+        group_id=document["group"],
+        state=document["state"],
+        protocol_type=document["protocol_type"],
+        protocol=document["protocol"],
+        generation=document["generation"],
+        topics=tuple(document["topics"]),
+        members=tuple(_read_member(each) for each in document["members"]),
+        partitions=tuple(_read_partition(each) for each in document["partitions"]),
+        rebalance_count=rebalances["count"],
+        rebalance_reason=rebalances["last_reason"],
+        rebalance_timestamp_ms=rebalances["last_timestamp"],
+    )
+
+
+def _read_member(document: dict[str, Any]) -> GroupMember:
+    partitions = tuple(TopicPartition(each["topic"], each["partition"]) for each in document["partitions"])
+    return GroupMember(document["member"], document["instance"], document["client"], document["host"], partitions)
+
+
+def _read_partition(document: dict[str, Any]) -> PartitionLag:
+    return PartitionLag(
+        topic=document["topic"],
+        partition=document["partition"],
+        committed_offset=document["committed_offset"],
+        log_start_offset=document["log_start_offset"],
+        high_watermark=document["high_watermark"],
+        lag=document["lag"],
+        lost=document["lost"],
+        lag_seconds=document["lag_seconds"],
+        headroom_seconds=document["headroom_seconds"],
+        is_headroom_low=document["headroom_low"],
+        member_id=document["member"],
+    )

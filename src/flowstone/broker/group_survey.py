@@ -1,0 +1,223 @@
+"""What every group is doing and how far behind it is: when asked, and every few seconds for metrics and the alarm.
+
+Groups are read as any client reads them, through the coordinator's requests: what is told is committed. The loop is
+given to others after every few partitions, and the next look waits for a multiple of what this one took, so that many
+groups cost a small share of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from flowstone.broker.append_rates import AppendRates
+from flowstone.broker.context import Services
+from flowstone.broker.group_status import GroupMember, GroupStatus, PartitionLag
+from flowstone.broker.headroom_alarm import HeadroomAlarm
+from flowstone.broker.lag import headroom_s, is_low
+from flowstone.broker.turns import others_turn
+from flowstone.broker.unread import UnreadTimestamps, unread_segment
+from flowstone.coordinator.groups.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    assigned_partitions,
+    subscribed_topics,
+)
+from flowstone.coordinator.groups.messages import (
+    CommittedOffset,
+    DescribedGroup,
+    DescribedMember,
+    FetchOffsetsRequest,
+    FetchOffsetsResponse,
+    ListGroupsRequest,
+)
+from flowstone.coordinator.runtime import Token
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition_log import PartitionLog
+from flowstone.ports.clock import Timer
+from flowstone.replication.partition import Partition
+from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+SAMPLE_INTERVAL_S = 5.0
+# The time between two looks is at least so many times what one takes, but no longer than this.
+SAMPLE_PAUSE_FACTOR = 20
+SAMPLE_INTERVAL_MAX_S = 60.0
+# How many partitions are looked at before others get their turn: about half a millisecond.
+SLICE_PARTITIONS = 50
+
+
+class GroupSurvey:
+    def __init__(self, services: Services) -> None:
+        self._services, self._clock = services, services.clock
+        self._rates = AppendRates()
+        self._timestamps = UnreadTimestamps(services.workers)
+        self._warning_s = services.config.group_headroom_warning_ms / 1000
+        self._alarm = HeadroomAlarm()
+        self._timer: Timer | None = None
+        self._sampling: asyncio.Task[None] | None = None
+        self._surveying: asyncio.Task[Sequence[GroupStatus]] | None = None
+        # As of the last look.
+        self.latest: Sequence[GroupStatus] = ()
+
+    def start(self) -> None:
+        self._timer = self._clock.call_later(SAMPLE_INTERVAL_S, self._begin_sample)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in (self._sampling, self._surveying):
+            if task is not None:
+                task.cancel()
+
+    async def all_groups(self) -> Sequence[GroupStatus]:
+        """By name. Groups whose coordinator is not here, or is still loading, are left out.
+
+        Those who ask while somebody else does get the same answer: many cost no more than one.
+        """
+        if self._surveying is None or self._surveying.done():
+            self._surveying = asyncio.ensure_future(self._survey())
+        return await asyncio.shield(self._surveying)
+
+    async def _survey(self) -> Sequence[GroupStatus]:
+        request = ListGroupsRequest()
+        tokens = self._services.groups.request_all(
+            lambda shard, now_ms, token: shard.list_groups(now_ms, token, request)
+        )
+        shards = [each for each in await _settle(tokens) if not isinstance(each, ApiError)]
+        names = sorted(group.group_id for shard in shards for group in shard.groups)
+        found = [await self.group(name) for name in names]
+        return [group for group in found if group is not None]
+
+    async def group(self, group_id: str) -> GroupStatus | None:
+        """None if there is no such group, or its coordinator is not here or still loading."""
+        asked = FetchOffsetsRequest(group_id)
+        groups = self._services.groups
+        described, fetched = await _settle(
+            [
+                groups.request(group_id, lambda shard, now_ms, token: shard.describe_group(now_ms, token, group_id)),
+                groups.request(group_id, lambda shard, now_ms, token: shard.fetch_offsets(now_ms, token, asked)),
+            ]
+        )
+        if isinstance(described, ApiError) or isinstance(fetched, ApiError):
+            return None
+        if described.error_code is not ErrorCode.NONE:
+            return None
+        return await self._status(described, fetched)
+
+    # One group
+
+    async def _status(self, described: DescribedGroup, fetched: FetchOffsetsResponse) -> GroupStatus:
+        is_consumer = described.protocol_type == CONSUMER_PROTOCOL_TYPE
+        members = tuple(_member(each, is_consumer) for each in described.members)
+        topics = {topic for each in described.members for topic in subscribed_topics(each.metadata) or ()}
+        owners = {partition: member.member_id for member in members for partition in member.partitions}
+        return GroupStatus(
+            group_id=described.group_id,
+            state=described.state,
+            protocol_type=described.protocol_type,
+            protocol=described.protocol,
+            generation=described.generation,
+            topics=tuple(sorted(topics)) if is_consumer else (),
+            members=members,
+            partitions=await self._partitions(fetched.offsets, owners),
+            rebalance_count=described.rebalance_count,
+            rebalance_reason=described.rebalance_reason,
+            rebalance_timestamp_ms=described.rebalance_timestamp_ms,
+        )
+
+    async def _partitions(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], owners: Mapping[TopicPartition, str]
+    ) -> tuple[PartitionLag, ...]:
+        lags = []
+        for count, topic_partition in enumerate(sorted(offsets.keys() | owners.keys())):
+            if count % SLICE_PARTITIONS == 0:
+                await others_turn()
+            committed = offsets[topic_partition].offset if topic_partition in offsets else None
+            lag = await self._lag(topic_partition, committed, owners.get(topic_partition))
+            if lag is not None:
+                lags.append(lag)
+        return tuple(lags)
+
+    async def _lag(self, where: TopicPartition, committed: int | None, owner: str | None) -> PartitionLag | None:
+        """None if the partition is not here."""
+        partition = self._services.partitions.find(where)
+        if partition is None:
+            return None
+        rate = self._rates.of(partition.log, self._clock.monotonic())
+        start, end = partition.log.log_start_offset, partition.high_watermark.offset
+        lag = lag_seconds = headroom_seconds = None
+        lost = 0
+        if committed is not None:
+            lag, lost = max(end - committed, 0), max(start - committed, 0)
+            lag_seconds = await self._age_s(partition, max(committed, start)) if lag else 0.0
+            if lost:
+                headroom_seconds = 0.0
+            elif lag:
+                headroom_seconds = await self._headroom_s(partition, committed, rate)
+        return PartitionLag(
+            topic=where.topic,
+            partition=where.partition,
+            committed_offset=committed,
+            log_start_offset=start,
+            high_watermark=end,
+            lag=lag,
+            lost=lost,
+            lag_seconds=lag_seconds,
+            headroom_seconds=headroom_seconds,
+            is_headroom_low=is_low(headroom_seconds, self._warning_s, partition.log.config, rate),
+            member_id=owner,
+        )
+
+    async def _age_s(self, partition: Partition, offset: int) -> float | None:
+        timestamp_ms = await self._timestamps.of(partition, offset)
+        return max(self._clock.time_ms() - timestamp_ms, 0) / 1000 if timestamp_ms is not None else None
+
+    async def _headroom_s(self, partition: Partition, offset: int, rate_bytes_per_s: float) -> float | None:
+        now_ms = self._clock.time_ms()
+        try:
+            segment = await unread_segment(self._services.workers, partition, offset, rate_bytes_per_s, now_ms)
+        except ApiError:  # the partition is offline: nothing is read there, and nothing deleted
+            return None
+        left_s = headroom_s(segment, partition.log.config, rate_bytes_per_s, now_ms)
+        return round(left_s, 3) if left_s is not None else None
+
+    # Every few seconds
+
+    def _begin_sample(self) -> None:
+        self._sampling = asyncio.ensure_future(self._sample())
+
+    async def _sample(self) -> None:
+        begun_s = self._clock.monotonic()
+        try:
+            self.latest = await self.all_groups()
+            self._rates.forget_but(self._logs(self.latest))
+            self._alarm.look(self.latest)
+        except Exception:  # nobody awaits this task, and the next look may do better
+            logger.exception("consumer groups could not be looked at")
+        took_s = self._clock.monotonic() - begun_s
+        delay_s = min(max(SAMPLE_INTERVAL_S, took_s * SAMPLE_PAUSE_FACTOR), SAMPLE_INTERVAL_MAX_S)
+        self._timer = self._clock.call_later(delay_s, self._begin_sample)
+
+    def _logs(self, groups: Iterable[GroupStatus]) -> set[PartitionLog]:
+        partitions = {TopicPartition(each.topic, each.partition) for group in groups for each in group.partitions}
+        found = map(self._services.partitions.find, partitions)
+        return {partition.log for partition in found if partition is not None}
+
+
+def _member(member: DescribedMember, is_consumer: bool) -> GroupMember:
+    partitions = assigned_partitions(member.assignment) if is_consumer else ()
+    return GroupMember(
+        member.member_id, member.group_instance_id, member.client_id, member.client_host, tuple(sorted(partitions))
+    )
+
+
+async def _settle(tokens: Sequence[Token]) -> list[Any]:
+    """The responses, and ApiError where there is none."""
+    outcomes = await asyncio.gather(*tokens, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException) and not isinstance(outcome, ApiError):
+            raise outcome
+    return outcomes
