@@ -13,6 +13,7 @@ from random import Random
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
+from flowstone.replication.partition import Partition
 from flowstone.wire.messages import FetchRequest, FetchRequestPartition, FetchRequestTopic
 
 INITIAL_EPOCH = 0
@@ -35,6 +36,7 @@ class FetchPartition:
         "fetch_offset",
         "index",
         "max_bytes",
+        "partition",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
@@ -44,7 +46,18 @@ class FetchPartition:
     def __init__(self, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
         self.topic, self.topic_id, self.index = topic.topic, topic.topic_id, wanted.partition
         self.told_high_watermark = self.told_log_start_offset = -1
+        # Found with the first read; looked for again once it is closed.
+        self.partition: Partition | None = None
         self.update(wanted)
+
+    def knows_all_of(self, partition: Partition) -> bool:
+        """Whether there is nothing to read and nothing to tell, as for most partitions of a large session."""
+        return (
+            self.fetch_offset == self.told_high_watermark == partition.high_watermark.offset
+            and self.told_log_start_offset == partition.log.log_start_offset
+            and self.current_leader_epoch in (-1, partition.leader_epoch)
+            and partition.fault is None
+        )
 
     def update(self, wanted: FetchRequestPartition) -> None:
         self.fetch_offset = wanted.fetch_offset

@@ -150,6 +150,10 @@ class Partition:
         self._closed_with = code
         self._release(code)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed_with is not None
+
     def check_serving(self) -> None:
         """ApiError if the partition is offline or closed."""
         if self.fault is not None:

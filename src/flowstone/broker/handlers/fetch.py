@@ -54,6 +54,7 @@ class _Fetch:
         state = request.replica_state
         self._is_replica = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
         self._results: list[tuple[FetchPartition, FetchResponsePartition]] = []
+        self._watched: list[Partition] = []
         self._size_bytes = 0
         self._has_error = False
         self._reading: Partition | None = None
@@ -70,11 +71,18 @@ class _Fetch:
 
     def read(self) -> None:
         """Reads every partition once. NotCached leaves it to be called again."""
-        self._results, self._size_bytes, self._has_error = [], 0, False
+        self._results, self._watched, self._size_bytes, self._has_error = [], [], 0, False
         left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
+        is_incremental = self._session.is_incremental
         for wanted in self._session.partitions:
             try:
-                result = self._read_partition(self._find(wanted), wanted, left_bytes)
+                partition = wanted.partition
+                if partition is None or partition.is_closed:
+                    partition = wanted.partition = self._find(wanted)
+                self._watched.append(partition)
+                if is_incremental and wanted.knows_all_of(partition):
+                    continue
+                result = self._read_partition(partition, wanted, left_bytes)
             except ApiError as error:
                 result = FetchResponsePartition(
                     partition_index=wanted.index, error_code=error.code, high_watermark=-1, records=b""
@@ -100,9 +108,10 @@ class _Fetch:
 
     def park(self) -> asyncio.Future[FetchResponse]:
         request = self._request
-        partitions = [self._find(wanted) for wanted, _ in self._results]
         missing_bytes = request.min_bytes - self._size_bytes
-        parked = ParkedFetch(self._services.waiting, partitions, missing_bytes, request.max_wait_ms, self._read_again)
+        parked = ParkedFetch(
+            self._services.waiting, self._watched, missing_bytes, request.max_wait_ms, self._read_again
+        )
         return parked.future
 
     def _read_again(self) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
