@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flowstone.config import BROKER_SETTINGS, INT_MAX, LONG_MAX, TOPIC_SETTINGS, Kind, Setting
 
-BEGIN_MARK = "<!-- settings: generated from config.py -->"
+BEGIN_MARK = "<!-- settings: generated from the config package -->"
 END_MARK = "<!-- end of settings -->"
 _KINDS = {
     Kind.BOOLEAN: "true or false",

@@ -1,0 +1,142 @@
+"""Every setting, once: Kafka's name, its type, default, bounds and a sentence.
+
+The fields of `TopicConfig` and `BrokerConfig` are the table. DescribeConfigs, AlterConfigs, the command line's help and
+the documentation are read off it. Values arrive as text (a file, the environment, a flag, a request); unknown names and
+values out of bounds raise `ConfigError` with a sentence for people.
+
+A topic setting is looked up in this order: the topic's own value, the broker's value for it (under the topic's name or
+Kafka's broker-wide name, such as `log.retention.hours`), the default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flowstone.config.broker import BrokerConfig
+from flowstone.config.setting import (
+    DAY_MS,
+    GIB,
+    HOUR_MS,
+    INT_MAX,
+    KIB,
+    LONG_MAX,
+    MIB,
+    MINUTE_MS,
+    SECOND_MS,
+    Kind,
+    Setting,
+    Value,
+)
+from flowstone.config.topic import TopicConfig
+from flowstone.errors import ConfigError
+
+__all__ = [
+    "BROKER_SETTINGS",
+    "DAY_MS",
+    "GIB",
+    "HOUR_MS",
+    "INT_MAX",
+    "KIB",
+    "LONG_MAX",
+    "MIB",
+    "MINUTE_MS",
+    "SECOND_MS",
+    "TOPIC_DEFAULT_NAMES",
+    "TOPIC_SETTINGS",
+    "BrokerConfig",
+    "Kind",
+    "Setting",
+    "TopicConfig",
+    "Value",
+    "broker_value",
+    "current_values",
+    "known_broker_names",
+    "nearest",
+    "parse_broker_config",
+    "parse_topic_config",
+]
+
+
+def _table(config: type[Any]) -> dict[str, Setting]:
+    return {each.metadata["setting"].name: each.metadata["setting"] for each in dataclasses.fields(config)}
+
+
+def _attributes(config: type[Any]) -> dict[str, str]:
+    return {each.metadata["setting"].name: each.name for each in dataclasses.fields(config)}
+
+
+TOPIC_SETTINGS: Mapping[str, Setting] = _table(TopicConfig)
+BROKER_SETTINGS: Mapping[str, Setting] = _table(BrokerConfig)
+_TOPIC_ATTRIBUTES = _attributes(TopicConfig)
+_BROKER_ATTRIBUTES = _attributes(BrokerConfig)
+
+# A broker-wide name -> the topic setting it gives a value to, and the factor to that setting's unit.
+TOPIC_DEFAULT_NAMES: Mapping[str, tuple[Setting, int]] = {
+    name: (setting, factor)
+    for setting in TOPIC_SETTINGS.values()
+    for name, factor in ((setting.name, 1), *setting.broker_names)
+}
+# Older or shorter names of Kafka's that mean the same.
+_BROKER_SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
+
+
+def known_broker_names() -> list[str]:
+    return sorted({*BROKER_SETTINGS, *TOPIC_DEFAULT_NAMES, *_BROKER_SYNONYMS})
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for an unknown name: the closest known one, as the end of a sentence."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, dict[str, str]]:
+    """The broker's own settings, and the broker-wide values of topic settings, by the topic settings' names."""
+    own: dict[str, Any] = {}
+    topic_values: dict[str, str] = {}
+    for given, text in values.items():
+        name = _BROKER_SYNONYMS.get(given, given)
+        if name in BROKER_SETTINGS:
+            own[_BROKER_ATTRIBUTES[name]] = BROKER_SETTINGS[name].parse(text)
+        elif name not in TOPIC_DEFAULT_NAMES:
+            raise ConfigError(f"unknown setting {given}{nearest(given, known_broker_names())}")
+    for setting in TOPIC_SETTINGS.values():
+        text_or_none = broker_value(setting, values)
+        if text_or_none is not None:
+            setting.parse(text_or_none)
+            topic_values[setting.name] = text_or_none
+    return BrokerConfig(**own), topic_values
+
+
+def broker_value(setting: Setting, values: Mapping[str, str]) -> str | None:
+    """The broker-wide value given for a topic setting, in that setting's own unit."""
+    for name, factor in ((setting.name, 1), *setting.broker_names):
+        if name in values:
+            if factor == 1:
+                return values[name]
+            number = setting.parse(values[name])
+            assert isinstance(number, int)
+            return str(number if number < 0 else number * factor)
+    return None
+
+
+def parse_topic_config(defaults: Mapping[str, str], overrides: Mapping[str, str]) -> TopicConfig:
+    """A topic's settings from the broker-wide values and the topic's own."""
+    parsed: dict[str, Any] = {}
+    for name, text in {**defaults, **overrides}.items():
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(f"unknown topic setting {name}{nearest(name, TOPIC_SETTINGS)}")
+        parsed[_TOPIC_ATTRIBUTES[name]] = setting.parse(text)
+    return TopicConfig(**parsed)
+
+
+def current_values(config: BrokerConfig | TopicConfig) -> dict[str, str]:
+    """Every setting's value as text, by name."""
+    return {
+        each.metadata["setting"].name: each.metadata["setting"].format(getattr(config, each.name))
+        for each in dataclasses.fields(config)
+    }

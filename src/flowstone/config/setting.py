@@ -1,0 +1,113 @@
+"""What one setting is: its name, type, default, bounds and sentence, and how its text becomes a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from flowstone.errors import ConfigError
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+class Kind(IntEnum):
+    """The types of settings, with DescribeConfigs' numbers."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    kind: Kind
+    default: Value
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    # Kafka's broker-wide names for a topic setting, first one wins, each with its factor to this setting's unit.
+    broker_names: tuple[tuple[str, int], ...] = ()
+    read_only: bool = True
+
+    def parse(self, text: str) -> Value:
+        text = text.strip()
+        try:
+            value = self._convert(text)
+        except ValueError:
+            raise ConfigError(f"{self.name}: {text!r} is not {_ARTICLES[self.kind]}") from None
+        self._check(value)
+        return value
+
+    def format(self, value: Value) -> str:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+    def _convert(self, text: str) -> Value:
+        match self.kind:
+            case Kind.BOOLEAN:
+                if text.lower() not in ("true", "false"):
+                    raise ValueError(text)
+                return text.lower() == "true"
+            case Kind.INT | Kind.SHORT | Kind.LONG:
+                return int(text)
+            case Kind.DOUBLE:
+                return float(text)
+            case Kind.LIST:
+                return tuple(part.strip() for part in text.split(",") if part.strip())
+            case Kind.STRING:
+                return text
+
+    def _check(self, value: Value) -> None:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            low = self.low if self.low is not None else _LOWEST.get(self.kind)
+            high = self.high if self.high is not None else _HIGHEST.get(self.kind)
+            if low is not None and value < low:
+                raise ConfigError(f"{self.name}: {value} is below the least allowed value, {low}")
+            if high is not None and value > high:
+                raise ConfigError(f"{self.name}: {value} is above the largest allowed value, {high}")
+        if self.choices:
+            for part in value if isinstance(value, tuple) else (value,):
+                if part not in self.choices:
+                    raise ConfigError(f"{self.name}: {part!r} is not one of {', '.join(self.choices)}")
+            if value == ():
+                raise ConfigError(f"{self.name}: at least one of {', '.join(self.choices)} is needed")
+
+
+_ARTICLES = {
+    Kind.BOOLEAN: "true or false",
+    Kind.STRING: "text",
+    Kind.INT: "a whole number",
+    Kind.SHORT: "a whole number",
+    Kind.LONG: "a whole number",
+    Kind.DOUBLE: "a number",
+    Kind.LIST: "a list",
+}
+_LOWEST = {Kind.SHORT: -(2**15), Kind.INT: -(2**31), Kind.LONG: -(2**63)}
+_HIGHEST = {Kind.SHORT: 2**15 - 1, Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
+
+
+def broker_setting(name: str, kind: Kind, default: Value, doc: str, **more: Any) -> Any:
+    return field(default=default, metadata={"setting": Setting(name, kind, default, doc, **more)})
+
+
+def topic_setting(
+    name: str, kind: Kind, default: Value, doc: str, *broker_names: str | tuple[str, int], **more: Any
+) -> Any:
+    synonyms = tuple((each, 1) if isinstance(each, str) else each for each in broker_names)
+    return broker_setting(name, kind, default, doc, broker_names=synonyms, read_only=False, **more)
