@@ -32,8 +32,8 @@ bench: setup     ## the same load on Flowstone and on Apache Kafka, with gates (
 clients: setup   ## other people's clients and suites, against fresh brokers
 	$(PY) scripts/clients.py
 
-faults: setup    ## kills, power losses and damage, long (about 15 minutes; power losses need root)
-	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} $(PY) -m pytest -rP tests/faults
+faults: setup    ## kills, power losses and damage, long (about 18 minutes; power losses need root)
+	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} $(PY) -m pytest -rP tests/faults
 
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
 	$(PY) tests/fixture_project/run.py

@@ -25,8 +25,22 @@ from flowstone.wire.record_batch import HEADER_BYTES, CorruptBatch, checksum_mat
 from .checker import ObservedLog
 
 PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 19, 22
-# The last versions that name topics rather than number them.
-VERSIONS = {PRODUCE: 12, FETCH: 12, LIST_OFFSETS: 7, CREATE_TOPICS: 7, INIT_PRODUCER_ID: 4}
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 9, 10, 11, 12, 13, 14
+# The last versions that name topics rather than number them, and one group or coordinator rather than several.
+VERSIONS = {
+    PRODUCE: 12,
+    FETCH: 12,
+    LIST_OFFSETS: 7,
+    OFFSET_COMMIT: 9,
+    OFFSET_FETCH: 7,
+    FIND_COORDINATOR: 3,
+    JOIN_GROUP: 9,
+    HEARTBEAT: 4,
+    LEAVE_GROUP: 5,
+    SYNC_GROUP: 5,
+    CREATE_TOPICS: 7,
+    INIT_PRODUCER_ID: 4,
+}
 TIMEOUT_S = 15
 FETCH_BYTES = 8 << 20
 EARLIEST, LATEST = -2, -1
