@@ -10,6 +10,9 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 PENDING_MEMBERS_MAX = 10_000
 """Member ids handed out in one group and not yet used. They cost a client nothing, so they need their own bound."""
 
+GROUP_BYTES_MAX = 12 << 20
+"""What members say and are told in one generation; it is stored as one record, which the topic's limit must hold."""
+
 NOBODY_JOINED_RETRY_MIN_MS = 1_000
 """A join phase that nobody came to starts over; a client's rebalance timeout of zero must not make that a busy loop."""
 

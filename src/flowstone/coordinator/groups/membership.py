@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowstone.coordinator.groups.config import REASON_MAX_CHARS
+from flowstone.coordinator.groups.config import GROUP_BYTES_MAX, REASON_MAX_CHARS
 from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.messages import (
     UNKNOWN_MEMBER_ID,
@@ -60,7 +60,14 @@ def sync(turn: Turn, token: Any, request: SyncRequest) -> None:
 
 
 def _assign(turn: Turn, group: Group, assignments: dict[str, bytes]) -> None:
-    turn.append(group.stored(turn.now_ms, assignments))
+    stored = group.stored(turn.now_ms, assignments)
+    if stored.size_bytes > GROUP_BYTES_MAX:
+        # Kafka's answer to a group that does not fit a record. A failed append would cost its neighbours their shard.
+        for member_id in list(group.syncs):
+            answer_sync(turn, group, member_id, SyncResponse(ErrorCode.UNKNOWN_SERVER_ERROR))
+        rebalance(turn, group, f"what its members say and are told takes {stored.size_bytes} bytes, too many to store")
+        return
+    turn.append(stored)
     for member_id in list(group.syncs):
         turn.keep_session(group, member_id)
         answer_sync(turn, group, member_id, _synced(group, assignments.get(member_id, b"")))

@@ -58,6 +58,17 @@ class GroupStored:
     current_state_timestamp_ms: int
     members: tuple[StoredMember, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in the log: text counts as if each character took three bytes."""
+        return sum(
+            len(each.subscription)
+            + len(each.assignment)
+            + 3
+            * (len(each.member_id) + len(each.group_instance_id or "") + len(each.client_id) + len(each.client_host))
+            for each in self.members
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class GroupRemoved:

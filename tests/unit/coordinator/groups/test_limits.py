@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from flowstone.coordinator.groups import joining
+from flowstone.coordinator.groups import joining, membership
 from flowstone.coordinator.groups.config import EXPIRY_OFFSETS_PER_TICK, EXPIRY_PAUSE_MS, GroupConfig
-from flowstone.coordinator.groups.messages import CommitRequest, JoinRequest, OffsetToCommit
+from flowstone.coordinator.groups.messages import CommitRequest, JoinRequest, OffsetToCommit, SyncRequest
 from flowstone.coordinator.groups.records import OffsetRemoved
 from flowstone.errors import ErrorCode
 from tests.unit.coordinator.groups.harness import Coordinator
@@ -26,6 +27,21 @@ def test_member_ids_are_handed_out_up_to_a_limit(monkeypatch: pytest.MonkeyPatch
     coordinator.advance(10_000)
     coordinator.take(coordinator.shard.join(coordinator.now_ms, None, JOIN))
     assert replies[-1] is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_group_too_large_to_store_is_told_so_and_leaves_the_shard_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "GROUP_BYTES_MAX", 1000)
+    replies: list[Any] = []
+    coordinator = Coordinator(GroupConfig(), lambda token, response: replies.append(response))
+    coordinator.take(coordinator.shard.join(coordinator.now_ms, None, replace(JOIN, member_id_required=False)))
+    coordinator.advance(10_000)
+    joined = replies[-1]
+    assert joined.error_code is ErrorCode.NONE
+    too_much = ((joined.member_id, b"x" * 2000),)
+    request = SyncRequest("g", joined.member_id, joined.generation_id, assignments=too_much)
+    coordinator.take(coordinator.shard.sync(coordinator.now_ms, None, request))
+    assert replies[-1].error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert coordinator.log == []
 
 
 def test_old_offsets_are_removed_in_slices() -> None:
