@@ -192,14 +192,18 @@ class GroupSurvey:
     async def _sample(self) -> None:
         begun_s = self._clock.monotonic()
         try:
-            self.latest = await self.all_groups()
-            self._rates.forget_but(self._logs(self.latest))
-            self._alarm.look(self.latest)
+            await self.look()
         except Exception:  # nobody awaits this task, and the next look may do better
             logger.exception("consumer groups could not be looked at")
         took_s = self._clock.monotonic() - begun_s
         delay_s = min(max(SAMPLE_INTERVAL_S, took_s * SAMPLE_PAUSE_FACTOR), SAMPLE_INTERVAL_MAX_S)
         self._timer = self._clock.call_later(delay_s, self._begin_sample)
+
+    async def look(self) -> None:
+        """Takes the sample that metrics show, and warns where something is wrong."""
+        self.latest = await self.all_groups()
+        self._rates.forget_but(self._logs(self.latest))
+        self._alarm.look(self.latest)
 
     def _logs(self, groups: Iterable[GroupStatus]) -> set[PartitionLog]:
         partitions = {TopicPartition(each.topic, each.partition) for group in groups for each in group.partitions}

@@ -1,0 +1,80 @@
+"""What only the broker's own `/groups` page tells: lag in seconds, headroom, and why the last rebalance happened.
+
+Where the page is, the broker says itself (its setting `http.listener`). Where it cannot be had, be it off, out of reach
+or a broker of another make, the reason is kept for people to be told, and the commands go on without it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import replace
+from urllib.parse import quote
+
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+
+from flowstone.broker.group_status import GroupStatus, read_group_document
+from flowstone.cli.clients import REQUEST_TIMEOUT_S, fetch_metadata, result_of, split_address
+
+HTTP_TIMEOUT_S = 3.0
+OK = 200
+_SETTING = "http.listener"
+_EVERY_ADDRESS = ("0.0.0.0", "::", "")
+
+
+class GroupPages:
+    """The pages of all brokers of a cluster."""
+
+    def __init__(self, admin: AdminClient, bootstrap: str) -> None:
+        self._addresses: list[tuple[str, int]] = []
+        # Why seconds and headroom are not known; None while they are.
+        self.problem: str | None = None
+        for broker in fetch_metadata(admin, bootstrap).brokers.values():
+            resource = ConfigResource(ConfigResource.Type.BROKER, str(broker.id))
+            answers = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+            entry = result_of(answers[resource], bootstrap).get(_SETTING)
+            if entry is not None and entry.value:
+                host, port = split_address(entry.value)
+                self._addresses.append((str(broker.host) if host in _EVERY_ADDRESS else host, port))
+        if not self._addresses:
+            self.problem = f"the broker serves no HTTP pages ({_SETTING} is off)"
+
+    def complete(self, groups: list[GroupStatus]) -> list[GroupStatus]:
+        """The groups with what the pages say about them."""
+        one = f"?group={quote(groups[0].group_id, safe='')}" if len(groups) == 1 else ""
+        told: dict[str, GroupStatus] = {}
+        for address in self._addresses:
+            try:
+                told |= {group.group_id: group for group in _fetch(address, f"/groups{one}")}
+            except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+                self.problem = f"the broker's page http://{address[0]}:{address[1]}/groups cannot be read ({error})"
+        return [_merge(group, told[group.group_id]) if group.group_id in told else group for group in groups]
+
+
+def _fetch(address: tuple[str, int], path: str) -> list[GroupStatus]:
+    connection = http.client.HTTPConnection(*address, timeout=HTTP_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+        if response.status != OK:
+            raise http.client.HTTPException(f"status {response.status}")
+        return [read_group_document(each) for each in json.loads(body)["groups"]]
+    finally:
+        connection.close()
+
+
+def _merge(group: GroupStatus, told: GroupStatus) -> GroupStatus:
+    """Who is where is as the protocol said; how far they are is as the page says, all of it, so that it fits."""
+    lags = {(each.topic, each.partition): each for each in told.partitions}
+    return replace(
+        group,
+        generation=told.generation,
+        topics=told.topics,
+        partitions=tuple(
+            replace(lags.get((each.topic, each.partition), each), member_id=each.member_id) for each in group.partitions
+        ),
+        rebalance_count=told.rebalance_count,
+        rebalance_reason=told.rebalance_reason,
+        rebalance_timestamp_ms=told.rebalance_timestamp_ms,
+    )

@@ -1,0 +1,20 @@
+"""Offsets committed on the wire for a group that has no members."""
+
+from __future__ import annotations
+
+from flowstone.errors import ErrorCode
+from flowstone.wire import messages as m
+from tests.support.wire_client import Client
+
+
+def commit(client: Client, group_id: str, topic: str, *offsets: int) -> None:
+    """One offset for each partition, from 0 on."""
+    found = client.ask(0, m.FindCoordinatorRequest(key=group_id))  # makes the offsets topic
+    assert found.error_code == ErrorCode.NONE
+    partitions = [
+        m.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+        for index, offset in enumerate(offsets)
+    ]
+    topics = [m.OffsetCommitRequestTopic(name=topic, partitions=partitions)]
+    (answer,) = client.ask(8, m.OffsetCommitRequest(group_id=group_id, topics=topics)).topics
+    assert {each.error_code for each in answer.partitions} == {ErrorCode.NONE}
