@@ -21,7 +21,7 @@ PARK_MAX_WAIT_MS = 20_000
 DELIVERY_TIMEOUT_SECONDS = 20
 # Time for a broker to park the fetches that were just sent. One that is late is delivered to late, and counted so.
 PARK_SECONDS = 0.002
-PARK_SECONDS_PER_CONSUMER = 0.0002
+PARK_SECONDS_PER_CONSUMER = 0.0001
 
 
 def one_record() -> wire.Batch:

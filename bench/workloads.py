@@ -27,11 +27,11 @@ OTHER_CONNECTIONS = (1, 8)
 OTHER_CONNECTIONS_SHARE = 3  # their rounds are a third: nothing is gated on them
 PARTITIONS = 4  # more where there are more connections: each has one of its own at least
 
-CLIENT_RECORDS = {100: 300_000, 1_000: 60_000}
+CLIENT_RECORDS = {100: 100_000, 1_000: 40_000}
 COMPRESSIONS = ("none", "lz4")
 
 SYNCHRONOUS_REQUESTS = {NOT_FLUSHED.name: 4_000, FLUSHED.name: 1_000}
-DELIVERY_APPENDS = {1: 500, 1_000: 10}
+DELIVERY_APPENDS = {1: 200, 1_000: 5}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,140 @@
+"""`python -m bench.growth`: what Flowstone's costs grow with, and what they do not.
+
+Flowstone alone: broker CPU per request against the number of partitions and the size of the log, recovery after a kill
+against the size of the log, and what many partitions, connections and topics cost. Figures, not gates: those that
+should be flat are told when they are not. The brokers of a comparison are all up and take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+
+from bench import crowds, growth_load
+from bench.growth_load import Log
+from bench.load import Figures
+from bench.modes import FLOWSTONE, FLUSHED, NOT_FLUSHED
+from bench.report import number
+from bench.run import RESULTS
+from bench.servers import Flowstone, ServerError
+from bench.topics import BROKER_TROUBLE, RoundFailed
+
+ROUNDS = 15  # short ones: a thousand requests
+FLAT_WITHIN = 0.20
+PARTITIONS = (1, 100, 1_000)
+LOG_BYTES = (1_000_000, 5_000_000_000)
+RECOVERED_BYTES = (1_000_000_000, 5_000_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One comparison: a row of medians for each size. `flat` names the figures that should not grow."""
+
+    title: str
+    rows: dict[str, Figures]
+    flat: Sequence[str] = ()
+
+    def grown(self) -> list[str]:
+        """The flat figures that differ between rows by more than is allowed, each with how much."""
+        found = []
+        for metric in self.flat:
+            values = [row[metric] for row in self.rows.values()]
+            if max(values) > min(values) * (1 + FLAT_WITHIN):
+                found.append(f"{metric} is not flat: {max(values) / min(values):.2f} times from least to most")
+        return found
+
+    def table(self) -> str:
+        metrics = list(next(iter(self.rows.values())))
+        lines = [f"## {self.title}", "| | " + " | ".join(metrics) + " |", "|---|" + "---:|" * len(metrics)]
+        lines += [f"| {name} | " + " | ".join(map(number, row.values())) + " |" for name, row in self.rows.items()]
+        verdicts = self.grown() or ([f"Flat within {FLAT_WITHIN:.0%}: {', '.join(self.flat)}."] if self.flat else [])
+        return "\n".join([*lines, "", *verdicts, ""])
+
+
+def partitions() -> Growth:
+    return _request_costs(
+        "CPU per request, by the partitions of the topic (not flushed)",
+        {f"{count:,}": Log(partitions=count) for count in PARTITIONS},
+    )
+
+
+def log_size() -> Growth:
+    return _request_costs(
+        "CPU per request, by the size of the log (not flushed, one partition, fetches from anywhere in it)",
+        {f"{size / 1e6:,.0f} MB at first": Log(partitions=1, size_bytes=size) for size in LOG_BYTES},
+    )
+
+
+def _request_costs(title: str, logs: dict[str, Log]) -> Growth:
+    rounds: dict[str, list[Figures]] = {name: [] for name in logs}
+    with ExitStack() as stack:
+        brokers = {name: stack.enter_context(Flowstone(NOT_FLUSHED.settings[FLOWSTONE])) for name in logs}
+        for name, log in logs.items():
+            log.fill(brokers[name])
+        for turn in range(1 + ROUNDS):
+            for name, log in logs.items():
+                figures = log.request_costs(brokers[name])
+                if turn:  # the first warms up
+                    rounds[name].append(figures)
+    return Growth(title, {name: _medians(each) for name, each in rounds.items()}, list(rounds[name][0]))
+
+
+def _medians(rounds: Sequence[Figures]) -> Figures:
+    return {metric: median(figures[metric] for figures in rounds) for metric in rounds[0]}
+
+
+def recovery() -> Growth:
+    rows = {}
+    for mode in (FLUSHED, NOT_FLUSHED):
+        for size in RECOVERED_BYTES:
+            rows[f"{size / 1e9:.0f} GB, {mode.name}"] = growth_load.recovery(mode.settings[FLOWSTONE], size)
+    return Growth("Start after kill -9, until the first acknowledged record", rows)
+
+
+COMPARISONS: dict[str, Callable[[], Growth]] = {
+    "partitions": partitions,
+    "log-size": log_size,
+    "recovery": recovery,
+    "one-active": lambda: Growth(
+        "One consumer over 1,000 partitions, one of them active", crowds.one_active_of_many()
+    ),
+    "connections": lambda: Growth("Idle connections", crowds.idle_connections()),
+    "topics": lambda: Growth("10,000 topics, at most 1,024 descriptors", crowds.many_topics()),
+}  # fmt: skip
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.growth", description="What Flowstone's costs grow with.")
+    parser.add_argument("--only", choices=COMPARISONS, action="append", help="measure this one; repeatable")
+    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    chosen = parser.parse_args(words)
+    started, load_average = time.time(), os.getloadavg()[0]
+    found: dict[str, Growth] = {}
+    try:
+        for name in chosen.only or COMPARISONS:
+            print(f"bench: {name}", file=sys.stderr, flush=True)
+            found[name] = COMPARISONS[name]()
+    except (ServerError, RoundFailed, *BROKER_TROUBLE) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    facts = [f"load average before: {load_average:.2f}", f"seconds: {time.time() - started:.0f}"]
+    heading = ["# What Flowstone's costs grow with", "", *(f"- {fact}" for fact in facts), ""]
+    page = "\n".join([*heading, *(growth.table() for growth in found.values())])
+    result = {"facts": facts, **{name: {"rows": each.rows, "grown": each.grown()} for name, each in found.items()}}
+    stem = chosen.name or time.strftime("%Y%m%d-%H%M%S-growth", time.localtime(started))
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (RESULTS / f"{stem}.md").write_text(page)
+    print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
