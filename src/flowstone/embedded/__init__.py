@@ -7,8 +7,19 @@ logging, garbage collection) are left alone.
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 """
 
+from flowstone.broker.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.embedded.broker import Broker, BrokerClock
 from flowstone.embedded.faults import Fault
 from flowstone.embedded.host import NotInProcessMode, NotServing, Record
 
-__all__ = ["Broker", "BrokerClock", "Fault", "NotInProcessMode", "NotServing", "Record"]
+__all__ = [
+    "Broker",
+    "BrokerClock",
+    "Fault",
+    "GroupMember",
+    "GroupStatus",
+    "NotInProcessMode",
+    "NotServing",
+    "PartitionLag",
+    "Record",
+]

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Literal, Self
 from weakref import finalize
 
+from flowstone.broker.group_status import GroupStatus
 from flowstone.embedded.faults import Fault, Faults
 from flowstone.embedded.host import BROKERS_DEFAULT, Host, NotInProcessMode, Record
 from flowstone.embedded.process_host import ProcessHost
@@ -117,14 +118,26 @@ class Broker:
         """The topic's records as soon as there are `n`; the topic need not be there yet. TimeoutError."""
         return self._host.wait_for(topic, n, timeout)
 
+    def groups(self) -> dict[str, GroupStatus]:
+        """Every consumer group by name: members, partitions and lag. Thread mode only."""
+        return self._in_thread("only a broker in thread mode shows its groups").groups()
+
+    def wait_for_group(
+        self, group_id: str, *, members: int | None = None, timeout: float = WAIT_TIMEOUT_S
+    ) -> GroupStatus:
+        """The group as soon as its partitions are all shared out, among so many `members` where that is given.
+
+        Thread mode only. TimeoutError.
+        """
+        host = self._in_thread("only a broker in thread mode waits for groups")
+        return host.wait_for_group(group_id, members, timeout)
+
     # What can be done to it
 
     @property
     def clock(self) -> BrokerClock:
         """Thread mode only."""
-        if self._thread_host is None:
-            raise NotInProcessMode("only a broker in thread mode has a clock that can be moved")
-        return BrokerClock(self._thread_host)
+        return BrokerClock(self._in_thread("only a broker in thread mode has a clock that can be moved"))
 
     def fault(
         self,
@@ -141,11 +154,15 @@ class Broker:
         In force until it has been met `times` times, is removed, or its `with` block ends. A request whose response has
         no room for an error is served as usual, and not counted. Thread mode only. ValueError.
         """
-        if self._thread_host is None:
-            raise NotInProcessMode("only a broker in thread mode has wire faults")
+        self._in_thread("only a broker in thread mode has wire faults")
         return self._faults.add(
             api, error=error, delay_ms=delay_ms, disconnect=disconnect, times=times, client_id=client_id
         )
+
+    def _in_thread(self, complaint: str) -> ThreadHost:
+        if self._thread_host is None:
+            raise NotInProcessMode(complaint)
+        return self._thread_host
 
     def _clean_up(self) -> None:
         if hasattr(self, "_release_port"):

@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 
 from flowstone.app import App
 from flowstone.broker.context import RequestContext
+from flowstone.broker.group_status import GroupStatus
 from flowstone.broker.handlers import create_topics
 from flowstone.embedded.faults import Faults
+from flowstone.embedded.group_reader import GroupReader
 from flowstone.embedded.host import BROKERS_DEFAULT, NotServing, Record, timed_out
 from flowstone.embedded.topic_reader import TopicReader, decode
 from flowstone.errors import ApiError, ErrorCode
@@ -116,6 +118,17 @@ class ThreadHost:
                 return records
             offsets = found + count - len(records)  # some offsets have no record any more
 
+    def groups(self) -> dict[str, GroupStatus]:
+        return self._call(self._group_reader.read())
+
+    def wait_for_group(self, group_id: str, members: int | None, timeout: float) -> GroupStatus:
+        try:
+            return self._call(self._group_reader.wait_stable(group_id, members), timeout)
+        except TimeoutError:
+            wanted = "" if members is None else f" with {members} members"
+            state = self._call(self._group_reader.describe(group_id))
+            raise TimeoutError(f"group {group_id!r} was to be stable{wanted}, after {timeout:g} s {state}") from None
+
     def _count(self, topic: str) -> int | None:
         try:
             return len(self.records(topic))
@@ -169,6 +182,7 @@ class ThreadHost:
         self._app = App(self._values, clock=self.clock, intercept=self._faults.intercept)
         await self._app.start()
         self._reader = TopicReader(self._app.services)
+        self._group_reader = GroupReader(self._app.services, self._app.survey)
         self._loop = asyncio.get_running_loop()
         self._ending: asyncio.Future[bool] = self._loop.create_future()
         self._main = asyncio.current_task()

@@ -6,7 +6,6 @@ by the caller, in the caller's own thread.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from flowstone.broker.cold import read_when_cached
 from flowstone.broker.context import Services
 from flowstone.cluster.image import ClusterImage
 from flowstone.cluster.records import MetadataRecord
+from flowstone.embedded.bell import Bell
 from flowstone.embedded.host import Record
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
@@ -36,7 +36,7 @@ class TopicReader:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._waiting: set[_Bell] = set()
+        self._waiting: set[Bell] = set()
         services.metadata.on_change(self._changed)
 
     async def read(self, topic: str) -> list[Batches]:
@@ -47,7 +47,7 @@ class TopicReader:
 
     async def wait(self, topic: str, count: int) -> int:
         """Returns once the topic has `count` offsets, with how many it has."""
-        bell = _Bell()
+        bell = Bell()
         self._waiting.add(bell)
         watched: set[Partition] = set()
         try:
@@ -90,23 +90,6 @@ class TopicReader:
     def _changed(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         for bell in self._waiting:
             bell.interrupted()
-
-
-class _Bell:
-    """Rung when a partition has more to read, or when the cluster is not what it was."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def advanced(self, size_bytes: int) -> None:
-        self._event.set()
-
-    def interrupted(self) -> None:
-        self._event.set()
-
-    async def rung(self) -> None:
-        await self._event.wait()
-        self._event.clear()
 
 
 def decode(batches: Sequence[Batches]) -> list[Record]:

@@ -1,0 +1,78 @@
+"""Consumer groups, read from the coordinator of a broker in this process, and waited for without asking ever again.
+
+A group that settles stores its assignment: who waits for it watches the end of its partition of `__consumer_offsets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowstone.broker.context import Services
+from flowstone.broker.group_status import GroupStatus
+from flowstone.broker.group_survey import GroupSurvey
+from flowstone.cluster.image import ClusterImage
+from flowstone.cluster.records import MetadataRecord
+from flowstone.embedded.bell import Bell
+from flowstone.types import TopicPartition
+
+LOAD_WAIT_S = 10.0
+
+
+class GroupReader:
+    """Lives on the broker's loop."""
+
+    def __init__(self, services: Services, survey: GroupSurvey) -> None:
+        self._services, self._survey = services, survey
+        self._waiting: set[Bell] = set()
+        services.metadata.on_change(self._changed)
+
+    async def read(self) -> dict[str, GroupStatus]:
+        return {group.group_id: group for group in await self._survey.all_groups()}
+
+    async def wait_stable(self, group_id: str, members: int | None) -> GroupStatus:
+        """Returns once the group is stable, with that many members, and every partition of its topics has an owner.
+
+        The last is for cooperative members, who settle in two steps: in between, partitions belong to nobody.
+        """
+        bell = Bell()
+        self._waiting.add(bell)
+        watched = None
+        await self._services.groups.wait_loaded(LOAD_WAIT_S)
+        try:
+            while True:
+                where = self._services.groups.partition_of(group_id)
+                partition = self._services.partitions.find(where) if where is not None else None
+                if partition is not None:
+                    watched = partition
+                    watched.watch(bell)
+                group = await self._survey.group(group_id)
+                if group is not None and self._is_settled(group, members):
+                    return group
+                await bell.rung()
+        finally:
+            self._waiting.discard(bell)
+            if watched is not None:
+                watched.unwatch(bell)
+
+    async def describe(self, group_id: str) -> str:
+        """What became of a group that was waited for in vain."""
+        group = await self._survey.group(group_id)
+        if group is None:
+            return "there is no such group"
+        return f"it is {group.state}, with {len(group.members)} members"
+
+    def _is_settled(self, group: GroupStatus, members: int | None) -> bool:
+        if not group.is_stable or members not in (None, len(group.members)):
+            return False
+        owned = {partition for member in group.members for partition in member.partitions}
+        topics = self._services.metadata.image.topics
+        return all(
+            TopicPartition(name, index) in owned
+            for name in group.topics
+            if name in topics
+            for index in range(len(topics[name].partitions))
+        )
+
+    def _changed(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        for bell in self._waiting:
+            bell.interrupted()
