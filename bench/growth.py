@@ -51,9 +51,10 @@ class Growth:
         return found
 
     def table(self) -> str:
-        metrics = list(next(iter(self.rows.values())))
+        metrics = list(dict.fromkeys(metric for row in self.rows.values() for metric in row))
         lines = [f"## {self.title}", "| | " + " | ".join(metrics) + " |", "|---|" + "---:|" * len(metrics)]
-        lines += [f"| {name} | " + " | ".join(map(number, row.values())) + " |" for name, row in self.rows.items()]
+        for name, row in self.rows.items():
+            lines.append(f"| {name} | " + " | ".join(number(row.get(metric)) for metric in metrics) + " |")
         verdicts = self.grown() or ([f"Flat within {FLAT_WITHIN:.0%}: {', '.join(self.flat)}."] if self.flat else [])
         return "\n".join([*lines, "", *verdicts, ""])
 
