@@ -78,6 +78,7 @@ class Server:
         """Accepts and reads nothing more, answers what was asked, and closes; what takes longer is cut off."""
         for listener in self._listeners:
             listener.close()
+        self._all_closed.clear()  # the last of them may have left, and others come, long before
         for connection in tuple(self._connections):
             connection.finish()
         self._waiting.release_fetches()
