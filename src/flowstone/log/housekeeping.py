@@ -93,10 +93,16 @@ class Housekeeping:
             # A full disk must not keep itself full. Where part of the last segment is durable, it tells as much.
             logger.warning("%s", fault)
             dropping = [log for log in dropping if log.recovery_point > log.segments[-1].base_offset]
-        self.drop_segments(log for log in dropping if self._logs.get(log.topic_partition) is log)
+        self.drop_segments(dropping)
+
+    def _is_ours(self, log: PartitionLog) -> bool:
+        """Not if its topic was deleted while something was waited for: its names may be another topic's by now."""
+        return self._logs.get(log.topic_partition) is log
 
     async def _advance_start(self, log: PartitionLog, now_ms: int) -> None:
         facts = await self._when_cached(partial(_segment_facts, log))
+        if not self._is_ours(log):
+            return
         start_offset = retained_from(facts, log.config, log.log_start_offset, self._high_watermark_of(log), now_ms)
         if start_offset == log.end.offset and log.segments[-1].size_bytes:
             log.roll()
@@ -105,6 +111,8 @@ class Housekeeping:
 
     def drop_segments(self, logs: Iterable[PartitionLog]) -> None:
         for log in logs:
+            if not self._is_ours(log):
+                continue
             try:
                 paths = log.drop_segments()
             except OSError as error:

@@ -365,6 +365,47 @@ def test_a_full_disk_does_not_keep_itself_full(broker: Broker) -> None:
     run(body)
 
 
+def test_records_deleted_from_a_topic_that_is_made_anew_meanwhile_leave_the_new_one_alone(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        old = broker.log()
+        for _ in range(50):
+            broker.append(old)
+        await broker.flush(old)
+        deleting = asyncio.ensure_future(broker.logs.delete_records_before(old, 50))
+        await asyncio.sleep(0)
+        broker.logs.delete(FIRST)
+        new = broker.log(topic_id=OTHER_ID)
+        broker.append(new)
+        await deleting
+        assert "00000000000000000000.log" in broker.files.names(new.path)
+        broker.logs.close()
+
+    run(body)
+
+
+def test_retention_of_a_topic_that_is_made_anew_meanwhile_leaves_the_new_one_alone(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        for _ in range(30):
+            broker.append(broker.log(FIRST))
+        broker.append(broker.log(SECOND), 3)
+        broker.logs.close()
+        broker.files.remove("/data/first-0/00000000000000000000.timeindex")  # what has to be made again takes a while
+        broker.open()
+        broker.clock.advance(CONFIG.retention_ms / 1000 + 1)
+        retention = asyncio.ensure_future(broker.logs.housekeeping.apply_retention())
+        await asyncio.sleep(0)
+        broker.logs.delete(SECOND)
+        new = broker.log(SECOND, OTHER_ID)
+        broker.append(new)
+        await retention
+        assert [name for name in broker.files.names(new.path) if name.endswith(".log")] == ["00000000000000000000.log"]
+        broker.logs.close()
+
+    run(body)
+
+
 def test_records_without_timestamps_are_as_old_as_their_segment(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
