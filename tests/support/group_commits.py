@@ -6,15 +6,23 @@ from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
 from tests.support.wire_client import Client
 
+ATTEMPTS_MAX = 1000
+
 
 def commit(client: Client, group_id: str, topic: str, *offsets: int) -> None:
     """One offset for each partition, from 0 on."""
-    found = client.ask(0, m.FindCoordinatorRequest(key=group_id))  # makes the offsets topic
-    assert found.error_code == ErrorCode.NONE
     partitions = [
         m.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
         for index, offset in enumerate(offsets)
     ]
-    topics = [m.OffsetCommitRequestTopic(name=topic, partitions=partitions)]
-    (answer,) = client.ask(8, m.OffsetCommitRequest(group_id=group_id, topics=topics)).topics
-    assert {each.error_code for each in answer.partitions} == {ErrorCode.NONE}
+    request = m.OffsetCommitRequest(
+        group_id=group_id, topics=[m.OffsetCommitRequestTopic(name=topic, partitions=partitions)]
+    )
+    found = client.ask(0, m.FindCoordinatorRequest(key=group_id))  # makes the offsets topic
+    assert found.error_code == ErrorCode.NONE
+    for _ in range(ATTEMPTS_MAX):  # until it is loaded
+        (answer,) = client.ask(8, request).topics
+        codes = {each.error_code for each in answer.partitions}
+        if codes != {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}:
+            break
+    assert codes == {ErrorCode.NONE}

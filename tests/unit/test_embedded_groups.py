@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from flowstone.embedded import Broker, NotInProcessMode
+from tests.support.polling_member import SESSION_S, PollingMember
 
 PARTITIONS = 4
-SESSION_S = 30
-HEARTBEAT_MS = 100
-
-
-class Member:
-    """A consumer that polls in a thread of its own, and commits what it has read."""
-
-    def __init__(self, broker: Broker, group_id: str = "readers", **more: str | int | bool) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": group_id,
-                "session.timeout.ms": SESSION_S * 1000,
-                "heartbeat.interval.ms": HEARTBEAT_MS,
-                "auto.offset.reset": "earliest",
-                "auto.commit.interval.ms": HEARTBEAT_MS,
-                "fetch.wait.max.ms": HEARTBEAT_MS,
-                "log_level": 0,
-                **more,
-            }
-        )
-        self._consumer.subscribe(["orders"])
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._poll)
-        self._thread.start()
-
-    def _poll(self) -> None:
-        while not self._ending.is_set():
-            self._consumer.poll(0.05)
-
-    def leave(self) -> None:
-        self._ending.set()
-        self._thread.join()
-        self._consumer.close()
 
 
 @pytest.fixture
@@ -60,10 +26,9 @@ def test_a_broker_without_groups_has_none(broker: Broker) -> None:
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 def test_a_group_is_waited_for_until_all_its_partitions_are_shared_out(broker: Broker, assignor: str) -> None:
-    strategy = {"partition.assignment.strategy": assignor}
-    first = Member(broker, **strategy)
+    first = PollingMember(broker, "readers", "orders", partition_assignment_strategy=assignor)
     assert len(broker.wait_for_group("readers").members) == 1
-    second = Member(broker, **strategy)
+    second = PollingMember(broker, "readers", "orders", partition_assignment_strategy=assignor)
     group = broker.wait_for_group("readers", members=2)
     assert [len(member.partitions) for member in group.members] == [PARTITIONS // 2, PARTITIONS // 2]
     first.leave()
@@ -78,7 +43,7 @@ def test_a_group_that_does_not_come_is_not_waited_for_for_ever(broker: Broker) -
 
 
 def test_a_group_that_is_too_small_says_so(broker: Broker) -> None:
-    member = Member(broker)
+    member = PollingMember(broker, "readers", "orders")
     broker.wait_for_group("readers")
     expected = r"^group 'readers' was to be stable with 2 members, after 0\.1 s it is Stable, with 1 members$"
     with pytest.raises(TimeoutError, match=expected):
@@ -91,7 +56,7 @@ def test_lag_goes_to_zero_as_a_group_reads(broker: Broker) -> None:
     for number in range(100):
         producer.produce("orders", str(number))
     assert producer.flush(10) == 0
-    member = Member(broker)
+    member = PollingMember(broker, "readers", "orders")
     broker.wait_for_group("readers")
     while sum(each.committed_offset or 0 for each in broker.groups()["readers"].partitions) < 100:
         broker.wait_for("__consumer_offsets", len(broker.records("__consumer_offsets")) + 1)
@@ -102,8 +67,8 @@ def test_lag_goes_to_zero_as_a_group_reads(broker: Broker) -> None:
 
 def test_a_member_whose_session_ends_gives_its_partitions_to_the_others(broker: Broker) -> None:
     # A static member does not say that it leaves: the broker hears of it only when its session is over.
-    lost = Member(broker, **{"session.timeout.ms": SESSION_S * 500, "group.instance.id": "lost"})
-    stays = Member(broker)
+    lost = PollingMember(broker, "readers", "orders", session_timeout_ms=SESSION_S * 500, group_instance_id="lost")
+    stays = PollingMember(broker, "readers", "orders")
     broker.wait_for_group("readers", members=2)
     lost.leave()
     assert len(broker.groups()["readers"].members) == 2
