@@ -72,7 +72,7 @@ class FileLog:
         if valid_bytes < len(data):
             _log.warning("%s: cut off %d bytes of an unfinished write", self._path, len(data) - valid_bytes)
             self._file.truncate(valid_bytes)
-            self._file.sync()
+        self._file.sync()  # what a killed process wrote is served from now on, and must not go with the power
         self._size_bytes = valid_bytes
         return self._image
 

@@ -72,6 +72,17 @@ def test_what_was_appended_survives_a_power_loss() -> None:
     assert image.version == 2
 
 
+def test_what_a_killed_broker_wrote_and_did_not_sync_is_durable_once_it_is_loaded() -> None:
+    files = SimulatedFiles()
+    write(files, [ClusterCreated("c")])
+    files.fail_next("sync", after=1)
+    with pytest.raises(StorageFault):
+        write(files, [topic(1)])
+    assert "topic-1" in load(files).topics
+    files.lose_power()
+    assert "topic-1" in load(files).topics
+
+
 def test_the_log_works_on_real_files(tmp_path: Path) -> None:
     async def append(log: FileLog) -> None:
         await log.append([topic(1)])
