@@ -41,9 +41,11 @@ class AppendRate:
 class AppendRates:
     def __init__(self) -> None:
         self._rates: dict[PartitionLog, tuple[LogPosition, AppendRate]] = {}
+        self._asked: set[PartitionLog] = set()
 
     def of(self, log: PartitionLog, now_s: float) -> float:
         """Bytes per second; 0 when the log is asked for for the first time."""
+        self._asked.add(log)
         known = self._rates.get(log)
         if known is None:
             self._rates[log] = log.end, AppendRate(now_s)
@@ -54,9 +56,11 @@ class AppendRates:
             self._rates[log] = log.end, rate
         return rate.bytes_per_s
 
-    def forget_but(self, logs: set[PartitionLog]) -> None:
-        for log in self._rates.keys() - logs:
+    def forget_unasked(self) -> None:
+        """Lets go of logs that nobody has asked for since this was last called."""
+        for log in self._rates.keys() - self._asked:
             del self._rates[log]
+        self._asked.clear()
 
 
 def appended_bytes(segments: Sequence[Segment], since: LogPosition) -> int:

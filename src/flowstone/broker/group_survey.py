@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowstone.broker.append_rates import AppendRates
@@ -34,7 +34,6 @@ from flowstone.coordinator.groups.messages import (
 )
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import Timer
 from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
@@ -202,13 +201,8 @@ class GroupSurvey:
     async def look(self) -> None:
         """Takes the sample that metrics show, and warns where something is wrong."""
         self.latest = await self.all_groups()
-        self._rates.forget_but(self._logs(self.latest))
+        self._rates.forget_unasked()
         self._alarm.look(self.latest)
-
-    def _logs(self, groups: Iterable[GroupStatus]) -> set[PartitionLog]:
-        partitions = {TopicPartition(each.topic, each.partition) for group in groups for each in group.partitions}
-        found = map(self._services.partitions.find, partitions)
-        return {partition.log for partition in found if partition is not None}
 
 
 def _member(member: DescribedMember, is_consumer: bool) -> GroupMember:

@@ -84,7 +84,11 @@ def description(group: GroupStatus, *, with_times: bool) -> str:
 
 def missing_times(problem: str | None) -> str:
     """What is said below a table that lacks times; nothing if it has them."""
-    return f"\n\nlag in seconds, headroom and the reasons of rebalances are not known: {problem}" if problem is not None else ""
+    return (
+        f"\n\nlag in seconds, headroom and the reasons of rebalances are not known: {problem}"
+        if problem is not None
+        else ""
+    )
 
 
 def headline(group: GroupStatus) -> str:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from flowstone.broker.append_rates import AVERAGE_S, AppendRate, appended_bytes
+from flowstone.broker.append_rates import AVERAGE_S, AppendRate, AppendRates, appended_bytes
 from flowstone.broker.lag import UnreadSegment, growing_s, headroom_s, is_low
 from flowstone.config import MIB, TopicConfig
 from flowstone.log.retention import SegmentFacts, retained_from
@@ -210,3 +210,16 @@ def test_appended_bytes_are_counted_over_segments_and_whatever_was_deleted() -> 
     log.advance_log_start(5)
     log.drop_segments()
     assert appended_bytes(log.segments, since) == len(a_batch(5))
+
+
+def test_rates_are_kept_for_as_long_as_they_are_asked_for() -> None:
+    log = a_partition(IN_PAGE_CACHE)[0].log
+    rates = AppendRates()
+    assert rates.of(log, 0) == 0
+    log.append(a_batch(3), leader_epoch=0)
+    assert rates.of(log, 10) == len(a_batch(3)) / 10
+    rates.forget_unasked()
+    assert rates.of(log, 10) == len(a_batch(3)) / 10
+    for _ in range(2):
+        rates.forget_unasked()
+    assert rates.of(log, 10) == 0

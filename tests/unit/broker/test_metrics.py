@@ -23,8 +23,8 @@ from flowstone.wire.messages import (
     ProduceResponseTopic,
 )
 from flowstone.wire.schema import load_api
-from tests.support.running_app import RunningApp
 from tests.support.group_commits import commit
+from tests.support.running_app import RunningApp
 from tests.support.wire_client import batch_of, fetch_request, frame, produce_request
 
 PAGE = Path(__file__).parents[3] / "docs" / "monitoring.md"
