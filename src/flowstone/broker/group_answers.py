@@ -20,7 +20,11 @@ def answer(
     token: Token, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]
 ) -> Response | asyncio.Future[Response]:
     """`respond` to the coordinator's response, or `refuse` with the code of its ApiError."""
-    return answer_all([token], lambda outcomes: settle(outcomes[0], respond, refuse))
+    if token.done():
+        return settle(_outcome(token), respond, refuse)
+    future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+    token.add_done_callback(lambda token: _resolve(future, lambda: settle(_outcome(token), respond, refuse)))
+    return future
 
 
 def answer_all(
@@ -31,7 +35,7 @@ def answer_all(
     if not waiting:
         return respond([_outcome(token) for token in tokens])
     future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-    count = _Countdown(waiting, lambda: _resolve(future, tokens, respond))
+    count = _Countdown(waiting, lambda: _resolve(future, lambda: respond([_outcome(token) for token in tokens])))
     for token in tokens:
         if not token.done():
             token.add_done_callback(count)
@@ -52,13 +56,11 @@ class _Countdown:
             self._then()
 
 
-def _resolve(
-    future: asyncio.Future[Response], tokens: Sequence[Token], respond: Callable[[Sequence[Any]], Response]
-) -> None:
+def _resolve(future: asyncio.Future[Response], respond: Callable[[], Response]) -> None:
     if future.done():  # the connection is gone
         return
     try:
-        future.set_result(respond([_outcome(token) for token in tokens]))
+        future.set_result(respond())
     except Exception as error:
         future.set_exception(error)
 

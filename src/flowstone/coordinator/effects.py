@@ -10,13 +10,12 @@ one: there is no undo.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Record = TypeVar("Record")
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorRecord:
+class CoordinatorRecord(NamedTuple):
     """A record of the internal topic, encoded. A null value is a tombstone: the key's state is gone."""
 
     key: bytes

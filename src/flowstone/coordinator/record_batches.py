@@ -36,7 +36,7 @@ def encode_batches(records: Iterable[CoordinatorRecord], timestamp_ms: int, batc
     batches: list[bytes] = []
     batch: list[Record] = []
     size_bytes = HEADER_BYTES
-    for key, value in ((record.key, record.value) for record in records):
+    for key, value in records:
         record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES_MAX
         if HEADER_BYTES + record_bytes > batch_bytes_max:
             message = f"a record of {record_bytes} bytes; {batch_bytes_max} are taken (max.message.bytes)"

@@ -10,6 +10,7 @@ What is in the log was written by this broker or one like it: if it cannot be re
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from struct import Struct
 
 from flowstone.coordinator.effects import CoordinatorRecord
@@ -32,9 +33,14 @@ VALUE_VERSION = 3
 EXPIRING_OFFSET_VERSION = 1
 _NULL_LENGTH = -1
 
+# Pairs of a group and a topic whose names are kept in both forms: commits name the same ones again and again.
+OFFSET_NAMES_CACHED_MAX = 4096
+
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _LONG = Struct(">q")
+# An offset as nearly all are: version, offset, leader epoch, the length of no metadata, timestamp.
+_PLAIN_OFFSET = Struct(">hqihq")
 
 
 class _Writer:
@@ -86,6 +92,10 @@ class _Reader:
     def blob(self) -> bytes:
         return self._take(self._next(_INT))
 
+    def check_end(self) -> None:
+        if self._position != len(self._data):
+            raise ValueError(f"{len(self._data) - self._position} bytes too many")
+
     def _next(self, number: Struct) -> int:
         (value,) = number.unpack_from(self._data, self._position)
         self._position += number.size
@@ -119,32 +129,53 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
 
 def _decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    reader = _Reader(key)
-    if reader.version in OFFSET_KEY_VERSIONS:
-        group_id, topic, partition = reader.string(), reader.string(), reader.int32()
+    (version,) = _SHORT.unpack_from(key)
+    if version in OFFSET_KEY_VERSIONS:
+        group_id, topic = _read_offset_key_prefix(key[: -_INT.size])
+        (partition,) = _INT.unpack_from(key, len(key) - _INT.size)
         if value is None:
             return OffsetRemoved(group_id, topic, partition)
-        return _read_offset(group_id, topic, partition, _Reader(value))
-    if reader.version == GROUP_KEY_VERSION:
-        group_id = reader.string()
+        return _read_offset(group_id, topic, partition, value)
+    if version == GROUP_KEY_VERSION:
+        group_id = _Reader(key).string()
         return GroupRemoved(group_id) if value is None else _read_group(group_id, _Reader(value))
     return None
 
 
 def _offset_key(record: OffsetCommitted | OffsetRemoved) -> bytes:
-    writer = _Writer(OFFSET_KEY_VERSION).string(record.group_id).string(record.topic)
-    return writer.int32(record.partition).done()
+    return _offset_key_prefix(record.group_id, record.topic) + _INT.pack(record.partition)
+
+
+@lru_cache(OFFSET_NAMES_CACHED_MAX)
+def _offset_key_prefix(group_id: str, topic: str) -> bytes:
+    return _Writer(OFFSET_KEY_VERSION).string(group_id).string(topic).done()
+
+
+@lru_cache(OFFSET_NAMES_CACHED_MAX)
+def _read_offset_key_prefix(data: bytes) -> tuple[str, str]:
+    """The group and the topic; the same objects for the same names, of which there may be a million otherwise."""
+    reader = _Reader(data)
+    group_id, topic = reader.string(), reader.string()
+    reader.check_end()
+    return group_id, topic
 
 
 def _offset_value(record: OffsetCommitted) -> bytes:
     if record.expire_timestamp_ms != NO_TIMESTAMP:
         writer = _Writer(EXPIRING_OFFSET_VERSION).int64(record.offset).string(record.metadata)
         return writer.int64(record.commit_timestamp_ms).int64(record.expire_timestamp_ms).done()
+    if not record.metadata:
+        return _PLAIN_OFFSET.pack(VALUE_VERSION, record.offset, record.leader_epoch, 0, record.commit_timestamp_ms)
     writer = _Writer(VALUE_VERSION).int64(record.offset).int32(record.leader_epoch)
     return writer.string(record.metadata).int64(record.commit_timestamp_ms).done()
 
 
-def _read_offset(group_id: str, topic: str, partition: int, reader: _Reader) -> OffsetCommitted:
+def _read_offset(group_id: str, topic: str, partition: int, value: bytes) -> OffsetCommitted:
+    if len(value) == _PLAIN_OFFSET.size:
+        version, offset, leader_epoch, metadata_bytes, commit_timestamp_ms = _PLAIN_OFFSET.unpack(value)
+        if version == VALUE_VERSION and metadata_bytes == 0:
+            return OffsetCommitted(group_id, topic, partition, offset, leader_epoch, "", commit_timestamp_ms)
+    reader = _Reader(value)
     _check_version(reader.version)
     return OffsetCommitted(
         group_id=group_id,

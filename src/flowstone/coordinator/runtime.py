@@ -102,7 +102,6 @@ class HostedShard(Generic[Machine]):
             token.set_exception(ApiError(self._unavailable))
             return token
         self._unanswered.add(token)
-        token.add_done_callback(self._unanswered.discard)
         self._run(machine, lambda machine, now_ms: call(machine, now_ms, token))
         return token
 
@@ -156,6 +155,7 @@ class HostedShard(Generic[Machine]):
             self._failed(code, f"a commit failed with {code.name}")
             return
         for token, response in replies:
+            self._unanswered.discard(token)
             if not token.done():  # whoever asked may be gone; what was asked is done all the same
                 token.set_result(response)
 
@@ -221,6 +221,7 @@ class HostedShard(Generic[Machine]):
     def _drop_machine(self, told: ErrorCode, unavailable: ErrorCode) -> None:
         self._cancel_timer()
         self._machine, self._unavailable = None, unavailable
-        for token in tuple(self._unanswered):
+        unanswered, self._unanswered = self._unanswered, set()
+        for token in unanswered:
             if not token.done():
                 token.set_exception(ApiError(told))

@@ -252,6 +252,9 @@ def _read_bytes(payload: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _read_varint(payload: bytes, at: int, bits: int = _VARINT_BITS) -> tuple[int, int]:
+    raw = payload[at]
+    if raw < 0x80:  # most are
+        return (raw >> 1) ^ -(raw & 1), at + 1
     raw = 0
     for shift in range(0, bits, 7):
         byte = payload[at]
@@ -327,6 +330,9 @@ def _write_bytes(out: bytearray, data: bytes | None) -> None:
 
 
 def _write_varint(out: bytearray, value: int) -> None:
+    if 0 <= value < 0x40:  # most are
+        out.append(value << 1)
+        return
     raw = (value << 1) ^ (value >> 63)
     while raw > 0x7F:
         out.append(raw & 0x7F | 0x80)

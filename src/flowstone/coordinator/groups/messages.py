@@ -7,6 +7,7 @@ the handler and said at the field: the shard always answers in the newest versio
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
@@ -113,8 +114,7 @@ class LeaveResponse:
     members: tuple[LeftMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetToCommit:
+class OffsetToCommit(NamedTuple):
     topic: str
     partition: int
     offset: int

@@ -8,13 +8,15 @@ known about one partition of one group.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitted:
+class OffsetCommitted(NamedTuple):
+    """A tuple: there may be a million of them, and one is made for every partition of every commit."""
+
     group_id: str
     topic: str
     partition: int

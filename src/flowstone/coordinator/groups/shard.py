@@ -63,7 +63,8 @@ class GroupShard:
         match record:
             case OffsetCommitted():
                 offsets.commit(record)
-                groups.setdefault(record.group_id, Group(record.group_id))
+                if record.group_id not in groups:
+                    groups[record.group_id] = Group(record.group_id)
             case OffsetRemoved():
                 offsets.remove(record)
             case GroupStored():
