@@ -32,7 +32,7 @@ from flowstone.cluster.file_log import FileLog
 from flowstone.cluster.ids import parse_id
 from flowstone.cluster.image import BrokerImage, Endpoint
 from flowstone.cluster.metadata import Metadata
-from flowstone.config import parse_broker_config, parse_topic_config
+from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
 from flowstone.errors import StartupError, StorageFault
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock, SystemClock
@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 # Groups are mostly loaded in milliseconds, and then nobody hears that they are not. What takes longer goes on while the
 # broker serves.
 COORDINATORS_LOAD_WAIT_S = 3.0
+# Neither for log files that are kept open nor for connections: a flush or a checkpoint must always find one.
+RESERVED_DESCRIPTORS = 64
 
 
 class App:
@@ -63,8 +65,7 @@ class App:
         `default_http` counts where they have no `http.listener`; if it is taken, the broker goes without.
         """
         config, self._topic_defaults = parse_broker_config(values)
-        # The other half of the descriptors is for connections.
-        self.config = replace(config, log_open_files_max=min(config.log_open_files_max, open_files_limit() // 2))
+        self.config = _within(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
@@ -238,3 +239,10 @@ class App:
         self._partitions.fail_all(fault)
         if not self._failed.done():
             self._failed.set_result(fault)
+
+
+def _within(descriptors: int, config: BrokerConfig) -> BrokerConfig:
+    """Half of the descriptors for log files at most, and of the rest most for connections, whoever asks for more."""
+    log_files = min(config.log_open_files_max, descriptors // 2)
+    connections = max(descriptors - log_files - RESERVED_DESCRIPTORS, 1)
+    return replace(config, log_open_files_max=log_files, max_connections=min(config.max_connections, connections))

@@ -18,6 +18,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 SNAPSHOTS_KEPT = 2
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class LogPosition(NamedTuple):
@@ -77,14 +78,13 @@ class PartitionDirectory:
         return bool(self._unsynced or self._replacements or self._directories)
 
     def create(self, topic_id: bytes) -> None:
-        """The topic id comes first: a directory that has records says whose they are."""
+        """The topic id comes first: a directory that has records says whose they are. It exists once they can be."""
         self.files.new_directory(self.path)
         metadata = self.files.open(f"{self.path}/{PARTITION_METADATA}", create=True)
         metadata.truncate(0)
         metadata.write(0, [encode_partition_metadata(topic_id)])
         self._unsynced.append(metadata)
         self._note_all_names_changed()
-        self.exists = True
 
     def note_found(self) -> None:
         """The directory is from an earlier life, which may have ended before anything beside the log was durable."""

@@ -22,7 +22,14 @@ from flowstone.log import timestamps
 from flowstone.log.derived import load_producers
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
-from flowstone.log.partition_directory import DELETED_SUFFIX, NO_SPACE, FlushTask, LogPosition, PartitionDirectory
+from flowstone.log.partition_directory import (
+    DELETED_SUFFIX,
+    NO_DESCRIPTORS,
+    NO_SPACE,
+    FlushTask,
+    LogPosition,
+    PartitionDirectory,
+)
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.reading import LogSlice, NotCached, wait_for
 from flowstone.log.rolling import must_roll, roll_age_ms
@@ -151,7 +158,7 @@ class PartitionLog:
             if must_roll(active, self.config, self._roll_ms, size_bytes, last_offset, stored.max_timestamp, now_ms):
                 self.roll()
         except OSError as error:
-            raise self._write_error(error) from error
+            raise self._file_error(error) from error
         self._write(records, header, stored, base_offset, leader_epoch)
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
             self._directory.store_epochs(self.epochs.encode())
@@ -183,14 +190,17 @@ class PartitionLog:
 
     def _undo(self, segment: Segment, error: OSError) -> ApiError | StorageFault:
         """Part of a batch may be in the file: without it, the log is as if nothing had been tried."""
+        if error.errno in NO_DESCRIPTORS:  # it was not even opened
+            return self._file_error(error)
         try:
             segment.log.get().truncate(segment.size_bytes)
         except OSError as second:
             return StorageFault(f"{self.topic_partition}: {error}, and undoing it: {second}")
-        return self._write_error(error)
+        return self._file_error(error)
 
-    def _write_error(self, error: OSError) -> ApiError | StorageFault:
-        if error.errno in NO_SPACE:
+    def _file_error(self, error: OSError) -> ApiError | StorageFault:
+        """What will pass is no fault."""
+        if error.errno in NO_SPACE or error.errno in NO_DESCRIPTORS:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error.strerror}")
         return StorageFault(f"{self.topic_partition}: {error}")
 
@@ -201,6 +211,7 @@ class PartitionLog:
         self._directory.create(self.topic_id)
         segment.log.create().truncate(0)
         segment.created_ms = self._clock.time_ms()
+        self._directory.exists = True
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment(
@@ -248,13 +259,17 @@ class PartitionLog:
             )
         if offset >= until.offset:
             return None
-        segment, position, batch_bytes = self._locate(offset)
+        try:
+            segment, position, batch_bytes = self._locate(offset)
+            if batch_bytes > max_bytes:
+                if not at_least_one:
+                    return None
+                max_bytes = batch_bytes
+            file = segment.log.get()
+        except OSError as error:
+            raise self._file_error(error) from error
         end = until.position if segment.base_offset == until.segment_base_offset else segment.size_bytes
-        if batch_bytes > max_bytes:
-            if not at_least_one:
-                return None
-            max_bytes = batch_bytes
-        return LogSlice(segment.log.get(), position, min(max_bytes, end - position))
+        return LogSlice(file, position, min(max_bytes, end - position))
 
     def position_of(self, offset: int) -> LogPosition:
         """Where the batch that holds `offset` begins; NotCached."""

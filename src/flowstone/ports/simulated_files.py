@@ -50,6 +50,7 @@ class SimulatedFiles:
             raise error
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        self.check("open")
         directory, name = self._parent(path)
         node = directory.entries.get(name)
         if node is None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 from typing import Any
@@ -134,6 +135,33 @@ def test_a_write_that_cannot_be_taken_back_is_a_fault(world: Any) -> None:
     world.files.fail_next("truncate", errno.EIO)
     with pytest.raises(StorageFault, match="undoing"):
         world.append()
+
+
+def test_a_first_append_that_finds_no_room_for_the_log_file_is_made_up_for_by_the_next(world: Any) -> None:
+    world.files.fail_next("open", errno.ENOSPC, after=1)  # partition.metadata comes first
+    with pytest.raises(ApiError):
+        world.append()
+    assert world.append().base_offset == 0
+
+
+@pytest.mark.parametrize("opened_before", range(5))
+def test_a_broker_out_of_descriptors_refuses_the_batch_and_takes_it_later(world: Any, opened_before: int) -> None:
+    """Whichever of the files it is that cannot be opened: a first append's, or a roll's."""
+    for _ in range(2):
+        world.files.fail_next("open", errno.EMFILE, after=opened_before)
+        while world.files._failures["open"]:
+            with contextlib.suppress(ApiError):  # a StorageFault would be for good
+                world.append(value_bytes=200)
+    assert len(world.read_all()) == world.log.log_end_offset
+
+
+def test_a_broker_out_of_descriptors_refuses_a_read_and_the_log_is_well(filled: Any) -> None:
+    filled.log.close()
+    filled.files.fail_next("open", errno.EMFILE)
+    with pytest.raises(ApiError) as refused:
+        filled.read_batch(0)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert filled.read_batch(0)
 
 
 # Reading
