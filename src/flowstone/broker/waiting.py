@@ -73,7 +73,11 @@ class ParkedFetch:
         if self._woken or self.future.done():
             return
         self._woken = True
-        response = self._read_again()
+        try:
+            response = self._read_again()
+        except Exception as error:  # who woke it, a flush or another's produce, must not fail with it
+            self.future.set_exception(error)
+            return
         if asyncio.iscoroutine(response):  # what it reads is not in the page cache
             asyncio.ensure_future(response).add_done_callback(self._has_read)
         else:

@@ -15,10 +15,11 @@ from functools import partial
 from typing import TypeVar
 
 from flowstone.config import MIB, BrokerConfig
-from flowstone.errors import StorageFault
+from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from flowstone.log.flusher import Flusher
 from flowstone.log.log_directory import LogDirectory
+from flowstone.log.partition_directory import NO_SPACE
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import NotCached
 from flowstone.log.recovery import OfflineLog
@@ -71,11 +72,17 @@ class Housekeeping:
         self._worker.shutdown()
 
     async def checkpoint(self) -> None:
-        """Puts recovery points, log starts and high watermarks on disk. StorageFault if that fails."""
+        """Puts recovery points, log starts and high watermarks on disk; StorageFault if that fails.
+
+        ApiError if the disk is full: what was there is there still, which is no reason to give up the logs.
+        """
         try:
             await asyncio.wrap_future(self._worker.submit(self.checkpoint_writer()))
         except OSError as error:
-            raise StorageFault(f"{self._directory.path}: checkpoints cannot be written: {error}") from error
+            told = f"{self._directory.path}: checkpoints cannot be written: {error}"
+            if error.errno in NO_SPACE:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, told) from error
+            raise StorageFault(told) from error
 
     async def apply_retention(self) -> None:
         """Lets every log lose what is too old or too much, and forget producers that are gone."""
@@ -89,7 +96,7 @@ class Housekeeping:
             return
         try:
             await self.checkpoint()
-        except StorageFault as fault:
+        except (ApiError, StorageFault) as fault:
             # A full disk must not keep itself full. Where part of the last segment is durable, it tells as much.
             logger.warning("%s", fault)
             dropping = [log for log in dropping if log.recovery_point > log.segments[-1].base_offset]

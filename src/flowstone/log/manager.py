@@ -138,7 +138,7 @@ class LogManager:
         self.housekeeping.later(delay_ms, partial(self._files.remove_tree, path))
 
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
-        """The log begins at `offset` from now on, durably."""
+        """The log begins at `offset` from now on, durably. ApiError if the disk is full: then not durably."""
         log.advance_log_start(offset)
         await self.housekeeping.checkpoint()
         self.housekeeping.drop_segments([log])

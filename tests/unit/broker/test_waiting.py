@@ -1,6 +1,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from flowstone.broker.waiting import ParkedFetch, ParkedProduce, Uncommitted, Waiting
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import SimulatedClock
@@ -53,6 +55,23 @@ def test_a_cancelled_fetch_leaves_no_trace():
         partition.append(a_batch(), 1)
         flush(partition)
         clock.advance(1)
+
+    run(scenario)
+
+
+def test_a_fetch_that_cannot_be_read_fails_alone_and_not_who_woke_it():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        def fail() -> str:
+            raise OSError("no descriptors")
+
+        partition, _ = a_partition(ON_DISK)
+        broken = ParkedFetch(waiting, [partition], 1, 500, fail)
+        sound = ParkedFetch(waiting, [partition], 1, 500, lambda: "response")
+        partition.append(a_batch(), 1)
+        flush(partition)
+        assert await sound.future == "response"
+        with pytest.raises(OSError, match="no descriptors"):
+            await broken.future
 
     run(scenario)
 

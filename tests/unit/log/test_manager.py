@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowstone.config import BrokerConfig, TopicConfig
-from flowstone.errors import StartupError, StorageFault
+from flowstone.errors import ApiError, StartupError, StorageFault
 from flowstone.log.manager import LogManager
 from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import SimulatedClock
@@ -319,6 +319,20 @@ def test_deleting_records_says_when_the_disk_fails(broker: Broker) -> None:
         with pytest.raises(StorageFault, match="checkpoints cannot be written"):
             await broker.logs.delete_records_before(broker.log(), 1)
         broker.logs.abort()
+
+    run(body)
+
+
+def test_deleting_records_on_a_full_disk_fails_the_call_and_not_the_log(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        await broker.settle()
+        broker.files.fail_next("write", errno.ENOSPC)
+        with pytest.raises(ApiError, match="checkpoints cannot be written"):
+            await broker.logs.delete_records_before(broker.log(), 1)
+        await broker.logs.delete_records_before(broker.log(), 1)
+        broker.logs.close()
 
     run(body)
 
