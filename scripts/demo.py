@@ -1,7 +1,8 @@
 """The main job end to end: `make demo`.
 
-A broker as its own process, 200,000 keyed records in with acks=all, two reads from places in the past, the broker
-killed with SIGKILL, started again, and everything counted and compared. Exits with 1 if a record is missing or changed.
+A broker as its own process, 200,000 keyed records in with acks=all, two reads from places in the past, a group of three
+that loses a member while it reads, the broker killed with SIGKILL, started again, and everything counted and compared.
+Exits with 1 if a record is missing or changed.
 """
 
 from __future__ import annotations
@@ -13,12 +14,19 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from rich.console import Console
 from rich.table import Table
+
+ROOT = str(Path(__file__).parents[1])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+from scripts.demo_group import MEMBERS, SESSION_MS, run_group  # noqa: E402 - after the path is set
 
 RECORDS = 200_000
 PARTITIONS = 4
@@ -29,6 +37,12 @@ READY_TIMEOUT_S = 30
 READ_TIMEOUT_S = 30
 # Records are one millisecond apart and end now, so that any time in between names a known record.
 FROM_TIME_RECORD = 150_000
+SETTINGS = {
+    "num.partitions": PARTITIONS,
+    # So that the loss of a member is noticed while somebody watches.
+    "group.min.session.timeout.ms": SESSION_MS,
+    "group.initial.rebalance.delay.ms": 500,
+}
 
 
 class Step(NamedTuple):
@@ -63,14 +77,17 @@ class BrokerProcess:
     def __init__(self, data_directory: str, address: str) -> None:
         begun = time.perf_counter()
         command = [sys.executable, "-m", "flowstone.cli", "up", "--data", data_directory, "--listen", address]
+        settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
         self._process = subprocess.Popen(
-            [*command, "--http", "off", "--set", f"num.partitions={PARTITIONS}", "--log-level", "warning"],
+            [*command, "--http", "127.0.0.1:0", *settings, "--log-level", "warning"],
             stdout=subprocess.PIPE,
             text=True,
         )
         assert self._process.stdout is not None
-        self.address = ""
+        self.address = self.http_address = ""
         for line in self._process.stdout:
+            if line.startswith("http "):
+                self.http_address = line.split()[1]
             if line.startswith("ready "):
                 self.address = line.split()[1]
                 break
@@ -188,6 +205,21 @@ def read_the_past(address: str, first_ms: int) -> Iterator[Step]:
         yield Step(f"read from {_clock(time_ms)} on", f"{found.records:,} records", good)
 
 
+def read_as_group(broker: BrokerProcess) -> Iterator[Step]:
+    """Three members share the partitions; one is killed, the others take over."""
+    with open_consumer(broker.address) as consumer:
+        ends = end_offsets(consumer)
+    outcome = run_group(broker.address, broker.http_address, TOPIC, ends)
+    shares = " + ".join(map(str, reversed(outcome.shares)))
+    yield Step(f"a group of {MEMBERS} reads", f"partitions shared out {shares}", len(outcome.shares) == MEMBERS)
+    yield Step("kill -9 one of them", f"taken over in {outcome.takeover_s:.1f} s", bool(outcome.takeover_s))
+    yield Step("the reason the broker gives", outcome.reason, bool(outcome.reason))
+    falling = [outcome.lags[len(outcome.lags) * part // 4] for part in range(4)] if outcome.lags else []
+    yield Step("its lag", " → ".join(f"{lag:,}" for lag in (*falling, 0)), bool(falling))
+    told = f"{outcome.missing} missing, {outcome.repeated:,} read again after the kill"
+    yield Step("what the group has read", told, outcome.missing == 0)
+
+
 def _clock(time_ms: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(time_ms / 1000)) + f".{time_ms % 1000:03d}"
 
@@ -203,6 +235,7 @@ def run(data_directory: str) -> Iterator[Step]:
         rate = f"{RECORDS / took_s:,.0f} records/s, {RECORDS * VALUE_BYTES / took_s / 1e6:.0f} MB/s"
         yield Step(f"{RECORDS:,} keyed records in, acks=all, {PARTITIONS} partitions", rate, sent == acknowledged)
         yield from read_the_past(broker.address, first_ms)
+        yield from read_as_group(broker)
         broker.kill()
         yield Step("kill -9", "no warning given", True)
         broker = BrokerProcess(data_directory, broker.address)
@@ -218,7 +251,10 @@ def run(data_directory: str) -> Iterator[Step]:
 
 def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table(title="Flowstone: records in, back out of the past, and through a kill -9", title_justify="left")
+    table = Table(
+        title="Flowstone: records in, back out of the past, through a group, and through a kill -9",
+        title_justify="left",
+    )
     table.add_column("step")
     table.add_column("figure")
     table.add_column("good")

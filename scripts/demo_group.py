@@ -1,0 +1,181 @@
+"""The part of the demo about consumer groups: three members, one killed, its partitions taken over, nothing lost.
+
+Members are processes, `python scripts/demo_group.py ADDRESS TOPIC`: each tells on standard output what it has read
+before it commits it, so that what a killed one had done is known. Lag is what the broker's page says.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+GROUP = "demo-readers"
+MEMBERS = 3
+SESSION_MS = 1500
+HEARTBEAT_MS = 300
+CHUNK_RECORDS = 2000
+CHUNK_WORK_S = 0.03
+# The victim has done a little by then, and has most of its share before it.
+CHUNKS_BEFORE_KILL = 5
+TIMEOUT_S = 60
+LOOK_S = 0.05
+
+
+class Member:
+    """One process, and what it says it has read: partition to offsets."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, address, topic], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+        )
+        self.read: dict[int, set[int]] = defaultdict(set)
+        self.chunks = 0
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._end()
+
+    def stop(self) -> None:
+        """It ends with its standard input, and says goodbye to the group."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._end()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not line.endswith("\n"):
+                break  # killed in the middle of a word: what it had not said it may not have done
+            for partition, first, end in json.loads(line):
+                self.read[partition].update(range(first, end))
+            self.chunks += 1
+
+    def _end(self) -> None:
+        self._process.wait()
+        self._thread.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+class Outcome:
+    """What happened, for people and for the verdict."""
+
+    def __init__(self) -> None:
+        self.lags: list[int] = []  # as they were seen, without the zero at the end
+        self.shares: list[int] = []
+        self.takeover_s = 0.0
+        self.reason = ""
+        self.missing = self.repeated = 0
+
+
+def run_group(address: str, http_address: str, topic: str, ends: dict[int, int]) -> Outcome:
+    """Has the group read everything below `ends`, and kills a member on the way."""
+    outcome = Outcome()
+    members = [Member(address, topic) for _ in range(MEMBERS)]
+    try:
+        _wait(lambda: _shares(_look(http_address, outcome)) == _fair(len(ends), MEMBERS))
+        outcome.shares = _shares(_look(http_address, outcome))
+        victim = members[0]
+        _wait(lambda: victim.chunks >= CHUNKS_BEFORE_KILL)
+        victim.kill()
+        killed_s = time.perf_counter()
+        _wait(lambda: _shares(_look(http_address, outcome)) == _fair(len(ends), MEMBERS - 1))
+        outcome.takeover_s = time.perf_counter() - killed_s
+        outcome.reason = _look(http_address, outcome)["rebalances"]["last_reason"]
+        _wait(lambda: _is_done(_look(http_address, outcome), len(ends)))
+    finally:
+        for member in members[1:]:
+            member.stop()
+        members[0].kill()
+    for partition, end in ends.items():
+        reads = [member.read[partition] for member in members]
+        outcome.missing += len(set(range(end)).difference(*reads))
+        outcome.repeated += sum(map(len, reads)) - len(set().union(*reads))
+    return outcome
+
+
+def _look(http_address: str, outcome: Outcome) -> dict[str, Any]:
+    """The group as the broker sees it; an empty one while it does not know of it."""
+    connection = http.client.HTTPConnection(http_address, timeout=TIMEOUT_S)
+    connection.request("GET", f"/groups?group={GROUP}")
+    groups = json.loads(connection.getresponse().read())["groups"]
+    connection.close()
+    group: dict[str, Any] = groups[0] if groups else {"state": "Dead", "members": [], "partitions": [], "lag": 0}
+    if group["lag"]:
+        outcome.lags.append(group["lag"])
+    return group
+
+
+def _shares(group: dict[str, Any]) -> list[int]:
+    """How many partitions each member has, once the group has settled."""
+    return sorted(len(member["partitions"]) for member in group["members"]) if group["state"] == "Stable" else []
+
+
+def _fair(partitions: int, members: int) -> list[int]:
+    return sorted(partitions // members + (index < partitions % members) for index in range(members))
+
+
+def _is_done(group: dict[str, Any], partitions: int) -> bool:
+    return [each["lag"] for each in group["partitions"]] == [0] * partitions
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.perf_counter() + TIMEOUT_S
+    while not condition():
+        if time.perf_counter() > deadline:
+            raise SystemExit(f"demo: the group did not get there in {TIMEOUT_S} s")
+        time.sleep(LOOK_S)
+
+
+def read_as_member(address: str, topic: str) -> None:
+    """Reads, tells and commits, chunk by chunk, until standard input ends."""
+    ending = threading.Event()
+
+    def wait_for_end() -> None:
+        sys.stdin.read()
+        ending.set()
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": GROUP,
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([topic])
+    while not ending.is_set():
+        read: dict[int, list[int]] = {}
+        for message in consumer.consume(CHUNK_RECORDS, 0.2):
+            partition, offset = message.partition(), message.offset()
+            if message.error() is None and partition is not None and offset is not None:
+                read.setdefault(partition, [offset, offset])[1] = offset
+        if not read:
+            continue
+        time.sleep(CHUNK_WORK_S)
+        print(json.dumps([(partition, first, last + 1) for partition, (first, last) in read.items()]), flush=True)
+        consumer.commit(
+            offsets=[TopicPartition(topic, partition, last + 1) for partition, (_first, last) in read.items()],
+            asynchronous=False,
+        )
+    consumer.close()
+
+
+if __name__ == "__main__":
+    read_as_member(*sys.argv[1:])
