@@ -36,7 +36,7 @@ enum { VARINT_BITS = 32, VARLONG_BITS = 64 };
 
 /* native.py refuses a library whose version is not its own: change both with the structs below. */
 extern const int64_t flowstone_kernel_layout_version;
-const int64_t flowstone_kernel_layout_version = 1;
+const int64_t flowstone_kernel_layout_version = 2;
 
 /* Each call's arguments and results, filled and read by native.py with struct formats: keep the order there. */
 struct check_records_call {
@@ -45,8 +45,8 @@ struct check_records_call {
 };
 
 struct find_timestamp_call {
-    int64_t position, size, record_count, target_delta;
-    int64_t record_index;
+    int64_t position, size, record_count, first_offset_delta, target_delta;
+    int64_t offset_delta, timestamp_delta;
 };
 
 struct record {
@@ -191,18 +191,22 @@ void flowstone_check_records(const uint8_t *buffer, struct check_records_call *c
 
 void flowstone_find_timestamp(const uint8_t *buffer, struct find_timestamp_call *call) {
     const uint8_t *at = buffer + call->position, *end = at + call->size, *record_end;
-    const int64_t record_count = call->record_count, target_delta = call->target_delta;
+    const int64_t record_count = call->record_count;
+    const int64_t first_offset_delta = call->first_offset_delta, target_delta = call->target_delta;
 
-    call->record_index = -1;
+    call->offset_delta = -1;
+    call->timestamp_delta = 0;
     for (int64_t index = 0; index < record_count; index++) {
-        int64_t timestamp_delta;
+        int64_t timestamp_delta, offset_delta;
         if (read_record_length(&at, end, &record_end) != VALID || at == record_end)
             return;
         at++; /* the record's attributes */
-        if (read_varint(&at, record_end, VARLONG_BITS, BAD_LENGTH, &timestamp_delta) != VALID)
+        if (read_varint(&at, record_end, VARLONG_BITS, BAD_LENGTH, &timestamp_delta) != VALID ||
+            read_varint(&at, record_end, VARINT_BITS, BAD_LENGTH, &offset_delta) != VALID || offset_delta < 0)
             return;
-        if (timestamp_delta >= target_delta) {
-            call->record_index = index;
+        if (timestamp_delta >= target_delta && offset_delta >= first_offset_delta) {
+            call->offset_delta = offset_delta;
+            call->timestamp_delta = timestamp_delta;
             return;
         }
         at = record_end;

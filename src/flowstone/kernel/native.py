@@ -18,7 +18,7 @@ from typing import Any
 from flowstone.kernel.twin import RecordsCheck, RecordsStatus, out_of_bounds
 from flowstone.types import Bytes
 
-LAYOUT_VERSION = 1  # flowstone_kernel_layout_version of kernel.c
+LAYOUT_VERSION = 2  # flowstone_kernel_layout_version of kernel.c
 GIL_RELEASE_BYTES = 16384  # below it a walk takes a microsecond or two: less than getting the GIL back may cost
 COPY_BYTES_MAX = 4096  # below it a copy takes less time than asking for the address
 
@@ -29,14 +29,15 @@ _PY_BUF_SIMPLE = 0
 _CHECK_ARGUMENTS = Struct("=3q")
 _CHECK_RESULTS = Struct("=6q")
 _CheckCall = ctypes.c_int64 * 9
-_FIND_ARGUMENTS = Struct("=4q")
-_FIND_RESULT = 4
-_FindCall = ctypes.c_int64 * 5
+_FIND_ARGUMENTS = Struct("=5q")
+_FIND_RESULTS = Struct("=2q")
+_FindCall = ctypes.c_int64 * 7
 
 # Looked up once: these calls are made for every batch produced.
 _pack_check = _CHECK_ARGUMENTS.pack_into
 _unpack_check = _CHECK_RESULTS.unpack_from
 _pack_find = _FIND_ARGUMENTS.pack_into
+_unpack_find = _FIND_RESULTS.unpack_from
 _export = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
 
@@ -101,13 +102,16 @@ def check_records(buffer: Bytes, position: int, size: int, record_count: int) ->
     return RecordsCheck(_STATUSES[status], record_index, null_keys, min_delta, max_delta, max_index)
 
 
-def find_timestamp(buffer: Bytes, position: int, size: int, record_count: int, target_delta: int) -> int:
+def find_timestamp(
+    buffer: Bytes, position: int, size: int, record_count: int, first_offset_delta: int, target_delta: int
+) -> tuple[int, int] | None:
     if position < 0 or size < 0 or position + size > len(buffer):
         raise out_of_bounds(buffer, position, size)
     call = _FindCall()
-    _pack_find(call, 0, position, size, record_count, target_delta)
+    _pack_find(call, 0, position, size, record_count, first_offset_delta, target_delta)
     _run(_FIND_TIMESTAMP[size >= GIL_RELEASE_BYTES], buffer, call)
-    return call[_FIND_RESULT]
+    offset_delta, timestamp_delta = _unpack_find(call, _FIND_ARGUMENTS.size)
+    return (offset_delta, timestamp_delta) if offset_delta >= 0 else None
 
 
 def _run(function: _KernelFunction, buffer: Bytes, call: Any) -> None:

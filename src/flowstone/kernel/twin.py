@@ -74,26 +74,31 @@ def check_records(buffer: Bytes, position: int, size: int, record_count: int) ->
     return RecordsCheck(RecordsStatus.VALID, -1, null_keys, min_delta, max_delta, max_index)
 
 
-def find_timestamp(buffer: Bytes, position: int, size: int, record_count: int, target_delta: int) -> int:
-    """The index of the first record whose timestamp delta is at least `target_delta`, or -1.
+def find_timestamp(
+    buffer: Bytes, position: int, size: int, record_count: int, first_offset_delta: int, target_delta: int
+) -> tuple[int, int] | None:
+    """Offset delta and timestamp delta of the first record that has at least those asked for; None if none has.
 
-    For a payload that was checked when it was appended; a damaged one ends the search.
+    The payload need not have been checked: a compressed one never was. Damage ends the search.
     """
     if position < 0 or size < 0 or position + size > len(buffer):
         raise out_of_bounds(buffer, position, size)
     at, end = position, position + size
     try:
-        for index in range(record_count):
+        for _ in range(record_count):
             at, record_end = _read_record_length(buffer, at, end)
             if at == record_end:
-                return -1
-            timestamp_delta, _ = _read_varint(buffer, at + 1, record_end, VARLONG_BITS)
-            if timestamp_delta >= target_delta:
-                return index
+                return None
+            timestamp_delta, at = _read_varint(buffer, at + 1, record_end, VARLONG_BITS)
+            offset_delta, at = _read_varint(buffer, at, record_end)
+            if offset_delta < 0:
+                return None
+            if timestamp_delta >= target_delta and offset_delta >= first_offset_delta:
+                return offset_delta, timestamp_delta
             at = record_end
     except _BadRecordError:
         pass
-    return -1
+    return None
 
 
 def out_of_bounds(buffer: Bytes, position: int, size: int) -> ValueError:

@@ -32,4 +32,4 @@ for _ in range(ROUNDS):
     position = mmap.PAGESIZE - len(damaged)
     view[position : mmap.PAGESIZE] = damaged
     native.check_records(view, position, len(damaged), len(records))
-    native.find_timestamp(view, position, len(damaged), len(records), 1 << 62)
+    native.find_timestamp(view, position, len(damaged), len(records), 0, 1 << 62)

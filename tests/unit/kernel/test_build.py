@@ -106,7 +106,7 @@ def test_a_library_of_another_layout_is_not_loaded(tmp_path: Path) -> None:
     package = tmp_path / "flowstone"
     shutil.copytree(Path(kernel.__file__).parent.parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     native = package / "kernel" / "native.py"
-    native.write_text(native.read_text().replace("LAYOUT_VERSION = 1", "LAYOUT_VERSION = 0"))
+    native.write_text(native.read_text().replace("LAYOUT_VERSION = 2", "LAYOUT_VERSION = 0"))
 
     command = [sys.executable, "-c", "from flowstone.kernel import KERNEL; print(KERNEL)"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env={"PYTHONPATH": tmp_path})

@@ -135,7 +135,7 @@ def test_a_range_outside_the_buffer_is_refused(form: ModuleType, position: int, 
     with pytest.raises(ValueError, match="outside a buffer of 4 bytes"):
         form.check_records(b"1234", position, size, 1)
     with pytest.raises(ValueError, match="outside a buffer of 4 bytes"):
-        form.find_timestamp(b"1234", position, size, 1, 0)
+        form.find_timestamp(b"1234", position, size, 1, 0, 0)
 
 
 @every_form
@@ -148,7 +148,7 @@ def test_every_kind_of_buffer_is_read(form: ModuleType, padding_bytes: int) -> N
 
     for buffer in (data, bytearray(data), *views):
         assert form.check_records(buffer, 6, len(payload), 2) == expected
-        assert form.find_timestamp(buffer, 6, len(payload), 2, 0) == 0
+        assert form.find_timestamp(buffer, 6, len(payload), 2, 0, 0) == (0, 0)
     for view in views:
         assert form.check_records(view[6:], 0, len(payload), 2) == expected
 
@@ -174,11 +174,26 @@ def test_a_large_payload_is_walked_too(form: ModuleType) -> None:
 
 
 @every_form
-@pytest.mark.parametrize(("target_delta", "index"), [(-(2**63), 0), (0, 0), (1, 1), (3, 1), (4, 3), (2**63 - 1, -1)])
-def test_the_first_record_at_or_after_a_timestamp_is_found(form: ModuleType, target_delta: int, index: int) -> None:
+@pytest.mark.parametrize(
+    ("first_offset_delta", "target_delta", "found"),
+    [
+        (0, -(2**63), (0, 0)),
+        (0, 0, (0, 0)),
+        (0, 1, (1, 3)),
+        (0, 3, (1, 3)),
+        (0, 4, (3, 5)),
+        (0, 2**63 - 1, None),
+        (2, 0, (2, 1)),
+        (2, 3, (3, 5)),
+        (4, 0, None),
+    ],
+)
+def test_the_first_record_at_or_after_an_offset_and_a_timestamp_is_found(
+    form: ModuleType, first_offset_delta: int, target_delta: int, found: tuple[int, int] | None
+) -> None:
     payload = payload_of([Record(i, timestamp, None, b"v") for i, timestamp in enumerate([10, 13, 11, 15])])
 
-    assert form.find_timestamp(payload, 0, len(payload), 4, target_delta) == index
+    assert form.find_timestamp(payload, 0, len(payload), 4, first_offset_delta, target_delta) == found
 
 
 keys = st.none() | st.binary(max_size=20)
@@ -204,7 +219,7 @@ def damaged_payloads(draw: st.DrawFn) -> tuple[bytes, int]:
 
 def assert_forms_agree(payload: bytes, count: int, target_delta: int) -> None:
     assert check(native, payload, count) == check(twin, payload, count)
-    arguments = (payload, 0, len(payload), count, target_delta)
+    arguments = (payload, 0, len(payload), count, 1, target_delta)
     assert native.find_timestamp(*arguments) == twin.find_timestamp(*arguments)
 
 

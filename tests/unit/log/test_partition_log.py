@@ -11,7 +11,16 @@ from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.timestamps import first_record_at
 from flowstone.types import ZERO_UUID
-from flowstone.wire.record_batch import checksum_matches, decode_records, parse_header
+from flowstone.wire.record_batch import (
+    HEADER_BYTES,
+    Codec,
+    Record,
+    build_batch,
+    checksum_matches,
+    decode_records,
+    encode_header,
+    parse_header,
+)
 
 
 @pytest.fixture
@@ -303,6 +312,23 @@ def test_records_before_the_logs_start_are_not_found(filled: Any) -> None:
     filled.log.advance_log_start(5)
     found = filled.log.find_timestamp(0)
     assert first_record_at(found.read(), 0, filled.log.log_start_offset)[0] == 5
+
+
+def test_records_stamped_by_the_broker_are_all_as_old_as_their_batch(world: Any) -> None:
+    world.config = dataclasses.replace(world.config, message_timestamp_type="LogAppendTime")
+    world.log.configure(world.config)
+    world.append(3, timestamp=5)
+    batch, now_ms = world.read_batch(0), world.clock.time_ms()
+    assert first_record_at(batch, 6, 1) == (1, now_ms)
+    assert first_record_at(batch, now_ms + 1) is None
+
+
+def test_a_record_whose_time_does_not_fit_is_as_late_as_can_be(world: Any) -> None:
+    """Compressed batches are stored unopened, whatever their records claim."""
+    batch = build_batch([Record(0, 0, b"k", b"v"), Record(1, 2**63 - 1, b"k", b"v")], codec=Codec.GZIP)
+    header = parse_header(batch)._replace(base_timestamp=10, max_timestamp=10)
+    batch = encode_header(header, batch[HEADER_BYTES:]) + batch[HEADER_BYTES:]
+    assert first_record_at(batch, 11) == (1, 2**63 - 1)
 
 
 def test_the_newest_record_is_found_wherever_it_lies(filled: Any) -> None:
