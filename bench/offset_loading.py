@@ -1,0 +1,93 @@
+"""A million committed offsets: how long a broker that has them takes to start, and how its loop fares afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from array import array
+
+from bench import group_wire, topics, wire
+from bench.commits import await_coordinator
+from bench.connection import Connection
+from bench.load import Figures, percentile_ms
+from bench.servers import Server, ServerError
+from bench.topics import RoundFailed
+
+TOPIC = "loaded"
+GROUPS, PARTITIONS = 1000, 1000
+PROBE_SECONDS = 10.0
+PROBE_INTERVAL_SECONDS = 0.002
+PROBES_PER_COMMIT = 10
+STOP_TIMEOUT_SECONDS = 60
+POLL_INTERVAL_SECONDS = 0.02
+
+
+def run(server: Server, groups: int = GROUPS, partitions: int = PARTITIONS) -> Figures:
+    """The server is running, and is stopped and started again meanwhile."""
+    with Connection(server.address) as admin:
+        topics.create(admin, TOPIC, partitions)
+        await_coordinator(admin, _group(0))
+        for number in range(groups):
+            _commit(admin, number, [number] * partitions)
+    _stop(server)
+    started = time.monotonic()
+    server.launch()
+    server.wait_until_ready()
+    loaded_seconds = time.monotonic() - started
+    with Connection(server.address) as admin:
+        for number in range(0, groups, groups // 10):
+            _check(admin, number, partitions)
+        latencies = _probe(admin)
+    return {
+        "offsets": groups * partitions,
+        "start_seconds": loaded_seconds,
+        "rss_mb": server.rss_mb(),
+        "loop_p50_ms": percentile_ms(latencies, 0.50),
+        "loop_p99.9_ms": percentile_ms(latencies, 0.999),
+        "loop_max_ms": max(latencies) * 1e3,
+    }
+
+
+def _group(number: int) -> str:
+    return f"loaded-{number}"
+
+
+def _commit(admin: Connection, number: int, offsets: list[int]) -> None:
+    answer = admin.ask(group_wire.offset_commit(_group(number), TOPIC, offsets))
+    errors = group_wire.offset_commit_errors(answer, TOPIC)
+    if errors != {0}:
+        raise RoundFailed(f"a commit of {len(offsets)} offsets was answered with error codes {errors}")
+
+
+def _check(admin: Connection, number: int, partitions: int) -> None:
+    answer = admin.ask(group_wire.offset_fetch(_group(number), TOPIC, range(partitions)))
+    if group_wire.offset_fetch_response(answer, TOPIC) != [number] * partitions:
+        raise RoundFailed(f"the offsets of {_group(number)} are not what was committed")
+
+
+def _stop(server: Server) -> None:
+    """As an operator does; the data stays."""
+    os.kill(server.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            server.check_running()
+        except ServerError:
+            return
+        time.sleep(POLL_INTERVAL_SECONDS)
+    raise RoundFailed(f"the broker was still running after {STOP_TIMEOUT_SECONDS} s")
+
+
+def _probe(admin: Connection) -> array[float]:
+    """How long a request waits that costs nothing; a commit now and then, so that there is garbage to collect."""
+    latencies, question = array("d"), wire.metadata()
+    ends = time.monotonic() + PROBE_SECONDS
+    while time.monotonic() < ends:
+        if len(latencies) % PROBES_PER_COMMIT == 0:
+            _commit(admin, 0, [len(latencies)] * 10)
+        asked = time.monotonic()
+        admin.ask(question)
+        latencies.append(time.monotonic() - asked)
+        time.sleep(PROBE_INTERVAL_SECONDS)
+    return latencies
