@@ -14,9 +14,10 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 GROUP = "demo-readers"
 MEMBERS = 3
@@ -161,19 +162,21 @@ def read_as_member(address: str, topic: str) -> None:
     )
     consumer.subscribe([topic])
     while not ending.is_set():
-        read: dict[int, list[int]] = {}
+        runs: list[list[int]] = []  # partition, first offset and the one after the last, without a gap
         for message in consumer.consume(CHUNK_RECORDS, 0.2):
             partition, offset = message.partition(), message.offset()
-            if message.error() is None and partition is not None and offset is not None:
-                read.setdefault(partition, [offset, offset])[1] = offset
-        if not read:
+            if message.error() is not None or partition is None or offset is None:
+                continue
+            if not runs or runs[-1][0] != partition or runs[-1][2] != offset:
+                runs.append([partition, offset, offset])
+            runs[-1][2] = offset + 1
+        if not runs:
             continue
         time.sleep(CHUNK_WORK_S)
-        print(json.dumps([(partition, first, last + 1) for partition, (first, last) in read.items()]), flush=True)
-        consumer.commit(
-            offsets=[TopicPartition(topic, partition, last + 1) for partition, (_first, last) in read.items()],
-            asynchronous=False,
-        )
+        print(json.dumps(runs), flush=True)
+        ends = {partition: end for partition, _first, end in runs}
+        with suppress(KafkaException):  # a rebalance was faster: whoever has the partition now reads this again
+            consumer.commit(offsets=[TopicPartition(topic, *each) for each in ends.items()], asynchronous=False)
     consumer.close()
 
 

@@ -174,7 +174,7 @@ class App:
         return await self._scrape.text()
 
     async def groups(self, group_id: str | None) -> bytes:
-        return await groups_page(self.survey, group_id)
+        return await groups_page(self.survey, group_id, self._logs.identity.cluster_id)
 
     # Starting
 

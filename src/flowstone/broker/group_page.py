@@ -17,7 +17,8 @@ GROUPS_MAX = 1000
 PARTITIONS_MAX = 10_000
 
 
-async def groups_page(survey: GroupSurvey, group_id: str | None) -> bytes:
+async def groups_page(survey: GroupSurvey, group_id: str | None, cluster_id: str) -> bytes:
+    """The cluster's id tells a client whether the page it found is that of the broker it has asked."""
     if group_id is not None:
         one = await survey.group(group_id)
         found: Sequence[GroupStatus] = [one] if one is not None else []
@@ -31,4 +32,5 @@ async def groups_page(survey: GroupSurvey, group_id: str | None) -> bytes:
             break
         encoded.append(json.dumps(group_document(group)))
         await others_turn()
-    return f'{{"groups": [{", ".join(encoded)}], "left_out": {len(found) - len(encoded)}}}'.encode()
+    rest = json.dumps({"left_out": len(found) - len(encoded), "cluster_id": cluster_id})
+    return f'{{"groups": [{", ".join(encoded)}], {rest[1:]}'.encode()

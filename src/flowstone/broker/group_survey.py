@@ -67,9 +67,9 @@ class GroupSurvey:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for task in (self._sampling, self._surveying):
-            if task is not None:
-                task.cancel()
+        # Who has asked gets an answer: it comes soon, once the coordinator is closed.
+        if self._sampling is not None:
+            self._sampling.cancel()
 
     async def all_groups(self) -> Sequence[GroupStatus]:
         """By name. Groups whose coordinator is not here, or is still loading, are left out.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
@@ -27,31 +28,36 @@ class GroupPages:
 
     def __init__(self, admin: AdminClient, bootstrap: str) -> None:
         self._addresses: list[tuple[str, int]] = []
-        # Why seconds and headroom are not known; None while they are.
-        self.problem: str | None = None
-        for broker in fetch_metadata(admin, bootstrap).brokers.values():
+        metadata = fetch_metadata(admin, bootstrap)
+        self._cluster_id = metadata.cluster_id
+        for broker in metadata.brokers.values():
             resource = ConfigResource(ConfigResource.Type.BROKER, str(broker.id))
             answers = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
             entry = result_of(answers[resource], bootstrap).get(_SETTING)
             if entry is not None and entry.value:
                 host, port = split_address(entry.value)
                 self._addresses.append((str(broker.host) if host in _EVERY_ADDRESS else host, port))
-        if not self._addresses:
-            self.problem = f"the broker serves no HTTP pages ({_SETTING} is off)"
+        # Why seconds and headroom are not known, as of the last look; None if they are.
+        self.problem = None if self._addresses else f"the broker serves no HTTP pages ({_SETTING} is off)"
 
     def complete(self, groups: list[GroupStatus]) -> list[GroupStatus]:
         """The groups with what the pages say about them."""
         one = f"?group={quote(groups[0].group_id, safe='')}" if len(groups) == 1 else ""
         told: dict[str, GroupStatus] = {}
         for address in self._addresses:
+            self.problem = None
             try:
-                told |= {group.group_id: group for group in _fetch(address, f"/groups{one}")}
+                page = _fetch(address, f"/groups{one}")
+                if page["cluster_id"] != self._cluster_id:
+                    # A loopback address of another machine is somebody else's here.
+                    raise http.client.HTTPException("it is another cluster's")
+                told |= {each["group"]: read_group_document(each) for each in page["groups"]}
             except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
                 self.problem = f"the broker's page http://{address[0]}:{address[1]}/groups cannot be read ({error})"
         return [_merge(group, told[group.group_id]) if group.group_id in told else group for group in groups]
 
 
-def _fetch(address: tuple[str, int], path: str) -> list[GroupStatus]:
+def _fetch(address: tuple[str, int], path: str) -> Any:
     connection = http.client.HTTPConnection(*address, timeout=HTTP_TIMEOUT_S)
     try:
         connection.request("GET", path)
@@ -59,7 +65,7 @@ def _fetch(address: tuple[str, int], path: str) -> list[GroupStatus]:
         body = response.read()
         if response.status != OK:
             raise http.client.HTTPException(f"status {response.status}")
-        return [read_group_document(each) for each in json.loads(body)["groups"]]
+        return json.loads(body)
     finally:
         connection.close()
 

@@ -15,6 +15,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 import flowstone
+from flowstone.cli.clients import connect, split_address
+from flowstone.cli.group_reading import GroupReader
 from tests.support.polling_member import PollingMember
 from tests.unit.cli.terminal import Terminal
 
@@ -137,6 +139,23 @@ def test_without_the_broker_s_page_there_are_records_only_and_the_reason(run: Ru
         printed = run("group", "describe", "g", *at).stdout
     assert "topic  partition  committed  end  lag  member\nt      0          0          0    0    -\n" in printed
     assert "not known: the broker serves no HTTP pages (http.listener is off)\n" in printed
+
+
+@pytest.mark.parametrize(("is_served", "reason"), [(False, "Connection refused"), (True, "it is another cluster's")])
+def test_a_page_that_cannot_be_had_or_is_somebody_else_s_is_not_used(
+    broker: flowstone.Broker, topic: str, commit: Callable[..., None], is_served: bool, reason: str
+) -> None:
+    commit(topic, topic, 2, 0)
+    reader = GroupReader(connect(broker.bootstrap), broker.bootstrap)
+    with flowstone.Broker(http=True) as other:
+        address = str(other.http).removeprefix("http://")
+        if not is_served:
+            other.stop()
+        reader._pages._addresses = [split_address(address)]
+        group = reader.read(topic)
+    assert (group.lag, group.lag_seconds) == (3, None)
+    assert reader.problem is not None
+    assert reason in reader.problem
 
 
 # delete
