@@ -17,6 +17,7 @@ from struct import Struct
 
 from flowstone.log.handles import Handle
 from flowstone.log.reading import read_cached
+from flowstone.ports.files import File
 
 OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
@@ -74,22 +75,36 @@ class IndexEntries:
 class SealedIndex:
     """A finished index, searched in its file. `size_bytes` was checked when the segment was sealed or opened."""
 
-    __slots__ = ("_count", "_entry", "_handle")
+    __slots__ = ("_bounds", "_count", "_entry", "_handle")
 
     def __init__(self, entry: Struct, handle: Handle, size_bytes: int) -> None:
         assert size_bytes % entry.size == 0
         self._entry = entry
         self._handle = handle
         self._count = size_bytes // entry.size
+        self._bounds: tuple[int, int] | None = None  # the first and the last key, once they were read
 
     def __len__(self) -> int:
         return self._count
 
     def lookup(self, key: int) -> tuple[int, int] | None:
-        """The last entry at or before `key`; raises NotCached."""
+        """The last entry at or before `key`; raises NotCached.
+
+        Batches are of about one size as a rule, so the key is looked for where it would be if entries lay evenly: one
+        read instead of ten in a large index. Only what that read rules out is believed; the rest is halved.
+        """
         file, entry = self._handle.get(), self._entry
         low, high = 0, self._count  # entries before `low` are at or before the key, those from `high` on are after it
         run = SEARCH_RUN_BYTES // entry.size
+        if high > run:
+            begin = max(0, min(self._guess(file, key) - run // 2, high - run))
+            data = read_cached(file, begin * entry.size, run * entry.size)
+            if entry.unpack_from(data)[0] > key:
+                high = begin
+            elif entry.unpack_from(data, (run - 1) * entry.size)[0] <= key:
+                low = begin + run - 1
+            else:
+                return self._last_in(data, key)
         while high - low > run:
             middle = (low + high) // 2
             found, _value = entry.unpack(read_cached(file, middle * entry.size, entry.size))
@@ -97,9 +112,20 @@ class SealedIndex:
                 low = middle
             else:
                 high = middle
-        data = read_cached(file, low * entry.size, (high - low) * entry.size)
+        return self._last_in(read_cached(file, low * entry.size, (high - low) * entry.size), key)
+
+    def _guess(self, file: File, key: int) -> int:
+        """Where the key would be if entries lay evenly between the first and the last."""
+        if self._bounds is None:
+            size = self._entry.size
+            first, last = (read_cached(file, at * size, size) for at in (0, self._count - 1))
+            self._bounds = self._entry.unpack(first)[0], self._entry.unpack(last)[0]
+        lowest, highest = self._bounds
+        return (key - lowest) * self._count // (highest - lowest) if highest > lowest else 0
+
+    def _last_in(self, data: bytes, key: int) -> tuple[int, int] | None:
         before: tuple[int, int] | None = None
-        for found, value in entry.iter_unpack(data):
+        for found, value in self._entry.iter_unpack(data):
             if found > key:
                 break
             before = (found, value)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from flowstone.log.handles import FileHandles
+from flowstone.log.handles import FileHandles, Handle
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
 from flowstone.ports.simulated_files import SimulatedFiles
 
@@ -24,6 +24,14 @@ def sealed(pairs: list[tuple[int, int]]) -> SealedIndex:
     handle = FileHandles(files, 4).handle("/an.index")
     handle.create().write(0, [data])
     return SealedIndex(OFFSET_ENTRY, handle, len(data))
+
+
+def written(pairs: list[tuple[int, int]]) -> tuple[Handle, int]:
+    """A file of time entries, whose keys may be large, and its size."""
+    data = b"".join(TIME_ENTRY.pack(*pair) for pair in pairs)
+    handle = FileHandles(SimulatedFiles(), 4).handle("/a.timeindex")
+    handle.create().write(0, [data])
+    return handle, len(data)
 
 
 def test_an_offset_entry_is_two_big_endian_ints() -> None:
@@ -48,6 +56,16 @@ def test_a_large_sealed_index_finds_what_one_in_memory_does() -> None:
     pairs = [(key, at * 4096) for at, key in enumerate(keys)]
     in_memory, in_file = entries(pairs), sealed(pairs)
     for key in generator.sample(range(-5, 100_005), 500):
+        assert in_file.lookup(key) == in_memory.lookup(key)
+
+
+@pytest.mark.parametrize("power", [2, 5])
+def test_a_sealed_index_of_uneven_batches_finds_what_one_in_memory_does(power: int) -> None:
+    pairs = [(at**power, at * 4096) for at in range(2000)]
+    generator = random.Random(power)
+    in_memory, in_file = entries(pairs), SealedIndex(TIME_ENTRY, *written(pairs))
+    keys = [generator.choice(pairs)[0] + generator.choice((-1, 0, 1)) for _ in range(500)]
+    for key in [*keys, -1, 0, pairs[-1][0] + 10**9]:
         assert in_file.lookup(key) == in_memory.lookup(key)
 
 
