@@ -15,6 +15,7 @@ from flowstone.broker import group_metrics, group_page, group_survey
 from flowstone.broker.group_status import GroupStatus, group_document, read_group_document
 from flowstone.config import MIB
 from flowstone.embedded import Broker
+from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
 from flowstone.wire.compression import Codec
 from flowstone.wire.messages import DeleteTopicsRequest
 from flowstone.wire.record_batch import Record, build_batch
@@ -109,6 +110,33 @@ def test_records_without_a_time_have_no_age(broker: RunningApp, client: Client) 
     client.produce(TOPIC, batch_at(-1))
     commit(client, "g", TOPIC, 0)
     assert (survey(broker).lag, survey(broker).lag_seconds) == (1, None)
+
+
+def test_what_is_not_in_the_page_cache_is_read_by_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = SimulatedFiles()
+    warmed: set[tuple[str, int, int]] = set()
+
+    def read(file: SimulatedFile, position: int, count: int) -> bytes:
+        warmed.add((file.path, position, count))
+        return read_at_once(file, position, count)
+
+    def read_cached(file: SimulatedFile, position: int, count: int) -> bytes | None:
+        return read_at_once(file, position, count) if (file.path, position, count) in warmed else None
+
+    with RunningApp("/data", files=files) as broker, broker.client() as client:
+        client.create_topic(TOPIC)
+        client.produce(TOPIC, batch_at(now_ms() - 60_000))
+        client.produce(TOPIC, batch_of(b"a"))
+        commit(client, "g", TOPIC, 0)
+        read_at_once = SimulatedFile.read
+        monkeypatch.setattr(SimulatedFile, "read", read)
+        monkeypatch.setattr(SimulatedFile, "read_cached", read_cached)
+        reads_before = broker.app.services.workers.read_count
+        assert survey(broker).lag_seconds == pytest.approx(60, abs=10)
+        reads_after = broker.app.services.workers.read_count
+        assert reads_after > reads_before
+        survey(broker)
+        assert broker.app.services.workers.read_count == reads_after, "what was read is remembered"
 
 
 def test_a_topic_that_is_deleted_is_not_told_of(broker: RunningApp, client: Client) -> None:
