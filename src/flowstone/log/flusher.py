@@ -19,11 +19,14 @@ from queue import SimpleQueue
 from flowstone.config import LONG_MAX
 from flowstone.counters import Histogram
 from flowstone.errors import StorageFault
-from flowstone.log.partition_directory import FlushTask
+from flowstone.log.partition_directory import NO_DESCRIPTORS, FlushTask
 from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.files import Files
 
+# Where there is no descriptor to open a directory with, nothing has failed yet: it is tried again so often.
+DESCRIPTOR_TRIES_MAX = 100
+DESCRIPTOR_WAIT_S = 0.1
 CROWD_LOGS = 64  # from so many flushes under way on, further ones share a syncfs
 FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
@@ -41,6 +44,8 @@ class _Job:
         self.error: OSError | None = None
 
     def run(self, files: Files, directory: str) -> None:
+        """May be called again after it found no descriptor: what was synced before is synced once more."""
+        self.error = None
         try:
             if not self.is_crowd:
                 for task in self.tasks.values():
@@ -173,7 +178,7 @@ class Flusher:
     def _work(self) -> None:
         """A flush thread: system calls, and word to the loop."""
         while (job := self._queue.get()) is not None:
-            job.run(self._files, self._directory)
+            self._run(job)
             with self._finishing:
                 job.finished = True
                 self._finishing.notify_all()
@@ -181,6 +186,14 @@ class Flusher:
                 self._loop.call_soon_threadsafe(self._finished, job)
             except RuntimeError:  # the loop is gone; `stop` looks at the job itself
                 return
+
+    def _run(self, job: _Job) -> None:
+        for _ in range(DESCRIPTOR_TRIES_MAX):
+            job.run(self._files, self._directory)
+            if job.error is None or job.error.errno not in NO_DESCRIPTORS:
+                return
+            with self._finishing:
+                self._finishing.wait(DESCRIPTOR_WAIT_S)
 
     def _finished(self, job: _Job) -> None:
         if self.fault is not None or job not in self._jobs:

@@ -33,6 +33,8 @@ from flowstone.types import ZERO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
+CLOSING_LOGS_MAX = 32
+
 
 class LogManager:
     def __init__(
@@ -79,7 +81,10 @@ class LogManager:
         clean = self._log_directory.take_clean_marker()
         recovery_points = self._log_directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
         log_starts = self._log_directory.read_offsets(LOG_START_CHECKPOINT)
-        for topic_partition in self._log_directory.partitions():
+        found_partitions = self._log_directory.partitions()
+        if found_partitions and not clean:
+            logger.info("the last stop was not clean: %d partitions are recovered", len(found_partitions))
+        for topic_partition in found_partitions:
             stored = StoredOffsets(recovery_points.get(topic_partition, 0), log_starts.get(topic_partition, 0), clean)
             directory = self._partition_directory(topic_partition, exists=True)
             metadata = f"{directory.path}/{PARTITION_METADATA}"
@@ -130,12 +135,16 @@ class LogManager:
         delay_ms = log.config.file_delete_delay_ms if log is not None else TopicConfig().file_delete_delay_ms
         try:
             path = self._log_directory.condemn(self._partition_path(topic_partition))
+        except FileNotFoundError:
+            logger.warning("%s: its directory was removed by somebody else", topic_partition)
+            path = None
         except OSError as error:
             raise StorageFault(f"{topic_partition} cannot be deleted: {error}") from error
         self._forgetting[topic_partition] = self.housekeeping.in_background(
             partial(self._files.sync_directory, self.directory), self.housekeeping.checkpoint_writer()
         )
-        self.housekeeping.later(delay_ms, partial(self._files.remove_tree, path))
+        if path is not None:
+            self.housekeeping.later(delay_ms, partial(self._files.remove_tree, path))
 
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
         """The log begins at `offset` from now on, durably. ApiError if the disk is full: then not durably."""
@@ -172,12 +181,17 @@ class LogManager:
             self._log_directory.close()
 
     def _flush_all(self) -> None:
-        tasks = {log: task for log in self.logs.values() if (task := log.closing_task()) is not None}
+        """Some logs at a time: each has several files open until it is durable."""
+        logs = list(self.logs.values())
         with ThreadPoolExecutor(self._config.num_flush_threads) as pool:
-            for _done in pool.map(FlushTask.run, tasks.values()):
-                pass
-        for log, task in tasks.items():
-            log.flushed(task)
+            for first in range(0, len(logs), CLOSING_LOGS_MAX):
+                some = logs[first : first + CLOSING_LOGS_MAX]
+                tasks = {log: task for log in some if (task := log.closing_task()) is not None}
+                for _done in pool.map(FlushTask.run, tasks.values()):
+                    pass
+                for log, task in tasks.items():
+                    log.flushed(task)
+                    log.close()
 
     def abort(self) -> None:
         """Stops at once, as a killed process would: nothing is flushed, nothing is marked."""

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from flowstone.app import RESERVED_DESCRIPTORS, App
+from tests.support.running_app import RunningApp
+from tests.support.wire_client import batch_of
 
 FEW_DESCRIPTORS = 400
+MANY_PARTITIONS = 200
 
 
 @pytest.fixture
@@ -29,3 +32,12 @@ def test_connections_and_log_files_leave_descriptors_for_what_must_not_fail(
     config = App({"log.dirs": str(tmp_path), "log.open.files.max": str(log_open_files_max)}).config
     taken = config.max_connections + config.log_open_files_max
     assert taken == FEW_DESCRIPTORS - RESERVED_DESCRIPTORS
+
+
+@pytest.mark.usefixtures("few_descriptors")
+def test_a_stop_is_clean_with_more_log_files_than_descriptors(tmp_path: Path) -> None:
+    with RunningApp(str(tmp_path)) as running, running.client() as client:
+        client.create_topic("orders", MANY_PARTITIONS)
+        for partition in range(MANY_PARTITIONS):
+            assert client.produce("orders", batch_of(b"v"), partition=partition).error_code == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()

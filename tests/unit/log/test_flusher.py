@@ -139,6 +139,20 @@ def test_a_failed_flush_is_told_once_and_nothing_is_flushed_after_it(world: Any)
     run(body)
 
 
+def test_a_flush_that_finds_no_descriptor_is_tried_again(world: Any) -> None:
+    async def body() -> None:
+        told = Told()
+        flusher = start(world, told)
+        world.append()
+        world.files.fail_next("sync_directory", errno.EMFILE, times=2)
+        flusher.request(world.log)
+        await told.until(lambda: bool(told.flushed))
+        assert (world.log.recovery_point, told.faults) == (1, [])
+        flusher.stop()
+
+    run(body)
+
+
 def test_a_flush_under_way_when_another_fails_is_not_reported(world: Any) -> None:
     async def body() -> None:
         told = Told()

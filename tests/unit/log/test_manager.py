@@ -420,6 +420,18 @@ def test_retention_of_a_topic_that_is_made_anew_meanwhile_leaves_the_new_one_alo
     run(body)
 
 
+def test_a_topic_whose_directory_somebody_removed_can_be_deleted_and_made_again(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        broker.files.remove_tree("/data/first-0")
+        broker.logs.delete(FIRST)
+        assert broker.append(broker.log(topic_id=OTHER_ID)) == 0
+        broker.logs.close()
+
+    run(body)
+
+
 def test_records_without_timestamps_are_as_old_as_their_segment(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
