@@ -33,7 +33,7 @@ from flowstone.cluster.ids import parse_id
 from flowstone.cluster.image import BrokerImage, Endpoint
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
-from flowstone.errors import StartupError, StorageFault
+from flowstone.errors import ConfigError, StartupError, StorageFault
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.files import Files, SystemFiles, open_files_limit
@@ -65,6 +65,8 @@ class App:
         `default_http` counts where they have no `http.listener`; if it is taken, the broker goes without.
         """
         config, self._topic_defaults = parse_broker_config(values)
+        if "," in config.log_dirs:
+            raise ConfigError(f"log.dirs: one directory is served, not several: {config.log_dirs}")
         self.config = _within(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
         self._files: Files = files or SystemFiles()

@@ -22,13 +22,13 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
-def flowstone_settings() -> Mapping[str, str]:
+def flowstone_settings() -> Mapping[str, object]:
     """The settings of `flowstone_broker`, by Kafka's names. Override it to have others."""
     return {}
 
 
 @pytest.fixture(scope="session")
-def flowstone_broker(flowstone_settings: Mapping[str, str]) -> Iterator[Broker]:
+def flowstone_broker(flowstone_settings: Mapping[str, object]) -> Iterator[Broker]:
     """A broker in a thread, on a free port, in a temporary directory."""
     from flowstone.embedded import Broker
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import flowstone
 from flowstone.errors import ConfigError, StartupError
@@ -144,3 +145,10 @@ def test_health_and_metrics_are_served_where_asked_for() -> None:
 def test_without_being_asked_nothing_is_served_over_http() -> None:
     with flowstone.Broker() as broker:
         assert broker.http is None
+
+
+def test_settings_may_be_numbers_and_booleans() -> None:
+    with flowstone.Broker(settings={"num.partitions": 3, "auto.create.topics.enable": False}) as broker:
+        broker.create_topic("t")
+        topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+        assert len(topics["t"].partitions) == 3

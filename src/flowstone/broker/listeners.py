@@ -1,8 +1,8 @@
 """Addresses to listen on, and the addresses that clients are told: `NAME://HOST:PORT`.
 
 A client that came through a listener is told the brokers' addresses of the same listener, so that one in a container
-and one on the host can both reach the broker. An address of all interfaces cannot be told to anybody: it needs an
-advertised one, or the machine's loopback is told.
+and one on the host can both reach the broker. An address of all interfaces cannot be told to anybody: as in Kafka it
+needs an advertised one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from flowstone.config import BrokerConfig
 from flowstone.errors import ConfigError
 
 PORT_MAX = 65535
-_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+_EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,19 @@ def parse_listeners(config: BrokerConfig) -> tuple[list[ListenerAddress], dict[s
         if address.host in _EVERYWHERE or not address.port:
             raise ConfigError(f"advertised.listeners: clients cannot connect to {text}; name a host and a port")
         advertised[address.name] = address
+    for listener in listeners:
+        if listener.host in _EVERYWHERE and listener.name not in advertised:
+            raise ConfigError(
+                f"listeners: {listener.host or 'no host'} is every address of this machine; say which one clients are "
+                f"to use, with --advertise HOST:PORT or advertised.listeners={listener.name}://HOST:PORT"
+            )
     return listeners, advertised
 
 
 def advertise(bound: ListenerAddress, advertised: dict[str, ListenerAddress]) -> tuple[str, int]:
     """What clients of this listener are told."""
-    told = advertised.get(bound.name)
-    if told is not None:
-        return told.host, told.port
-    return _EVERYWHERE.get(bound.host, bound.host), bound.port
+    told = advertised.get(bound.name, bound)
+    return told.host, told.port
 
 
 def _parse(setting: str, text: str) -> ListenerAddress:

@@ -18,6 +18,7 @@ from flowstone.cli.clients import (
     find_topic,
     result_of,
 )
+from flowstone.cli.errors import CommandError
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.text import counted, screen_width, table
 from flowstone.cli.topic_alter import alter, read_assignment
@@ -59,7 +60,10 @@ def create(
     """Create a topic."""
     settings = dict(read_assignment("--config", each) for each in config or ())
     admin = connect(bootstrap)
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=settings)
+    try:
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=settings)
+    except ValueError as error:  # librdkafka's own bounds
+        raise CommandError(f"no topic can be made like that: {error}") from error
     result_of(admin.create_topics([new], operation_timeout=REQUEST_TIMEOUT_S)[topic], bootstrap)
     count = len(find_topic(admin, bootstrap, topic).partitions)
     if json_output:

@@ -97,12 +97,16 @@ def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, dict[s
     """The broker's own settings, and the broker-wide values of topic settings, by the topic settings' names."""
     own: dict[str, Any] = {}
     topic_values: dict[str, str] = {}
+    unknown: list[str] = []
     for given, text in values.items():
         name = _BROKER_SYNONYMS.get(given, given)
         if name in BROKER_SETTINGS:
             own[_BROKER_ATTRIBUTES[name]] = BROKER_SETTINGS[name].parse(text)
         elif name not in TOPIC_DEFAULT_NAMES:
-            raise ConfigError(f"unknown setting {given}{nearest(given, known_broker_names())}")
+            unknown.append(given)
+    if unknown:
+        known = known_broker_names()
+        raise ConfigError("; ".join(f"unknown setting {given}{nearest(given, known)}" for given in unknown))
     for setting in TOPIC_SETTINGS.values():
         text_or_none = broker_value(setting, values)
         if text_or_none is not None:

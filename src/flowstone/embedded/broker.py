@@ -36,7 +36,7 @@ class Broker:
         data: str | None = None,
         port: int = 0,
         http: bool = False,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         """Without `data` it lives in a temporary directory, removed at the end. ConfigError, StartupError.
 

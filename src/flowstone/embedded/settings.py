@@ -28,11 +28,12 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 TEMPORARY_SETTINGS: Mapping[str, str] = {"log.flush.interval.messages": str(LONG_MAX)}
 
 
-def broker_settings(data: str, port: int, given: Mapping[str, str], *, is_temporary: bool) -> dict[str, str]:
+def broker_settings(data: str, port: int, given: Mapping[str, object], *, is_temporary: bool) -> dict[str, str]:
+    """`given` may hold numbers and booleans too: a test's author should not have to write them as text."""
     return {
         **DEFAULT_SETTINGS,
         **(TEMPORARY_SETTINGS if is_temporary else {}),
-        **given,
+        **{name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()},
         "log.dirs": data,
         "listeners": f"PLAINTEXT://{HOST}:{port}",
     }

@@ -24,9 +24,11 @@ def test_clients_are_told_the_advertised_address_of_the_listener_they_came_throu
     assert told == [("127.0.0.1", 9092), ("broker.example", 19093)]
 
 
-@pytest.mark.parametrize(("host", "told"), [("0.0.0.0", "127.0.0.1"), ("", "127.0.0.1"), ("::", "::1")])
-def test_an_address_of_all_interfaces_is_told_as_loopback(host: str, told: str) -> None:
-    assert advertise(ListenerAddress("A", host, 9092), {}) == (told, 9092)
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "[::]"])
+def test_an_address_of_all_interfaces_needs_an_advertised_one(host: str) -> None:
+    with pytest.raises(ConfigError, match="every address of this machine"):
+        parsed(listeners=f"A://{host}:9092")
+    assert parsed(listeners=f"A://{host}:9092", advertised_listeners="A://h:1")[1]
 
 
 @pytest.mark.parametrize(
