@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Annotated, BinaryIO
 
 import typer
@@ -16,6 +15,7 @@ from flowstone.cli.output import JsonOutput
 from flowstone.cli.reading import Reader
 from flowstone.cli.record_forms import COLUMNS, Form, JsonValues, json_form, line_form
 from flowstone.cli.text import counted
+from flowstone.cli.times import parse_time
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +52,7 @@ def consume(
         raise CommandError(f"--decode {decode}: expected --decode json")
     values = JsonValues() if decode == "json" else None
     form = json_form(values) if json_output else line_form(_columns(with_columns), values)
-    start_ms = _milliseconds(timestamp) if timestamp is not None else None
+    start_ms = parse_time("--timestamp", timestamp) if timestamp is not None else None
     reader = Reader(bootstrap, topic, partition)
     try:
         if start_ms is not None:
@@ -85,14 +85,3 @@ def _columns(text: str) -> list[str]:
         if column not in COLUMNS:
             raise CommandError(f"--with {column}: expected some of {','.join(COLUMNS)}")
     return columns
-
-
-def _milliseconds(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        raise CommandError(
-            f"--timestamp {text}: expected milliseconds since 1970 or a time such as 2026-01-31T12:00:00+00:00"
-        ) from None
