@@ -34,14 +34,18 @@ def run(server: Server, groups: int = GROUPS, partitions: int = PARTITIONS) -> F
     started = time.monotonic()
     server.launch()
     server.wait_until_ready()
-    loaded_seconds = time.monotonic() - started
+    ready_seconds = time.monotonic() - started
     with Connection(server.address) as admin:
+        for number in range(groups):
+            await_coordinator(admin, _group(number))
+        loaded_seconds = time.monotonic() - started
         for number in range(0, groups, groups // 10):
             _check(admin, number, partitions)
         latencies = _probe(admin)
     return {
         "offsets": groups * partitions,
-        "start_seconds": loaded_seconds,
+        "ready_seconds": ready_seconds,
+        "loaded_seconds": loaded_seconds,
         "rss_mb": server.rss_mb(),
         "loop_p50_ms": percentile_ms(latencies, 0.50),
         "loop_p99.9_ms": percentile_ms(latencies, 0.999),

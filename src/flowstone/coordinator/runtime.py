@@ -25,7 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.internal_log import InternalLog
 from flowstone.coordinator.record_batches import RecordCodec
-from flowstone.coordinator.shard_log import ShardLog, Snapshot
+from flowstone.coordinator.shard_log import ReplayedState, ShardLog
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import Clock, Timer
 
@@ -45,10 +45,8 @@ _CLIENT_ERRORS = {
 }
 
 
-class StateMachine(Snapshot, Protocol):
+class StateMachine(ReplayedState, Protocol):
     """What the runtime itself needs of a state machine; requests are between it and their handlers."""
-
-    def replay(self, record: Any) -> None: ...
 
     def loaded(self, now_ms: int) -> Effects[Any]:
         """The whole log has been replayed."""
@@ -191,7 +189,7 @@ class HostedShard(Generic[Machine]):
         try:
             await self._log.wait_committed()
             async with self._host.load_turn:
-                await self._log.load(machine.replay)
+                await self._log.load(machine)
         except (ApiError, StorageFault) as error:
             code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
             self._failed(code, str(error), is_loaded=False)

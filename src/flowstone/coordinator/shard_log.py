@@ -36,6 +36,10 @@ class Snapshot(Protocol):
         ...
 
 
+class ReplayedState(Snapshot, Protocol):
+    def replay(self, record: Any) -> None: ...
+
+
 class ShardLog:
     def __init__(self, log: InternalLog, codec: RecordCodec, clock: Clock) -> None:
         self._log, self._codec, self._clock = log, codec, clock
@@ -67,10 +71,11 @@ class ShardLog:
         if code is not ErrorCode.NONE:
             raise ApiError(code)
 
-    async def load(self, replay: Callable[[Any], None]) -> None:
+    async def load(self, state: ReplayedState) -> None:
         """Replays the log, which must be committed, from its start to its end. ApiError, StorageFault."""
         start_offset, end_offset = self._log.log_start_offset, self._log.log_end_offset
         offset, self._size_bytes = start_offset, 0
+        replayed_count, replay = 0, state.replay
         while offset < end_offset:
             data = await self._log.read(offset, LOAD_STEP_BYTES)
             if not data:
@@ -80,8 +85,12 @@ class ShardLog:
                     decoded = self._codec.decode(record.key, record.value) if record.key is not None else None
                     if decoded is not None and record.offset >= start_offset:
                         replay(decoded)
+                replayed_count += len(batch.records)
                 offset = batch.next_offset
                 self._size_bytes += batch.size_bytes
+        # Or every start would rewrite a large state, however little of its log is history.
+        live_count = sum(1 for part in state.parts() for _ in state.records_of(part))
+        self._rewrite_beyond(state_bytes=self._size_bytes * live_count // max(replayed_count, 1))
 
     async def rewrite(self, state: Snapshot, is_current: Callable[[], bool], now_ms: Callable[[], int]) -> None:
         """Appends the state again and lets the log begin there, unless the state is given up meanwhile. ApiError."""
@@ -96,7 +105,10 @@ class ShardLog:
             part_bytes = self.append(state.records_of(part), now_ms())
             state_bytes += part_bytes
             step_bytes += part_bytes
-        self._rewrite_at_bytes = max(REWRITE_BYTES_MIN, REWRITE_RATIO * state_bytes)
+        self._rewrite_beyond(state_bytes)
         await self.wait_committed()
         if is_current():
             await self._log.delete_records_before(start_offset)
+
+    def _rewrite_beyond(self, state_bytes: int) -> None:
+        self._rewrite_at_bytes = max(REWRITE_BYTES_MIN, REWRITE_RATIO * state_bytes)

@@ -208,11 +208,13 @@ def decode_records(view: Bytes, position: int = 0, max_bytes: int = PAYLOAD_BYTE
     """The records of one batch. The checksum is the caller's to check."""
     header = parse_header(view, position)
     payload = read_payload(view, position, header, max_bytes)
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_timestamp = header.max_timestamp if header.uses_log_append_time else None
     records = []
     at = 0
     try:
         for _ in range(header.record_count):
-            record, at = _decode_record(payload, at, header)
+            record, at = _decode_record(payload, at, base_offset, base_timestamp, append_timestamp)
             records.append(record)
     except IndexError:
         raise CorruptBatch("the payload ends inside a record") from None
@@ -221,7 +223,9 @@ def decode_records(view: Bytes, position: int = 0, max_bytes: int = PAYLOAD_BYTE
     return records
 
 
-def _decode_record(payload: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
+def _decode_record(
+    payload: bytes, at: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
+) -> tuple[Record, int]:
     length, at = _read_varint(payload, at)
     end = at + length
     timestamp_delta, at = _read_varint(payload, at + 1, _VARLONG_BITS)  # + 1: the record's attributes, unused
@@ -238,8 +242,8 @@ def _decode_record(payload: bytes, at: int, header: BatchHeader) -> tuple[Record
         headers.append((header_key.decode(errors="replace"), header_value))
     if header_count < 0 or at != end:
         raise CorruptBatch(f"a record's fields do not fill the {length} bytes it states")
-    timestamp = header.max_timestamp if header.uses_log_append_time else header.base_timestamp + timestamp_delta
-    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), at
+    timestamp = base_timestamp + timestamp_delta if append_timestamp is None else append_timestamp
+    return Record(base_offset + offset_delta, timestamp, key, value, tuple(headers)), at
 
 
 def _read_bytes(payload: bytes, at: int) -> tuple[bytes | None, int]:

@@ -76,7 +76,7 @@ class Bench:
 
 def replayed(memory: MemoryInternalLog) -> dict[str, int]:
     state = Numbers()
-    asyncio.run(ShardLog(memory, PairCodec(), SimulatedClock()).load(state.replay))
+    asyncio.run(ShardLog(memory, PairCodec(), SimulatedClock()).load(state))
     return dict(state)
 
 
@@ -136,8 +136,16 @@ def test_a_log_that_was_loaded_long_is_rewritten() -> None:
     bench.fill()
     again = ShardLog(bench.memory, PairCodec(), SimulatedClock())
     assert not again.must_be_rewritten
-    asyncio.run(again.load(Numbers().replay))
+    asyncio.run(again.load(Numbers()))
     assert again.must_be_rewritten
+
+
+def test_a_log_that_is_all_state_is_left_alone_when_it_is_loaded() -> None:
+    bench = Bench()
+    bench.put(*((f"n{number}", number) for number in range(2 * REWRITE_BYTES_MIN // len(PADDING))))
+    again = ShardLog(bench.memory, PairCodec(), SimulatedClock())
+    asyncio.run(again.load(Numbers()))
+    assert not again.must_be_rewritten
 
 
 def test_a_large_state_is_rewritten_only_once_its_log_is_several_times_as_large() -> None:
