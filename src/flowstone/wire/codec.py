@@ -48,7 +48,7 @@ _HELPERS: dict[str, object] = {
 @cache
 def request_decoder(api_key: int, version: int) -> Decoder:
     schema = _schema(api_key, version)
-    return compile_decoder(schema.request, version, schema.is_flexible(version), vars(generated))
+    return compile_decoder(schema.request, version, schema.is_flexible(version), vars(generated), counts_nested=True)
 
 
 @cache
@@ -69,8 +69,10 @@ def response_encoder(api_key: int, version: int) -> Encoder:
     return compile_encoder(schema.response, version, schema.is_flexible(version))
 
 
-def compile_decoder(message: Struct, version: int, flexible: bool, classes: dict[str, object]) -> Decoder:
-    source = DecoderSource(message, version, flexible)
+def compile_decoder(
+    message: Struct, version: int, flexible: bool, classes: dict[str, object], *, counts_nested: bool = False
+) -> Decoder:
+    source = DecoderSource(message, version, flexible, counts_nested=counts_nested)
     unpackers = {name: struct.Struct(code).unpack_from for name, code in source.formats.items()}
     namespace = classes | _HELPERS | unpackers
     return cast(Decoder, _execute(source.text, f"<decoder of {message.name} {version}>", namespace)["decode"])

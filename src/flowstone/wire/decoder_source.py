@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from flowstone.wire.primitives import ARRAY_LENGTH_UNCHECKED_MAX, STRING_LENGTH_MAX
+from flowstone.wire.primitives import ARRAY_LENGTH_UNCHECKED_MAX, NESTED_ELEMENTS_MAX, STRING_LENGTH_MAX
 from flowstone.wire.schema import FIXED_CODES, FIXED_SIZES_BYTES, Field, Struct
 
 _READERS = {
@@ -27,9 +27,12 @@ _CODE_SIZES_BYTES = {FIXED_CODES[name]: size for name, size in FIXED_SIZES_BYTES
 class DecoderSource:
     """The source text of one decoder, and the `struct` formats it needs by the name it knows them under."""
 
-    def __init__(self, message: Struct, version: int, flexible: bool) -> None:
+    def __init__(self, message: Struct, version: int, flexible: bool, *, counts_nested: bool) -> None:
+        """`counts_nested`: arrays within arrays have `NESTED_ELEMENTS_MAX` elements together, as a peer's must."""
         self._version = version
         self._flexible = flexible
+        self._counts_nested = counts_nested
+        self._array_depth = 0
         self._lines: list[str] = []
         self._depth = 0
         self._names = 0
@@ -38,6 +41,8 @@ class DecoderSource:
         self._emit("def decode(view, position):")
         with self._block():
             self._emit("size = len(view)")
+            if counts_nested:
+                self._emit("nested = 0")
             self._emit("try:")
             with self._block():
                 self._struct(message, "message", message.name)
@@ -205,9 +210,15 @@ class DecoderSource:
             self._emit(f"{target} = list(unpack_{field.type}s[{length}](view, position))")
             self._emit(f"position += {length} * {FIXED_SIZES_BYTES[field.type]}")
             return
+        if self._counts_nested and self._array_depth:
+            self._emit(f"nested += {length}")
+            self._emit(f"if nested > {NESTED_ELEMENTS_MAX}:")
+            with self._block():
+                self._refuse(f"{path}: too many elements")
         items, item = self._name("items"), self._name("item")
         self._emit(f"{target} = {items} = []")
         self._emit(f"for _ in range({length}):")
+        self._array_depth += 1
         with self._block():
             if field.struct is not None:
                 self._struct(field.struct, item, path)
@@ -215,6 +226,7 @@ class DecoderSource:
             else:
                 self._variable(field.type, False, item, path)
             self._emit(f"{items}.append({item})")
+        self._array_depth -= 1
 
     def _minimum_size_bytes(self, field: Field) -> int:
         """The fewest bytes one element (or the field itself, if it is no array) can take on the wire."""

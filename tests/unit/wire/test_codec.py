@@ -25,7 +25,7 @@ from flowstone.wire.messages import (
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
-from flowstone.wire.primitives import ARRAY_LENGTH_MAX, STRING_LENGTH_MAX, TAGGED_FIELDS_MAX
+from flowstone.wire.primitives import ARRAY_LENGTH_MAX, NESTED_ELEMENTS_MAX, STRING_LENGTH_MAX, TAGGED_FIELDS_MAX
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS, DELETE_TOPICS, DESCRIBE_TOPIC_PARTITIONS = (
     0,
@@ -256,6 +256,19 @@ def test_more_elements_than_the_limit_are_refused_even_if_the_bytes_are_there():
     body = struct.pack(">i", count) + bytes(2 * count)
     with pytest.raises(ProtocolError, match="elements"):
         codec.request_decoder(DELETE_TOPICS, 1)(memoryview(body), 0)
+
+
+@pytest.mark.parametrize("per_topic", [100, 1000])
+def test_a_request_has_only_so_many_elements_in_the_arrays_of_its_arrays(per_topic: int):
+    def request(elements: int) -> bytes:
+        partitions = [ProduceRequestPartition(index=0, records=None)] * per_topic
+        topics = [ProduceRequestTopic(name="t", partition_data=partitions)] * (elements // per_topic)
+        return b"".join(codec.request_encoder(0, 9)(ProduceRequest(topic_data=topics)))
+
+    decode = codec.request_decoder(0, 9)
+    assert len(decode(memoryview(request(NESTED_ELEMENTS_MAX)), 0).topic_data) == NESTED_ELEMENTS_MAX // per_topic
+    with pytest.raises(ProtocolError, match="too many elements"):
+        decode(memoryview(request(NESTED_ELEMENTS_MAX + per_topic)), 0)
 
 
 def test_an_array_longer_than_the_unchecked_length_is_read():
