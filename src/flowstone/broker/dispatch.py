@@ -1,7 +1,7 @@
 """From a request's bytes to its handler, and from the handler's response to bytes.
 
 The one place that catches everything: what a peer sent wrongly closes its connection (`ProtocolError`), what went wrong
-in us is logged with its traceback and answered with UNKNOWN_SERVER_ERROR where the response has room for it.
+in us is logged with its traceback and answered with UNKNOWN_SERVER_ERROR, for the request or for each part of it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from flowstone.broker.answers import Answer, Deferred
 from flowstone.broker.context import Handler, RequestContext, Services
+from flowstone.broker.error_responses import error_response
 from flowstone.broker.metrics import RequestMetrics
 from flowstone.broker.outbox import Chunk
 from flowstone.broker.registry import ENDPOINTS
@@ -70,7 +71,7 @@ class Dispatcher:
         except ProtocolError:
             raise
         except Exception as error:
-            return self._encode(route, context, started, self._failure(route, context, error))
+            return self._encode(route, context, started, self._failure(route, context, request, error))
         took_s = self._monotonic() - started
         metrics.loop_seconds += took_s
         if took_s > self._slow_request_s:
@@ -80,7 +81,7 @@ class Dispatcher:
             return None
         if isinstance(response, Message):
             return self._encode(route, context, started, response)
-        return Deferred(asyncio.ensure_future(response), partial(self._encode_later, route, context, started))
+        return Deferred(asyncio.ensure_future(response), partial(self._encode_later, route, context, request, started))
 
     def _find_route(self, key: int, version: int) -> Route:
         endpoint = ENDPOINTS.get(key)
@@ -130,17 +131,17 @@ class Dispatcher:
         return chunks
 
     def _encode_later(
-        self, route: Route, context: RequestContext, started: float, future: asyncio.Future[Any]
+        self, route: Route, context: RequestContext, request: Message, started: float, future: asyncio.Future[Any]
     ) -> list[Chunk]:
         error = future.exception()
         if isinstance(error, ProtocolError):
             raise error
         if error is not None:
-            return self._encode(route, context, started, self._failure(route, context, error))
+            return self._encode(route, context, started, self._failure(route, context, request, error))
         response = future.result()
         return [] if response is None else self._encode(route, context, started, response)
 
-    def _failure(self, route: Route, context: RequestContext, error: BaseException) -> Message:
+    def _failure(self, route: Route, context: RequestContext, request: Message, error: BaseException) -> Message:
         """The response to a request that failed as a whole. ProtocolError if it has no room for an error."""
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         if isinstance(error, ApiError):
@@ -157,13 +158,11 @@ class Dispatcher:
                 context.client_id,
                 exc_info=error,
             )
-        response: Any = route.response()
-        if not hasattr(response, "error_code"):
+        message = error.message or "" if isinstance(error, ApiError) else ""
+        response = error_response(route.name, context.api_version, request, code, message)
+        if response is None:
             raise ProtocolError(f"{route.name} failed: {error}")
-        response.error_code = code
-        if hasattr(response, "error_message") and isinstance(error, ApiError):
-            response.error_message = error.message
-        return cast(Message, response)
+        return response
 
     def _log_slow(self, route: Route, context: RequestContext, took_s: float) -> None:
         logger.warning(

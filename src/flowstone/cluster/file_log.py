@@ -3,7 +3,8 @@
 Every write is one record batch, followed by a sync before anybody hears of it; appends that arrive meanwhile share the
 next batch. So a write that a crash cut short can only be the last batch of the file, and is cut off at start. A bad
 batch with a good one after it is damage: the broker refuses to start rather than forget topics. A failed write or sync
-fails the log for good, for a second sync may falsely succeed.
+fails the log for good, for a second sync may falsely succeed. A write that finds no room is undone instead, and refused
+with all that waits behind it: those changes were decided on the one that failed.
 
 When the file has grown far beyond what its image needs, it is replaced by the image's snapshot. The snapshot's last
 record keeps the offset of the last record it stands for, so offsets go on as if nothing had happened.
@@ -14,6 +15,7 @@ Blocking calls run in a thread of the log's own; everything else runs on the eve
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import posixpath
 from collections.abc import Sequence
@@ -21,10 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage
 from flowstone.cluster.log_batches import encode_batch, encode_snapshot, read_batches
-from flowstone.cluster.metadata_log import CommitListener
+from flowstone.cluster.metadata_log import CommitListener, RefusalListener
 from flowstone.cluster.records import MetadataRecord
 from flowstone.cluster.replay import apply
-from flowstone.errors import StartupError, StorageFault
+from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import File, Files
 
@@ -35,7 +37,13 @@ FILE_NAME = "00000000000000000000.log"
 COMPACTION_MIN_BYTES = 8 << 20
 COMPACTION_GROWTH = 4
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
 _log = logging.getLogger(__name__)
+
+
+class _NoRoomError(Exception):
+    """A write found no room and has been undone."""
 
 
 class FileLog:
@@ -51,6 +59,7 @@ class FileLog:
         self._snapshot_bytes = 0
         self._image = EMPTY_IMAGE
         self._listeners: list[CommitListener] = []
+        self._refusal_listeners: list[RefusalListener] = []
         self._waiting: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]] = []
         self._writer: asyncio.Task[None] | None = None
         self._failure: StorageFault | None = None
@@ -78,6 +87,9 @@ class FileLog:
 
     def on_commit(self, listener: CommitListener) -> None:
         self._listeners.append(listener)
+
+    def on_refusal(self, listener: RefusalListener) -> None:
+        self._refusal_listeners.append(listener)
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         if self._failure is not None:
@@ -118,6 +130,8 @@ class FileLog:
                 group = []
                 if self._is_overgrown():
                     await loop.run_in_executor(self._thread, self._compact, self._image)
+        except _NoRoomError as full:
+            self._refuse(full, group + self._waiting)
         except Exception as error:
             # Whatever it was, a listener's mistake included: nobody may be left waiting.
             self._fail(error, group + self._waiting)
@@ -126,7 +140,13 @@ class FileLog:
 
     def _write(self, batch: bytes) -> None:
         assert self._file is not None
-        self._file.write(self._size_bytes, [batch])
+        try:
+            self._file.write(self._size_bytes, [batch])
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self._file.truncate(self._size_bytes)
+            raise _NoRoomError(str(error)) from error
         self._file.sync()
         self._size_bytes += len(batch)
 
@@ -143,10 +163,30 @@ class FileLog:
     def _compact(self, image: ClusterImage) -> None:
         assert self._file is not None
         data = encode_snapshot(image, self._clock.time_ms())
-        self._files.replace(self._path, data)
+        try:
+            self._files.replace(self._path, data)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            _log.warning("%s: no room for a snapshot, the log goes on growing: %s", self._path, error)
+            self._snapshot_bytes = self._size_bytes  # the next try comes when it has grown as much again
+            return
         self._file.close()
         self._file = self._files.open(self._path)
         self._size_bytes = self._snapshot_bytes = len(data)
+
+    def _refuse(
+        self, full: _NoRoomError, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]
+    ) -> None:
+        _log.warning("%s: a change was refused: %s", self._path, full)
+        self._waiting = []
+        for refused in self._refusal_listeners:
+            refused()
+        for _, committed in unanswered:
+            if not committed.done():
+                committed.set_exception(
+                    ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no room on the disk: {full}")
+                )
 
     def _fail(self, error: Exception, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]) -> None:
         self._failure = StorageFault(f"the metadata log {self._path} failed and takes no more changes: {error}")

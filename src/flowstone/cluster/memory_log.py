@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage
-from flowstone.cluster.metadata_log import CommitListener
+from flowstone.cluster.metadata_log import CommitListener, RefusalListener
 from flowstone.cluster.records import MetadataRecord
 from flowstone.cluster.replay import apply
 
@@ -24,6 +24,9 @@ class MemoryLog:
 
     def on_commit(self, listener: CommitListener) -> None:
         self._listeners.append(listener)
+
+    def on_refusal(self, listener: RefusalListener) -> None:
+        """Memory refuses nothing."""
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         # No await in here: a decision and its append are one step of the event loop, so brokers cannot race.

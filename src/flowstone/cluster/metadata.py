@@ -36,6 +36,7 @@ class Metadata:
         self._producer_ids: Iterator[int] = iter(())
         self._producer_ids_lock = asyncio.Lock()
         log.on_commit(self._committed)
+        log.on_refusal(self._refused)
 
     @property
     def image(self) -> ClusterImage:
@@ -52,7 +53,10 @@ class Metadata:
         return result
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
-        """Returns once the records are durable and applied; `StorageFault` if the log has failed."""
+        """Returns once the records are durable and applied.
+
+        `ApiError` if there was no room for them, `StorageFault` if the log has failed.
+        """
         if not records:
             return
         self._proposed = apply(self._proposed, records)
@@ -83,3 +87,8 @@ class Metadata:
             self._proposed = reduce(apply, self._under_way, self._image)
         for listener in self._listeners:
             listener(before, image, records)
+
+    def _refused(self) -> None:
+        """Nothing under way will be committed: decisions start again from what is."""
+        self._under_way.clear()
+        self._proposed = self._image

@@ -12,6 +12,10 @@ from flowstone.cluster.records import MetadataRecord
 CommitListener = Callable[[Sequence[MetadataRecord], ClusterImage], None]
 
 
+# Called when appends were refused without a trace: whatever is not committed yet will not be.
+RefusalListener = Callable[[], None]
+
+
 class MetadataLog(Protocol):
     def load(self) -> ClusterImage:
         """The image of everything committed so far. Called once, before the first append; may block."""
@@ -21,9 +25,12 @@ class MetadataLog(Protocol):
         """From now on the listener sees every append, this broker's own (the very object it gave) and others'."""
         ...
 
+    def on_refusal(self, listener: RefusalListener) -> None: ...
+
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         """All or nothing, after every append begun before it; durable, and seen by every listener, on return.
 
+        `ApiError` means that there was no room for it or for one before it, and that nothing came of it.
         `StorageFault` means that the outcome is unknown and that this log takes no more.
         """
         ...

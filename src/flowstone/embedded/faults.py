@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from flowstone.broker.context import Handler, RequestContext, Services
+from flowstone.broker.error_responses import error_response
 from flowstone.broker.registry import ENDPOINTS
-from flowstone.embedded.error_responses import error_response
 from flowstone.errors import ErrorCode, ProtocolError
 from flowstone.wire.apis import APIS
 from flowstone.wire.message import Message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 
 from flowstone.cluster.file_log import DIRECTORY, FILE_NAME, FileLog
 from flowstone.cluster.image import ClusterImage, PartitionImage
+from flowstone.cluster.metadata import Metadata
 from flowstone.cluster.records import ClusterCreated, MetadataRecord, ProducerIdsReserved, TopicCreated, TopicDeleted
-from flowstone.errors import StartupError, StorageFault
+from flowstone.errors import ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.files import SystemFiles
 from flowstone.ports.simulated_files import SimulatedFiles
@@ -272,3 +274,43 @@ def test_a_power_loss_during_compaction_leaves_the_old_or_the_new_file() -> None
         with_log(open_log(files, compaction_min_bytes=300), grow)
     files.lose_power()
     assert list(load(files).topics) in (["topic-0", "topic-1"], ["topic-0", "topic-1", "topic-2"])
+
+
+def test_a_change_that_finds_no_room_is_undone_and_the_next_is_taken() -> None:
+    files = SimulatedFiles()
+    files.make_directory("/data")
+    metadata_images: list[ClusterImage] = []
+
+    async def use(log: FileLog) -> None:
+        metadata = Metadata(log)
+        await metadata.append([ClusterCreated("c")])
+        files.fail_next("write", errno.ENOSPC)
+        outcomes = await asyncio.gather(
+            metadata.append([topic(1)]), metadata.append([topic(2)]), return_exceptions=True
+        )
+        assert [getattr(each, "code", None) for each in outcomes] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+        await metadata.append([topic(1)])
+        metadata_images.append(metadata.image)
+        await metadata.close()
+
+    async def run() -> None:
+        await use(open_log(files))
+
+    asyncio.run(run())
+    assert list(metadata_images[0].topics) == ["topic-1"]
+    assert load(files) == metadata_images[0]
+
+
+def test_a_snapshot_that_finds_no_room_leaves_the_log_as_it_was() -> None:
+    files = SimulatedFiles()
+    files.make_directory("/data")
+
+    async def use(log: FileLog) -> None:
+        for number in range(20):
+            await log.append([topic(number)])
+            await log.append([TopicDeleted(number.to_bytes(16, "big"))])
+            files.fail_next("rename", errno.ENOSPC)
+
+    with_log(open_log(files, compaction_min_bytes=500), use)
+    files.fail_nothing()
+    assert load(files).topics == {}

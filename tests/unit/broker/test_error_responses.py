@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from flowstone.broker.error_responses import error_response
 from flowstone.broker.registry import ENDPOINTS
-from flowstone.embedded.error_responses import error_response
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages
 from flowstone.wire.apis import APIS
