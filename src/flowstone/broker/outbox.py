@@ -32,6 +32,9 @@ class FileSlice(Protocol):
 
 Chunk = bytes | bytearray | memoryview | FileSlice
 
+# What one connection may send before the loop looks at the others.
+TURN_BYTES = 2 << 20
+
 
 class UnreadableSlice(Exception):
     """A log file does not give the bytes that a response has promised."""
@@ -67,8 +70,11 @@ class Outbox:
         """Sends what the channel takes now; the rest follows by itself."""
         if self._waiting or not self._chunks:
             return
+        turn_ends_at = self.queued_bytes - TURN_BYTES
         try:
             while self._chunks and not self._waiting:
+                if self.queued_bytes < turn_ends_at:
+                    raise BlockingIOError  # a fast reader must not keep the loop to itself: the others have their turn
                 if isinstance(self._chunks[0], bytes | bytearray | memoryview):
                     self._send_bytes()
                 else:

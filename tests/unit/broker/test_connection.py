@@ -248,6 +248,30 @@ def test_closing_cancels_what_is_parked():
     run(scenario)
 
 
+def test_a_fast_reader_does_not_keep_the_loop_to_itself(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("flowstone.broker.outbox.TURN_BYTES", 50_000)
+
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        client.capacity_bytes = 1 << 30
+        client.send([framed(b"later")])
+        await turns()
+        others: list[int] = []
+        file = SimulatedFiles().open("/log", create=True)
+        file.write(0, [bytes(10_000)])
+        host.deferred[b"later"].set_result([Slice(file, 0, 10_000) for _ in range(100)])
+        got = 0
+        for _ in range(200):
+            asyncio.get_running_loop().call_soon(others.append, got)
+            await asyncio.sleep(0)
+            got += len(received(client))
+            if got == 1_000_000:
+                break
+        assert got == 1_000_000
+        assert len(set(others)) >= 5
+
+    run(scenario)
+
+
 class ColdFile(SimulatedFile):
     """A file that is in the page cache only after it has been read."""
 
