@@ -169,10 +169,11 @@ class LogManager:
         """Makes everything durable, waiting for the disk, and says so with the clean-shutdown marker."""
         self._stop()
         try:
-            if self.flusher.fault is None and not self.offline:
+            if self.flusher.fault is None:
                 self._flush_all()
                 self.housekeeping.checkpoint_writer()()
-                self._log_directory.write_clean_marker()
+                if not self.offline and not any(log.is_torn for log in self.logs.values()):
+                    self._log_directory.write_clean_marker()
         except OSError as error:
             logger.error("%s: the stop is not clean, the next start will check the logs: %s", self.directory, error)
         finally:

@@ -65,6 +65,7 @@ class PartitionLog:
         self.topic_id = topic_id
         self.config = config
         self.log_start_offset = 0
+        self.is_torn = False  # part of a batch may stand after the log's end
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
         self._clock = clock
@@ -195,6 +196,7 @@ class PartitionLog:
         try:
             segment.log.get().truncate(segment.size_bytes)
         except OSError as second:
+            self.is_torn = True
             return StorageFault(f"{self.topic_partition}: {error}, and undoing it: {second}")
         return self._file_error(error)
 

@@ -11,8 +11,9 @@ import pytest
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import ApiError, StartupError, StorageFault
-from flowstone.log.manager import LogManager
+from flowstone.log.manager import LogManager, OfflineLog
 from flowstone.log.partition_log import PartitionLog
+from flowstone.log.recovery import StoredOffsets
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.files import SystemFiles
 from flowstone.ports.simulated_files import SimulatedFiles
@@ -547,6 +548,41 @@ def test_it_all_works_on_real_files(tmp_path: Path) -> None:
             offset = parse_header(found.read()).next_offset
             batches += 1
         assert batches == 120
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_log_with_part_of_a_batch_at_its_end_is_checked_at_the_next_start(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        broker.append(log)
+        await broker.flush(log)
+        file = log.segments[-1].log.get()
+        file.write(file.size(), [b"half a batch"])
+        broker.files.fail_next("write")
+        broker.files.fail_next("truncate")
+        with pytest.raises(StorageFault):
+            broker.append(log)
+        broker.logs.close()
+        assert broker.open().offline == {}
+        assert broker.log().log_end_offset == 1
+        broker.logs.close()
+
+    run(body)
+
+
+def test_one_partition_offline_keeps_nobody_else_from_being_flushed_at_the_end(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        broker.logs.offline[SECOND] = OfflineLog(TOPIC_ID, StoredOffsets(0, 0, True), StorageFault("damaged"))
+        broker.append(log)
+        broker.logs.close()
+        broker.files.lose_power()
+        broker.open()
+        assert broker.log().log_end_offset == 1
         broker.logs.close()
 
     run(body)
