@@ -124,12 +124,12 @@ class SealedIndex:
         return (key - lowest) * self._count // (highest - lowest) if highest > lowest else 0
 
     def _last_in(self, data: bytes, key: int) -> tuple[int, int] | None:
-        before: tuple[int, int] | None = None
-        for found, value in self._entry.iter_unpack(data):
-            if found > key:
-                break
-            before = (found, value)
-        return before
+        entry = self._entry
+        at = bisect_right(range(0, len(data), entry.size), key, key=lambda at: entry.unpack_from(data, at)[0])
+        if not at:
+            return None
+        found, value = entry.unpack_from(data, (at - 1) * entry.size)
+        return found, value
 
 
 Index = IndexEntries | SealedIndex
