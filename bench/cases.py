@@ -40,6 +40,7 @@ class Case:
             "workload": self.workload,
             "mode": self.mode,
             "variant": self.variant,
+            "headline": self.headline,
             "warm-up never agreed": self.unsettled,
             "medians": {each: {metric: self.median(each, metric) for metric in self.metrics} for each in self.rounds},
             "ratios": {metric: self.ratio(metric) for metric in self.metrics},

@@ -22,7 +22,8 @@ TOPIC = "grown"
 VALUE_BYTES = 100
 BATCH_BYTES = 16_000
 RECOVERED_BATCH_BYTES = 1_000_000
-REQUESTS = 1_000  # a round adds 16 MB: the smallest log stays small
+PRODUCES = 1_000  # a round adds 16 MB: the smallest log stays small
+FETCHES = 3_000
 FETCH_SEED = 20_250_101
 
 
@@ -45,14 +46,14 @@ class Log:
     def request_costs(self, broker: Flowstone) -> Figures:
         with Connection(broker.address) as connection:
             before = broker.cpu_seconds()
-            self._produce(connection, REQUESTS * len(self._batch.data))
+            self._produce(connection, PRODUCES * len(self._batch.data))
             between = broker.cpu_seconds()
-            for number in range(REQUESTS):
+            for number in range(FETCHES):
                 self._fetch_one(connection, number % self.partitions, self._random.randrange(self._end_offset))
             after = broker.cpu_seconds()
         return {
-            "produce_cpu_us": (between - before) * 1e6 / REQUESTS,
-            "fetch_cpu_us": (after - between) * 1e6 / REQUESTS,
+            "produce_cpu_us": (between - before) * 1e6 / PRODUCES,
+            "fetch_cpu_us": (after - between) * 1e6 / FETCHES,
         }
 
     def _produce(self, connection: Connection, size_bytes: int) -> None:

@@ -12,7 +12,7 @@ from html import escape
 from bench.cases import Case
 
 WIDTH, ROW_HEIGHT, TOP = 1000, 22, 60
-LABEL_WIDTH, BAR_AREA = 430, 500
+LABEL_WIDTH, BAR_AREA = 490, 440
 RATIO_MAX = 64.0
 TICKS = (1 / 16, 1 / 4, 1, 4, 16, 64)
 HIGHER_IS_BETTER = ("_per_s",)
