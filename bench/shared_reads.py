@@ -27,7 +27,7 @@ def run(server: Server, size_bytes: int = SIZE_BYTES) -> Figures:
     with fresh_topic(server, load.partitions) as topic, Connection(server.address) as connection:
         produce(connection, load, topic, [0])
         await_coordinator(connection, f"{topic}-0")
-        _forget_cached(server.data, topic)
+        forget_cached(server.data, topic)
         stored_before = _stored_bytes(server.data)
         reads = [_read_as_group(server, connection, f"{topic}-{number}", topic, load) for number in range(GROUPS)]
         growth_bytes = _stored_bytes(server.data) - stored_before
@@ -74,7 +74,7 @@ def _stored_bytes(folder: Path) -> int:
     return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
 
 
-def _forget_cached(folder: Path, topic: str) -> None:
+def forget_cached(folder: Path, topic: str) -> None:
     """The topic's bytes are on disk; the page cache is asked to let go of them."""
     os.sync()
     for file in folder.glob(f"{topic}-*/*.log"):

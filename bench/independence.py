@@ -1,0 +1,218 @@
+"""`python -m bench.independence`: what others do to one group's latency: stall, read cold data, arrive by the hundred.
+
+A producer sends a record every few milliseconds with acks=all; a group reads and commits them; measured is the time
+from sending to having. Every round measures it alone and then beside each kind of company, so that a machine that
+changes its mind is compared with itself. The company runs at nice 19: what it takes from the broker counts, not what
+its own Python takes from the two cores.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import selectors
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from bench import group_wire, topics, wire
+from bench.commits import await_coordinator
+from bench.connection import Connection
+from bench.load import percentile_ms
+from bench.servers import Flowstone
+from bench.shared_reads import forget_cached
+from bench.topics import RoundFailed
+from bench.workers import Load, produce
+
+ROUNDS = 5
+SECONDS = 4.0
+WARM_UP_SECONDS = 0.5
+SEND_INTERVAL_SECONDS = 0.005
+COMMIT_INTERVAL_SECONDS = 1.0
+VALUE_BYTES = 100
+RATIO_MAX = 1.5
+
+HOT, COLD, FRESH, GROUP = "hot", "cold", "fresh", "watched"
+COLD_BYTES = 400_000_000
+COLD_BATCH_BYTES = 1_000_000
+COLD_VALUE_BYTES = 1000
+STALLED_FETCHES = 50
+PRODUCERS, PRODUCER_INTERVAL_SECONDS, FRESH_PARTITIONS = 100, 0.1, 10
+ACKS_ALL = -1
+NICE = 19
+NO_COMPANY = "alone"
+
+
+class Watched:
+    """The group whose latency counts, and its producer, in turns of one loop."""
+
+    def __init__(self, address: str, stack: ExitStack) -> None:
+        self._producing, self._consuming = (stack.enter_context(Connection(address)) for _ in range(2))
+        self._batch = _one_record().data
+        self._head = bytes(wire.produce_head(HOT, 0, ACKS_ALL, len(self._batch)))
+        self._offset = 0
+
+    def latencies(self, seconds: float) -> list[float]:
+        """From sending to having, of every record."""
+        sent_at: deque[float] = deque()
+        latencies: list[float] = []
+        unanswered = 0
+        now = started = time.monotonic()
+        next_send, next_commit, ends = started, started + COMMIT_INTERVAL_SECONDS, started + seconds
+        with selectors.DefaultSelector() as selector:
+            for connection in (self._producing, self._consuming):
+                selector.register(connection, selectors.EVENT_READ, connection)
+            self._fetch()
+            while now < ends or sent_at or unanswered:
+                if now > ends + topics.TOPIC_READY_TIMEOUT_SECONDS:
+                    raise RoundFailed(f"{len(sent_at)} records never reached the group")
+                if next_send <= now < ends:
+                    sent_at.append(time.monotonic())
+                    self._producing.send(self._head, self._batch)
+                    unanswered += 1
+                    next_send += SEND_INTERVAL_SECONDS
+                for key, _events in selector.select(max(0.0, next_send - time.monotonic())):
+                    key.data.receive_response()
+                    if key.data is self._producing:
+                        unanswered -= 1
+                        continue
+                    latencies += self._received(sent_at)
+                    if now > next_commit:
+                        self._commit()
+                        next_commit = now + COMMIT_INTERVAL_SECONDS
+                    self._fetch()
+                now = time.monotonic()
+            self._consuming.receive_response()  # of the fetch that waits
+        return latencies
+
+    def _fetch(self) -> None:
+        self._consuming.send(wire.fetch_request(HOT, [(0, self._offset)], 0))
+
+    def _received(self, sent_at: deque[float]) -> Iterator[float]:
+        now = time.monotonic()
+        for _partition, begin, end in wire.fetch_response(self._consuming.buffer):
+            for _ in range((end - begin) // len(self._batch)):
+                self._offset += 1
+                yield now - sent_at.popleft()
+
+    def _commit(self) -> None:
+        answer = self._consuming.ask(group_wire.offset_commit(GROUP, HOT, [self._offset]))
+        if group_wire.offset_commit_errors(answer, HOT) != {0}:
+            raise RoundFailed("the watched group's commit was refused")
+
+
+# Company: each runs in a process of its own until it is ended.
+
+
+def stall(address: str) -> None:
+    """Asks for much more than any buffer holds and never reads it."""
+    with Connection(address) as connection:
+        for number in range(STALLED_FETCHES):
+            connection.send(wire.fetch_request(COLD, [(0, number)], number))
+        time.sleep(SECONDS * 10)
+
+
+def read_cold(address: str, data: Path, batch: wire.Batch) -> None:
+    """Reads a topic from its start, from the disk, again and again."""
+    with Connection(address) as connection:
+        while True:
+            forget_cached(data, COLD)
+            offset = 0
+            while True:
+                connection.send(wire.fetch_request(COLD, [(0, offset)], 0))
+                connection.receive_response()
+                ((_partition, begin, end),) = wire.fetch_response(connection.buffer)
+                if begin == end:
+                    break
+                offset += (end - begin) // len(batch.data) * batch.records
+
+
+def produce_by_the_hundred(address: str) -> None:
+    """New connections, a record at a time."""
+    batch = _one_record().data
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        connections = [stack.enter_context(Connection(address)) for _ in range(PRODUCERS)]
+        for connection in connections:
+            selector.register(connection, selectors.EVENT_READ, connection)
+        started = time.monotonic()
+        for number in count():
+            due_at = started + number * PRODUCER_INTERVAL_SECONDS / PRODUCERS
+            while (wait := due_at - time.monotonic()) > 0:
+                for key, _events in selector.select(wait):
+                    key.data.receive_response()
+            head = bytes(wire.produce_head(FRESH, number % FRESH_PARTITIONS, ACKS_ALL, len(batch)))
+            connections[number % PRODUCERS].send(head, batch)
+
+
+@contextmanager
+def company(work: Callable[[], None] | None) -> Iterator[None]:
+    if work is None:
+        yield
+        return
+
+    def run() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+        work()
+
+    process = multiprocessing.get_context("fork").Process(target=run, daemon=True)
+    process.start()
+    try:
+        time.sleep(WARM_UP_SECONDS)
+        yield
+        if not process.is_alive():
+            raise RoundFailed(f"the company left early, with exit {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
+
+
+def _one_record() -> wire.Batch:
+    batch = wire.record_batch(wire.BATCH_HEADER_BYTES + 2 * VALUE_BYTES, VALUE_BYTES, int(time.time() * 1000))
+    assert batch.records == 1, "two do not fit"
+    return batch
+
+
+def prepare(address: str, batch: wire.Batch) -> None:
+    with Connection(address) as connection:
+        for topic, partitions in ((HOT, 1), (COLD, 1), (FRESH, FRESH_PARTITIONS)):
+            topics.create(connection, topic, partitions)
+        produce(connection, Load(batch, COLD_BYTES, ACKS_ALL, connections=1, partitions=1), COLD, [0])
+        await_coordinator(connection, GROUP)
+
+
+def main() -> int:
+    with Flowstone({}) as server, ExitStack() as stack:
+        cold_batch = wire.record_batch(COLD_BATCH_BYTES, COLD_VALUE_BYTES, int(time.time() * 1000))
+        prepare(server.address, cold_batch)
+        kinds: dict[str, Callable[[], None] | None] = {
+            NO_COMPANY: None,
+            "a stalled consumer": partial(stall, server.address),
+            "a reader of cold data": partial(read_cold, server.address, server.data, cold_batch),
+            f"{PRODUCERS} new producers": partial(produce_by_the_hundred, server.address),
+        }
+        watched = Watched(server.address, stack)
+        watched.latencies(SECONDS)  # warm
+        p99s: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for _ in range(ROUNDS):
+            for kind, work in kinds.items():
+                with company(work):
+                    p99s[kind].append(percentile_ms(watched.latencies(SECONDS), 0.99))
+    baseline = statistics.median(p99s[NO_COMPANY])
+    print(f"{'beside':24}{'p99, ms':>10}{'ratio':>8}   of {ROUNDS} rounds, ms")
+    ratios = {kind: statistics.median(each) / baseline for kind, each in p99s.items()}
+    for kind, each in p99s.items():
+        rounds = " ".join(f"{p99:.2f}" for p99 in each)
+        print(f"{kind:24}{statistics.median(each):10.2f}{ratios[kind]:7.2f}x   {rounds}")
+    missed = [kind for kind, ratio in ratios.items() if ratio > RATIO_MAX]
+    print(f"MISSED ({RATIO_MAX}x): {', '.join(missed)}" if missed else f"passed: all within {RATIO_MAX}x")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
