@@ -20,7 +20,17 @@ ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from scripts.client_suites import franz_go, java_keys, java_tools, kafka_python_suite, kafkajs, kcat  # noqa: E402
+from scripts.client_suites import (  # noqa: E402
+    franz_go,
+    franz_go_suite,
+    java_groups,
+    java_keys,
+    java_tools,
+    kafka_python_suite,
+    kafkajs,
+    kcat,
+    rsyslog,
+)
 from scripts.client_suites.suite import CheckFailed, Server, Suite, Unavailable, fresh_broker  # noqa: E402
 
 
@@ -33,18 +43,21 @@ class Entry:
     needs_root: bool = False
 
 
-# kafka-python's tests assume its fixtures' broker: number 0, topics of four partitions.
-_AS_KAFKA_PYTHON_HAS_IT = ("node.id=0", "num.partitions=4")
+# kafka-python's tests assume its fixtures' broker: number 0, topics of four partitions, short sessions.
+_AS_KAFKA_PYTHON_HAS_IT = ("node.id=0", "num.partitions=4", "group.min.session.timeout.ms=1000")
 
 SUITES = {
-    "kcat": Entry(kcat.run_suite, floor=16, needs_root=True),
+    "kcat": Entry(kcat.run_suite, floor=18, needs_root=True),
+    "rsyslog": Entry(rsyslog.run_suite, floor=2, needs_root=True),
     "java-tools": Entry(java_tools.run_suite, floor=20),
+    "java-groups": Entry(java_groups.run_suite, floor=15),
     "java-keys": Entry(java_keys.run_suite, floor=3),
-    "kafkajs": Entry(kafkajs.run_suite, floor=16),
+    "kafkajs": Entry(kafkajs.run_suite, floor=21),
     "franz-go": Entry(franz_go.run_suite, floor=19),
-    "kafka-python-4.1": Entry(kafka_python_suite.suite_for("4.1.0"), 35, _AS_KAFKA_PYTHON_HAS_IT),
-    "kafka-python-3.9": Entry(kafka_python_suite.suite_for("3.9.0"), 33, _AS_KAFKA_PYTHON_HAS_IT),
-    "kafka-python-2.8": Entry(kafka_python_suite.suite_for("2.8.0"), 33, _AS_KAFKA_PYTHON_HAS_IT),
+    "franz-go-suite": Entry(franz_go_suite.run_suite, floor=284),
+    "kafka-python-4.3": Entry(kafka_python_suite.suite_for("4.3.0"), 43, _AS_KAFKA_PYTHON_HAS_IT),
+    "kafka-python-3.9": Entry(kafka_python_suite.suite_for("3.9.0"), 40, _AS_KAFKA_PYTHON_HAS_IT),
+    "kafka-python-2.8": Entry(kafka_python_suite.suite_for("2.8.0"), 40, _AS_KAFKA_PYTHON_HAS_IT),
 }
 
 

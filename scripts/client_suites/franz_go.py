@@ -22,7 +22,6 @@ def run_suite(suite: Suite, server: Server) -> None:
         shutil.copy(PROGRAM, folder / "main.go")
         run([go, "build", "-mod=mod", "-o", "checks"], folder=folder, timeout_s=FETCH_TIMEOUT_S)
         suite.take_report(run([str(folder / "checks"), server.address]))
-    suite.skip("groups and transactions", "not served yet")
 
 
 def _fetch(go: str, folder: Path) -> None:

@@ -4,6 +4,8 @@ const { Kafka, CompressionTypes, ConfigResourceTypes, logLevel } = require('kafk
 
 const TOPIC = 'orders'
 const PARTITIONS = 3
+const GROUP = 'readers'
+const CONSUME_TIMEOUT_MS = 20000
 
 const kafka = new Kafka({
   brokers: [process.argv[2]],
@@ -35,6 +37,33 @@ async function produce(settings, message) {
   } finally {
     await producer.disconnect()
   }
+}
+
+// The messages of one member's life: it reads until it has so many, commits them and leaves.
+async function consume(count, { fromBeginning = true } = {}) {
+  const consumer = kafka.consumer({ groupId: GROUP, sessionTimeout: 6000, heartbeatInterval: 500 })
+  const messages = []
+  await consumer.connect()
+  try {
+    await consumer.subscribe({ topics: [TOPIC], fromBeginning })
+    await new Promise((resolve, reject) => {
+      setTimeout(() => reject(new Error(`read ${messages.length} messages, not ${count}`)), CONSUME_TIMEOUT_MS).unref()
+      const eachMessage = async ({ partition, message }) => {
+        messages.push([partition, message.offset, message.value && message.value.toString()])
+        await consumer.commitOffsets([{ topic: TOPIC, partition, offset: String(Number(message.offset) + 1) }])
+        if (messages.length === count) resolve()
+      }
+      consumer.run({ autoCommit: false, eachMessage }).catch(reject)
+    })
+  } finally {
+    await consumer.disconnect()
+  }
+  return messages
+}
+
+async function committedOffsets() {
+  const [{ partitions }] = await admin.fetchOffsets({ groupId: GROUP, topics: [TOPIC] })
+  return partitions.sort((a, b) => a.partition - b.partition).map((each) => Number(each.offset))
 }
 
 async function endOffsets() {
@@ -71,6 +100,28 @@ async function main() {
   await check('produce a tombstone', async () => {
     await produce({}, { topic: TOPIC, messages: [{ partition: 2, key: 'k', value: null }] })
     expect(await endOffsets(), [101, 2, 2])
+  })
+  await check('a consumer group reads every partition and commits', async () => {
+    expect((await consume(105)).length, 105)
+    expect(await committedOffsets(), await endOffsets())
+  })
+  await check('the next member goes on where the group was', async () => {
+    await produce({}, { topic: TOPIC, messages: [{ partition: 0, value: 'next' }] })
+    expect(await consume(1), [[0, '101', 'next']])
+  })
+  await check('list and describe groups', async () => {
+    const { groups } = await admin.listGroups()
+    expect(groups.map((each) => each.groupId), [GROUP])
+    const described = await admin.describeGroups([GROUP])
+    expect(described.groups.map((each) => [each.state, each.members.length]), [['Empty', 0]])
+  })
+  await check('reset offsets', async () => {
+    await admin.setOffsets({ groupId: GROUP, topic: TOPIC, partitions: [{ partition: 1, offset: '1' }] })
+    expect(await consume(1), [[1, '1', 'once']])
+  })
+  await check('delete a group', async () => {
+    await admin.deleteGroups([GROUP])
+    expect((await admin.listGroups()).groups, [])
   })
   await check('offsets of a time', async () => {
     const offsets = await admin.fetchTopicOffsetsByTimestamp(TOPIC, 0)

@@ -143,11 +143,27 @@ def expect(text: str, *parts: str) -> None:
             raise CheckFailed(f"no {part!r} in {text!r}")
 
 
-def tool(name: str) -> str:
+def tool(name: str, package: str | None = None) -> str:
+    """Its path. Where it is missing and comes in a package of Debian's, root has that installed."""
     found = shutil.which(name)
+    if found is None and package is not None:
+        install(package)
+        found = shutil.which(name)
     if found is None:
-        raise Unavailable(f"no {name} on the path")
+        raise Unavailable(f"no {name} on the path" + (", and it could not be installed" if package else ""))
     return found
+
+
+def install(package: str) -> None:
+    """Best effort: only root on a Debian-like machine can."""
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(
+            ["apt-get", "install", "-y", "-q", package],
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            capture_output=True,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
+        )
 
 
 def cached(name: str, fill: Callable[[Path], None]) -> Path:
