@@ -25,7 +25,7 @@ lint: setup      ## style, types, layers, generated code
 generate: setup  ## regenerate the typed messages from the schema text
 	$(PY) -m flowstone.wire.generate
 
-bench: setup     ## the same load on Flowstone and on Apache Kafka, with gates (about 6 minutes)
+bench: setup     ## the same load on Flowstone and on Apache Kafka, with gates (about 12 minutes)
 	$(PY) -m bench.run
 	$(PY) -m bench.cold_reads
 
