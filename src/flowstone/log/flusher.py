@@ -84,6 +84,7 @@ class Flusher:
         self._finishing = threading.Condition()
         self._running: set[PartitionLog] = set()
         self._again: dict[PartitionLog, None] = {}
+        self._due: dict[PartitionLog, None] = {}  # begun at the end of this turn of the loop
         self._crowd: dict[PartitionLog, None] | None = None  # waits for the syncfs under way; None: there is none
         self._crowds_allowed = files.is_own_filesystem(directory)
         self._unrequested_records: dict[PartitionLog, int] = {}
@@ -95,9 +96,24 @@ class Flusher:
             thread.start()
 
     def request(self, log: PartitionLog) -> None:
-        """Makes everything appended to the log so far durable."""
+        """Makes everything appended to the log so far, and in the rest of this turn of the loop, durable."""
         if self.fault is not None:
             return
+        if log in self._running:
+            self._again[log] = None
+            return
+        # Requests that came together are appended one after the other: one flush should cover them all.
+        if not self._due:
+            self._loop.call_soon(self._start_due)
+        self._due[log] = None
+
+    def _start_due(self) -> None:
+        due, self._due = self._due, {}
+        if self.fault is None:
+            for log in due:
+                self._begin(log)
+
+    def _begin(self, log: PartitionLog) -> None:
         if log in self._running:
             self._again[log] = None
         elif self._crowd is not None and log in self._crowd:
@@ -126,6 +142,7 @@ class Flusher:
     def forget(self, log: PartitionLog) -> None:
         """The log goes: nothing more is asked for it. Waits for the flush under way, which uses the log's names."""
         self._again.pop(log, None)
+        self._due.pop(log, None)
         if self._crowd is not None:
             self._crowd.pop(log, None)
         self._unrequested_records.pop(log, None)
@@ -136,6 +153,7 @@ class Flusher:
 
     def stop(self) -> None:
         """Waits for the flushes under way; what they made durable is told to the logs, but no longer to anyone else."""
+        self._start_due()
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -212,7 +230,7 @@ class Flusher:
         for log in job.tasks:
             if log in self._again:
                 del self._again[log]
-                self.request(log)
+                self._begin(log)
         for log in job.tasks:
             self._on_flushed(log)
 

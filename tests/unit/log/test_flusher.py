@@ -93,6 +93,7 @@ def test_what_arrives_during_a_flush_shares_the_next(world: Any, monkeypatch: py
         flusher = start(world, told)
         world.append()
         flusher.request(world.log)
+        await asyncio.sleep(0)
         gate.entered.acquire(timeout=10)
         for _ in range(5):
             world.append()
@@ -100,6 +101,20 @@ def test_what_arrives_during_a_flush_shares_the_next(world: Any, monkeypatch: py
         gate.open()
         await told.until(lambda: world.log.recovery_point == 6)
         assert len(told.flushed) == 2
+        flusher.stop()
+
+    run(body)
+
+
+def test_what_is_appended_in_one_turn_of_the_loop_shares_one_flush(world: Any) -> None:
+    async def body() -> None:
+        told = Told()
+        flusher = start(world, told)
+        for _ in range(5):
+            world.append()
+            flusher.request(world.log)
+        await told.until(lambda: world.log.recovery_point == 5)
+        assert len(told.flushed) == 1
         flusher.stop()
 
     run(body)
