@@ -110,12 +110,15 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
 
+RecordHeaders = tuple[tuple[str, bytes | None], ...]
+
+
 class Record(NamedTuple):
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: RecordHeaders = ()
 
 
 def parse_header(view: Bytes, position: int = 0) -> BatchHeader:
@@ -232,27 +235,39 @@ def _decode_record(
     offset_delta, at = _read_varint(payload, at)
     key, at = _read_bytes(payload, at)
     value, at = _read_bytes(payload, at)
-    header_count, at = _read_varint(payload, at)
-    headers = []
-    for _ in range(header_count):
-        header_key, at = _read_bytes(payload, at)
-        header_value, at = _read_bytes(payload, at)
-        if header_key is None:
-            raise CorruptBatch("a record header without a key")
-        headers.append((header_key.decode(errors="replace"), header_value))
-    if header_count < 0 or at != end:
+    headers: RecordHeaders = ()
+    if payload[at]:
+        headers, at = _read_headers(payload, at)
+    else:
+        at += 1
+    if at != end:
         raise CorruptBatch(f"a record's fields do not fill the {length} bytes it states")
     timestamp = base_timestamp + timestamp_delta if append_timestamp is None else append_timestamp
-    return Record(base_offset + offset_delta, timestamp, key, value, tuple(headers)), at
+    return Record(base_offset + offset_delta, timestamp, key, value, headers), at
+
+
+def _read_headers(payload: bytes, at: int) -> tuple[RecordHeaders, int]:
+    count, at = _read_varint(payload, at)
+    if count < 0:
+        raise CorruptBatch(f"a record with {count} headers")
+    headers = []
+    for _ in range(count):
+        key, at = _read_bytes(payload, at)
+        value, at = _read_bytes(payload, at)
+        if key is None:
+            raise CorruptBatch("a record header without a key")
+        headers.append((key.decode(errors="replace"), value))
+    return tuple(headers), at
 
 
 def _read_bytes(payload: bytes, at: int) -> tuple[bytes | None, int]:
     length, at = _read_varint(payload, at)
     if length < 0:
         return None, at
-    if length > len(payload) - at:
+    end = at + length
+    if end > len(payload):
         raise IndexError
-    return payload[at : at + length], at + length
+    return payload[at:end], end
 
 
 def _read_varint(payload: bytes, at: int, bits: int = _VARINT_BITS) -> tuple[int, int]:
