@@ -123,22 +123,18 @@ def encode(record: GroupRecord) -> CoordinatorRecord:
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     """None for a type of record that another version of the broker wrote. StorageFault if it makes no sense."""
     try:
-        return _decode(key, value)
+        (version,) = _SHORT.unpack_from(key)
+        if version in OFFSET_KEY_VERSIONS:
+            group_id, topic = _read_offset_key_prefix(key[: -_INT.size])
+            (partition,) = _INT.unpack_from(key, len(key) - _INT.size)
+            if value is None:
+                return OffsetRemoved(group_id, topic, partition)
+            return _read_offset(group_id, topic, partition, value)
+        if version == GROUP_KEY_VERSION:
+            group_id = _Reader(key).string()
+            return GroupRemoved(group_id) if value is None else _read_group(group_id, _Reader(value))
     except (struct.error, ValueError) as error:
         raise StorageFault(f"a record of __consumer_offsets with the key {key!r} cannot be read: {error}") from error
-
-
-def _decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    (version,) = _SHORT.unpack_from(key)
-    if version in OFFSET_KEY_VERSIONS:
-        group_id, topic = _read_offset_key_prefix(key[: -_INT.size])
-        (partition,) = _INT.unpack_from(key, len(key) - _INT.size)
-        if value is None:
-            return OffsetRemoved(group_id, topic, partition)
-        return _read_offset(group_id, topic, partition, value)
-    if version == GROUP_KEY_VERSION:
-        group_id = _Reader(key).string()
-        return GroupRemoved(group_id) if value is None else _read_group(group_id, _Reader(value))
     return None
 
 

@@ -272,8 +272,12 @@ def _read_bytes(payload: bytes, at: int) -> tuple[bytes | None, int]:
 
 def _read_varint(payload: bytes, at: int, bits: int = _VARINT_BITS) -> tuple[int, int]:
     raw = payload[at]
-    if raw < 0x80:  # most are
+    if raw < 0x80:  # most are of one byte, nearly all others of two
         return (raw >> 1) ^ -(raw & 1), at + 1
+    second = payload[at + 1]
+    if second < 0x80:
+        raw = raw & 0x7F | second << 7
+        return (raw >> 1) ^ -(raw & 1), at + 2
     raw = 0
     for shift in range(0, bits, 7):
         byte = payload[at]
