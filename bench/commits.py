@@ -10,7 +10,6 @@ import selectors
 import time
 from array import array
 from contextlib import ExitStack
-from struct import unpack_from
 
 from bench import group_wire, wire
 from bench.connection import Connection
@@ -49,8 +48,7 @@ def await_coordinator(admin: Connection, group: str) -> None:
     while True:
         error = group_wire.find_coordinator_error(admin.ask(group_wire.find_coordinator(group)))
         if not error:
-            fetched = admin.ask(group_wire.offset_fetch(group, "t", []))
-            (error,) = unpack_from(">h", fetched, len(fetched) - 2)
+            error = group_wire.offset_fetch_error(admin.ask(group_wire.offset_fetch(group, "t", [])))
         if not error:
             return
         if error not in group_wire.COORDINATOR_ERRORS or time.monotonic() > deadline:

@@ -103,6 +103,12 @@ def offset_fetch(group: str, topic: str, partitions: Sequence[int]) -> bytes:
     return request(OFFSET_FETCH, body)
 
 
+def offset_fetch_error(buffer: bytes) -> int:
+    """Of the group as a whole: it comes last."""
+    error: int = unpack_from(">h", buffer, len(buffer) - 2)[0]
+    return error
+
+
 def offset_fetch_response(buffer: bytes, topic: str) -> list[int]:
     """The committed offset of each partition; the group's offsets carry no metadata."""
     at = 14 + len(topic)

@@ -20,6 +20,7 @@ PROBE_SECONDS = 10.0
 PROBE_INTERVAL_SECONDS = 0.002
 PROBES_PER_COMMIT = 10
 STOP_TIMEOUT_SECONDS = 60
+LOAD_TIMEOUT_SECONDS = 60
 POLL_INTERVAL_SECONDS = 0.02
 
 
@@ -36,8 +37,7 @@ def run(server: Server, groups: int = GROUPS, partitions: int = PARTITIONS) -> F
     server.wait_until_ready()
     ready_seconds = time.monotonic() - started
     with Connection(server.address) as admin:
-        for number in range(groups):
-            await_coordinator(admin, _group(number))
+        _wait_loaded(admin, groups)
         loaded_seconds = time.monotonic() - started
         for number in range(0, groups, groups // 10):
             _check(admin, number, partitions)
@@ -62,6 +62,25 @@ def _commit(admin: Connection, number: int, offsets: list[int]) -> None:
     errors = group_wire.offset_commit_errors(answer, TOPIC)
     if errors != {0}:
         raise RoundFailed(f"a commit of {len(offsets)} offsets was answered with error codes {errors}")
+
+
+def _wait_loaded(admin: Connection, groups: int) -> None:
+    """Asks for every group at once, and again for those whose coordinator is not there yet."""
+    missing, deadline = list(range(groups)), time.monotonic() + LOAD_TIMEOUT_SECONDS
+    while True:
+        for number in missing:
+            admin.send(group_wire.offset_fetch(_group(number), TOPIC, []))
+        missing = [number for number in missing if group_wire.offset_fetch_error(_receive(admin))]
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise RoundFailed(f"{len(missing)} groups were not loaded after {LOAD_TIMEOUT_SECONDS} s")
+        time.sleep(POLL_INTERVAL_SECONDS)
+
+
+def _receive(admin: Connection) -> bytes:
+    size = admin.receive_response()
+    return bytes(admin.buffer[:size])
 
 
 def _check(admin: Connection, number: int, partitions: int) -> None:
