@@ -1,7 +1,7 @@
 """`python -m bench.groups`: what consumer groups cost, against Apache Kafka where it is a race, with gates.
 
 Rebalances are measured on both brokers in turn, each of them warm. The other figures have limits of their own: they say
-what a broker in Python must not cost, whoever else is how fast. docs/benchmarks.md says more.
+what a broker in Python must not cost, whoever else is how fast.
 """
 
 from __future__ import annotations
