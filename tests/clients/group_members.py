@@ -24,7 +24,7 @@ POLL_S = 0.05
 POLL_MS = int(POLL_S * 1000)
 HEARTBEAT_MS = 100
 SESSION_MS = 2000
-WAIT_S = 20
+WAIT_S = 45
 
 
 class Member:
