@@ -72,7 +72,7 @@ def check_kernel() -> Finding:
 
     if kernel.KERNEL == "native":
         stale = not build.is_current()
-        advice = "built from another kernel.c: run `python -m flowstone.kernel.build`" if stale else ""
+        advice = "built from other sources: run `python -m flowstone.kernel.build`" if stale else ""
         return Finding("kernel", Status.WARNING if stale else Status.GOOD, "native", advice)
     return Finding(
         "kernel",

@@ -1,4 +1,4 @@
-"""Compiles kernel.c into the library that native.py loads: `python -m flowstone.kernel.build`.
+"""Compiles the *.c files beside it into the library that native.py loads: `python -m flowstone.kernel.build`.
 
 Stands alone: the wheel's build hook loads this file by its path, before the package exists. Standard library only.
 
@@ -25,7 +25,8 @@ _MACOS_VERSION_MIN = "11.0"
 _GLIBC_MINOR_MIN = 17  # glibc 2.17: the oldest that today's installers know
 _COMPILE_TIMEOUT_SECONDS = 120
 
-SOURCE = Path(__file__).with_name("kernel.c")
+SOURCES = sorted(Path(__file__).parent.glob("*.c"))
+HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 LIBRARY = Path(__file__).with_name("_kernel.dylib" if _MACOS else "_kernel.so")
 FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=default", "-Wall", "-Wextra", "-Werror")
 
@@ -40,11 +41,14 @@ def compilers() -> list[list[str]]:
 
 
 def fingerprint() -> str:
-    return hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()
+    digest = hashlib.sha256(" ".join(FLAGS).encode())
+    for path in (*SOURCES, *HEADERS):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def is_current() -> bool:
-    """Whether the library was built from this kernel.c with these flags."""
+    """Whether the library was built from these sources with these flags."""
     try:
         return f"flowstone-kernel:{fingerprint()}".encode() in LIBRARY.read_bytes()
     except FileNotFoundError:
@@ -72,7 +76,7 @@ def _compile_with(compiler: list[str]) -> None:
         output = Path(scratch, LIBRARY.name)
         platform_flags = [f"-mmacosx-version-min={_MACOS_VERSION_MIN}"] if _MACOS else []
         define = f'-DKERNEL_FINGERPRINT="{fingerprint()}"'
-        command = [*compiler, *FLAGS, *platform_flags, define, str(SOURCE), "-o", str(output)]
+        command = [*compiler, *FLAGS, *platform_flags, define, *map(str, SOURCES), "-o", str(output)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_SECONDS)
         os.replace(output, LIBRARY)
 

@@ -18,14 +18,14 @@ from typing import Any
 from flowstone.kernel.twin import RecordsCheck, RecordsStatus, out_of_bounds
 from flowstone.types import Bytes
 
-LAYOUT_VERSION = 2  # flowstone_kernel_layout_version of kernel.c
+LAYOUT_VERSION = 2  # flowstone_kernel_layout_version of library.c
 GIL_RELEASE_BYTES = 16384  # below it a walk takes a microsecond or two: less than getting the GIL back may cost
 COPY_BYTES_MAX = 4096  # below it a copy takes less time than asking for the address
 
 _STATUSES = tuple(RecordsStatus)
 _PY_BUF_SIMPLE = 0
 
-# struct check_records_call and struct find_timestamp_call of kernel.c: the arguments, then the results.
+# struct check_records_call and struct find_timestamp_call of records.c: the arguments, then the results.
 _CHECK_ARGUMENTS = Struct("=3q")
 _CHECK_RESULTS = Struct("=6q")
 _CheckCall = ctypes.c_int64 * 9

@@ -1,6 +1,6 @@
 """The kernel in Python: what it computes, and the fallback where it is not built.
 
-Owns the contract (`RecordsStatus`, `RecordsCheck`) that kernel.c fulfils too; the tests hold the two equal over
+Owns the contract (`RecordsStatus`, `RecordsCheck`) that the C sources fulfil too; the tests hold the two equal over
 generated and damaged batches. It knows records only: headers, checksums and compression are `wire`'s. About 400 times
 slower.
 
@@ -19,7 +19,7 @@ VARLONG_BITS = 64
 
 
 class RecordsStatus(IntEnum):
-    """What is wrong with the first bad record. Keep equal to `enum status` in kernel.c."""
+    """What is wrong with the first bad record. Keep equal to `enum status` in records.h."""
 
     VALID = 0
     TRUNCATED = 1  # the payload ends inside the record, or before the last one

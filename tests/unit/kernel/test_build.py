@@ -20,7 +20,8 @@ needs_compiler = pytest.mark.skipif(not build.compilers(), reason="no C compiler
 
 def copy_of_build(directory: Path) -> ModuleType:
     """build.py loaded by its path from elsewhere, as the wheel's build hook does."""
-    shutil.copy(build.SOURCE, directory)
+    for path in (*build.SOURCES, *build.HEADERS):
+        shutil.copy(path, directory)
     source = shutil.copy(build.__file__, directory)
     spec = importlib.util.spec_from_file_location("standalone_kernel_build", source)
     assert spec is not None
@@ -33,7 +34,7 @@ def copy_of_build(directory: Path) -> ModuleType:
 @needs_compiler
 def test_where_a_compiler_exists_the_native_kernel_runs() -> None:
     assert kernel.KERNEL == "native", "run: python -m flowstone.kernel.build"
-    assert build.is_current(), "kernel.c has changed; run: python -m flowstone.kernel.build"
+    assert build.is_current(), "the C sources have changed; run: python -m flowstone.kernel.build"
 
 
 @needs_compiler
@@ -44,7 +45,8 @@ def test_the_build_stands_alone_and_leaves_one_library(tmp_path: Path) -> None:
 
     assert library is not None
     assert library.parent == tmp_path
-    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"build.py", "kernel.c", library.name}
+    sources = {path.name for path in (*build.SOURCES, *build.HEADERS)}
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"build.py", library.name} | sources
 
 
 @needs_compiler
@@ -63,7 +65,7 @@ def test_a_changed_source_is_built_again(tmp_path: Path) -> None:
     library = standalone.compile_kernel()
     before = library.stat().st_ino
 
-    with (tmp_path / "kernel.c").open("a") as source:
+    with (tmp_path / "library.c").open("a") as source:
         source.write("/* changed */\n")
 
     assert not standalone.is_current()
@@ -74,7 +76,7 @@ def test_a_changed_source_is_built_again(tmp_path: Path) -> None:
 @needs_compiler
 def test_a_source_that_does_not_compile_yields_no_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     standalone = copy_of_build(tmp_path)
-    (tmp_path / "kernel.c").write_text("int unused(int parameter) { return 1; }\n")
+    (tmp_path / "library.c").write_text("int unused(int parameter) { return 1; }\n")
 
     assert standalone.compile_kernel() is None
     assert "unused parameter" in capsys.readouterr().err

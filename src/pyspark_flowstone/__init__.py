@@ -1,0 +1,1 @@
+"""Topics as a Spark data source and sink: `spark.read.format("flowstone")`, registered by being installed."""
