@@ -14,6 +14,7 @@ GROUPS = {
     "topic": "flowstone.cli.topics",
     "produce": "flowstone.cli.produce",
     "consume": "flowstone.cli.consume",
+    "generate": "flowstone.cli.generate",
     "group": "flowstone.cli.groups",
     "log": "flowstone.cli.log_files",
     "doctor": "flowstone.cli.doctor",
