@@ -4,7 +4,8 @@ Every write is one record batch, followed by a sync before anybody hears of it; 
 next batch. So a write that a crash cut short can only be the last batch of the file, and is cut off at start. A bad
 batch with a good one after it is damage: the broker refuses to start rather than forget topics. A failed write or sync
 fails the log for good, for a second sync may falsely succeed. A write that finds no room is undone instead, and refused
-with all that waits behind it: those changes were decided on the one that failed.
+with all that waits behind it: those changes were decided on the one that failed. A listener that fails changes nothing:
+what it was told of is committed all the same.
 
 When the file has grown far beyond what its image needs, it is replaced by the image's snapshot. The snapshot's last
 record keeps the offset of the last record it stands for, so offsets go on as if nothing had happened.
@@ -133,7 +134,7 @@ class FileLog:
         except _NoRoomError as full:
             self._refuse(full, group + self._waiting)
         except Exception as error:
-            # Whatever it was, a listener's mistake included: nobody may be left waiting.
+            # Whatever it was, a mistake of ours included: nobody may be left waiting.
             self._fail(error, group + self._waiting)
         finally:
             self._writer = None
@@ -153,7 +154,10 @@ class FileLog:
     def _commit(self, records: Sequence[MetadataRecord], committed: asyncio.Future[None]) -> None:
         image = self._image = apply(self._image, records)
         for listener in self._listeners:
-            listener(records, image)
+            try:
+                listener(records, image)
+            except Exception:  # the records are on disk: whoever cannot follow them must not keep others from it
+                _log.exception("a listener could not follow record %d of %s", image.version, self._path)
         if not committed.done():
             committed.set_result(None)
 

@@ -196,16 +196,25 @@ def test_everybody_who_waits_when_the_disk_fails_hears_of_it() -> None:
     with_log(open_log(files), fail)
 
 
-def test_a_listener_that_fails_leaves_nobody_waiting() -> None:
+def test_a_listener_that_fails_breaks_neither_the_log_nor_the_listeners_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    followed: list[int] = []
+
     def stumble(records: Sequence[MetadataRecord], image: ClusterImage) -> None:
         raise KeyError("a mistake")
 
     async def append(log: FileLog) -> None:
         log.on_commit(stumble)
-        outcomes = await asyncio.gather(log.append([topic(1)]), log.append([topic(2)]), return_exceptions=True)
-        assert all(isinstance(outcome, StorageFault) for outcome in outcomes)
+        log.on_commit(lambda records, image: followed.append(image.version))
+        await asyncio.gather(log.append([topic(1)]), log.append([topic(2)]))
+        await log.append([topic(3)])
 
-    with_log(open_log(SimulatedFiles()), append)
+    files = SimulatedFiles()
+    with_log(open_log(files), append)
+    assert followed == [0, 1, 2]
+    assert list(load(files).topics) == ["topic-1", "topic-2", "topic-3"]
+    assert "a mistake" in caplog.text
 
 
 def test_appends_that_arrive_together_share_a_batch_and_keep_their_order() -> None:
