@@ -1,23 +1,31 @@
 """Keeps the partitions that this broker serves in step with the cluster's metadata.
 
 Called with every change of the metadata. A topic that was made opens its partitions, one that was deleted closes and
-removes them, one whose settings changed passes them on. A topic deleted and made again has another id: it is both. The
-cost is that of the change, not of the cluster.
+removes them, one whose settings changed passes them on. A topic deleted and made again has another id: it is both, and
+where it is made before the name is free (`LogManager.make_way`), its partitions open a moment later. The cost is that
+of the change, not of the cluster.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
+from functools import partial
 
 from flowstone.cluster.configs import topic_config
-from flowstone.cluster.image import ClusterImage, TopicImage
+from flowstone.cluster.file_log import DIRECTORY as METADATA_DIRECTORY
+from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from flowstone.cluster.records import TOPIC_RECORDS, BrokerConfigChanged, MetadataRecord
-from flowstone.errors import ErrorCode, StorageFault
+from flowstone.config import TopicConfig
+from flowstone.errors import ErrorCode, StartupError, StorageFault
 from flowstone.log.flusher import Flusher
 from flowstone.log.manager import LogManager
 from flowstone.replication.partition import Partition
 from flowstone.replication.partitions import Partitions
 from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 class Assignments:
@@ -26,41 +34,76 @@ class Assignments:
     ) -> None:
         self._node_id, self._topic_defaults = node_id, topic_defaults
         self._logs, self._flusher, self._partitions = logs, flusher, partitions
+        self._image = EMPTY_IMAGE
 
     def open_all(self, image: ClusterImage) -> None:
-        for topic in image.topics.values():
-            self._open_or_configure(image, topic)
+        """For the start: opens what is ours, and condemns what a crash left of deleted topics.
+
+        StartupError if there are logs and the metadata knows of nothing: it was lost, and they would all be condemned.
+        """
+        self._image = image
+        if not image.cluster_id and (self._logs.logs or self._logs.offline):
+            raise StartupError(
+                f"the data directory {self._logs.directory} holds {len(self._logs.logs) + len(self._logs.offline)} "
+                f"partitions, but its metadata log knows of no topic; bring {METADATA_DIRECTORY} back from where it "
+                "was saved, or move the partitions elsewhere"
+            )
+        self._logs.delete_strays(image.topics_by_id)
+        self._open_or_configure_all()
 
     def follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        self._image = after
         if any(isinstance(record, BrokerConfigChanged) for record in records):
-            self.open_all(after)  # a broker-wide value may concern every topic
+            self._open_or_configure_all()  # a broker-wide value may concern every topic
         for topic_id in dict.fromkeys(record.topic_id for record in records if isinstance(record, TOPIC_RECORDS)):
             topic = after.topics_by_id.get(topic_id)
             if topic is not None:
-                self._open_or_configure(after, topic)
+                self._open_or_configure(topic)
             elif topic_id in before.topics_by_id:
                 self._close(before.topics_by_id[topic_id])
 
-    def _open_or_configure(self, image: ClusterImage, topic: TopicImage) -> None:
-        config = topic_config(image, topic.name, self._topic_defaults, self._node_id)
+    def _open_or_configure_all(self) -> None:
+        for topic in self._image.topics.values():
+            self._open_or_configure(topic)
+
+    def _open_or_configure(self, topic: TopicImage) -> None:
+        config = topic_config(self._image, topic.name, self._topic_defaults, self._node_id)
         for index, placed in enumerate(topic.partitions):
             if self._node_id not in placed.replicas:
                 continue
-            topic_partition = TopicPartition(topic.name, index)
-            partition = self._partitions.find(topic_partition)
+            partition = self._partitions.find(TopicPartition(topic.name, index))
             if partition is None:
-                try:
-                    log = self._logs.get_or_create(topic_partition, topic.topic_id, config)
-                except StorageFault as fault:
-                    self._partitions.add_offline(topic_partition, topic.topic_id, fault)
-                    continue
-                self._partitions.add(Partition(log, self._flusher, placed.leader_epoch, len(placed.isr)))
+                self._open(topic, index, config)
             elif partition.log.config != config:
                 partition.log.configure(config)
                 partition.configured()
+
+    def _open(self, topic: TopicImage, index: int, config: TopicConfig) -> None:
+        topic_partition, placed = TopicPartition(topic.name, index), topic.partitions[index]
+        try:
+            in_the_way = self._logs.make_way(topic_partition, topic.topic_id)
+            if in_the_way is not None:
+                in_the_way.add_done_callback(partial(self._open_later, topic.topic_id, index))
+                return
+            log = self._logs.get_or_create(topic_partition, topic.topic_id, config)
+        except StorageFault as fault:
+            self._partitions.add_offline(topic_partition, topic.topic_id, fault)
+        else:
+            self._partitions.add(Partition(log, self._flusher, placed.leader_epoch, len(placed.isr)))
+
+    def _open_later(self, topic_id: bytes, index: int, made_way: asyncio.Future[None]) -> None:
+        topic = self._image.topics_by_id.get(topic_id)
+        if topic is None or made_way.cancelled():  # deleted again, or the broker stops
+            return
+        if self._partitions.find(TopicPartition(topic.name, index)) is None:
+            config = topic_config(self._image, topic.name, self._topic_defaults, self._node_id)
+            self._open(topic, index, config)
 
     def _close(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
             topic_partition = TopicPartition(topic.name, index)
             self._partitions.remove(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self._logs.delete(topic_partition)
+            try:
+                self._logs.delete(topic_partition)
+            except StorageFault as fault:  # the topic is gone all the same; the next start tries again
+                logger.error("%s", fault)

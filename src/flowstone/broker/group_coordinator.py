@@ -118,8 +118,7 @@ class GroupCoordinator:
 
         Of those that may wait for other members only so many are taken, so that the rest always gets through.
         """
-        partition = self.partition_of(group_id)
-        shard = self._shards.get(partition.partition) if partition is not None else None
+        shard = self._shard_of(group_id)
         if shard is None:
             return _refused(ErrorCode.NOT_COORDINATOR)
         if may_wait and len(self._waiting) >= self._waiting_max:
@@ -133,6 +132,14 @@ class GroupCoordinator:
     def request_all(self, call: GroupCall) -> list[Token]:
         """Hands a request to every shard."""
         return [shard.request(call) for shard in self._shards.values()]
+
+    def _shard_of(self, group_id: str) -> HostedShard[GroupShard] | None:
+        topic_partition = self.partition_of(group_id)
+        if topic_partition is None:
+            return None
+        if topic_partition.partition not in self._shards and not self._closed:
+            self._host_shards(self._metadata.image)  # a partition may open a while after its topic was made
+        return self._shards.get(topic_partition.partition)
 
     # Following the metadata
 

@@ -7,9 +7,10 @@ marker comes last of all, and goes before anything is appended.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Container
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from flowstone.config import BrokerConfig, TopicConfig
@@ -61,7 +62,10 @@ class LogManager:
         self._log_directory.open(config.node_id, cluster_id)
         self.identity = self._log_directory.identity
         self._recover(topic_config)
-        self._forgetting: dict[TopicPartition, Future[None]] = {}
+        # Deleted partitions that the checkpoints still name, and when they do no longer.
+        self._forgetting: dict[TopicPartition, asyncio.Future[None]] = {}
+        # Of the deletions of this turn of the loop.
+        self._forgetting_soon: asyncio.Future[None] | None = None
         self._on_flushed = on_flushed
         self.flusher = Flusher(
             files,
@@ -102,29 +106,37 @@ class LogManager:
 
     # Logs
 
-    def get_or_create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
-        """The topic's log; StorageFault if it is offline. What another topic of that name left is condemned."""
-        offline = self.offline.get(topic_partition)
-        if offline is not None and offline.topic_id in (topic_id, ZERO_UUID):
-            raise offline.fault
-        log = self.logs.get(topic_partition)
-        if offline is not None or (log is not None and log.topic_id not in (topic_id, ZERO_UUID)):
+    def make_way(self, topic_partition: TopicPartition, topic_id: bytes) -> asyncio.Future[None] | None:
+        """None if the topic may use its partition's name now; otherwise it may once the future is done.
+
+        What another topic of that name left is condemned; StorageFault if that fails.
+        """
+        found = self.logs.get(topic_partition) or self.offline.get(topic_partition)
+        if found is not None and found.topic_id not in (topic_id, ZERO_UUID):
             logger.warning("%s: the directory belongs to an earlier topic of that name", topic_partition)
             self.delete(topic_partition)
-            log = None
+        return self._forgetting.get(topic_partition)
+
+    def get_or_create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
+        """The topic's log, once `make_way` has nothing to wait for; StorageFault if it is offline."""
+        assert topic_partition not in self._forgetting, "a crash now would leave another topic's offsets with this log"
+        offline = self.offline.get(topic_partition)
+        if offline is not None:
+            raise offline.fault
+        log = self.logs.get(topic_partition)
         if log is not None:
             log.claim(topic_id)
             log.configure(config)
             return log
-        forgetting = self._forgetting.pop(topic_partition, None)
-        if forgetting is not None:
-            forgetting.result()  # rarely waits: the topic was deleted a moment ago
         directory = self._partition_directory(topic_partition, exists=False)
         log = self.logs[topic_partition] = self._new_log(topic_partition, topic_id, config, directory)
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """The log is gone at once; its directory is renamed now and removed after file.delete.delay.ms."""
+        """The log is gone at once; its directory is renamed now and removed after file.delete.delay.ms.
+
+        StorageFault if it cannot be renamed: then its name stays taken, by a log that is offline.
+        """
         log = self.logs.pop(topic_partition, None)
         offline = self.offline.pop(topic_partition, None)
         if log is not None:
@@ -139,12 +151,56 @@ class LogManager:
             logger.warning("%s: its directory was removed by somebody else", topic_partition)
             path = None
         except OSError as error:
-            raise StorageFault(f"{topic_partition} cannot be deleted: {error}") from error
-        self._forgetting[topic_partition] = self.housekeeping.in_background(
-            partial(self._files.sync_directory, self.directory), self.housekeeping.checkpoint_writer()
-        )
+            fault = StorageFault(f"{topic_partition} cannot be deleted: {error}")
+            self.offline[topic_partition] = offline or _offline_since(log, fault)
+            raise fault from error
+        self._forget(topic_partition)
         if path is not None:
             self.housekeeping.later(delay_ms, partial(self._files.remove_tree, path))
+
+    def delete_strays(self, topic_ids: Container[bytes]) -> None:
+        """Condemns what a crash left of deleted topics: every log of a topic that is not among these.
+
+        For the start, when nobody is served yet. A log that does not say whose it is stays.
+        """
+        owners = {topic_partition: log.topic_id for topic_partition, log in self.logs.items()}
+        owners |= {topic_partition: offline.topic_id for topic_partition, offline in self.offline.items()}
+        for topic_partition, topic_id in owners.items():
+            if topic_id in topic_ids or topic_id == ZERO_UUID:
+                continue
+            logger.warning("%s: its topic was deleted; the directory goes too", topic_partition)
+            try:
+                self.delete(topic_partition)
+            except StorageFault as fault:
+                logger.error("%s", fault)
+
+    async def wait_forgotten(self) -> None:
+        """Returns once no checkpoint names a partition that has been deleted so far: their names are free again."""
+        if self._forgetting:
+            await asyncio.wait(set(self._forgetting.values()))
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        """Has the checkpoints lose a deleted partition. The deletions of one turn of the loop share a write."""
+        if self._forgetting_soon is None:
+            loop = asyncio.get_running_loop()
+            self._forgetting_soon = loop.create_future()
+            loop.call_soon(self._write_forgotten)
+        self._forgetting[topic_partition] = self._forgetting_soon
+
+    def _write_forgotten(self) -> None:
+        forgotten, self._forgetting_soon = self._forgetting_soon, None
+        if forgotten is None or forgotten.cancelled():
+            return  # stopped meanwhile
+        written = self.housekeeping.in_background(
+            partial(self._files.sync_directory, self.directory), self.housekeeping.checkpoint_writer()
+        )
+        asyncio.wrap_future(written).add_done_callback(partial(self._forgotten, forgotten))
+
+    def _forgotten(self, forgotten: asyncio.Future[None], _: asyncio.Future[None]) -> None:
+        for topic_partition in [each for each, future in self._forgetting.items() if future is forgotten]:
+            del self._forgetting[topic_partition]
+        if not forgotten.done():
+            forgotten.set_result(None)
 
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
         """The log begins at `offset` from now on, durably. ApiError if the disk is full: then not durably."""
@@ -203,6 +259,8 @@ class LogManager:
 
     def _stop(self) -> None:
         self.flusher.stop()
+        for forgotten in self._forgetting.values():
+            forgotten.cancel()
         self.housekeeping.stop()
 
     def _log_flushed(self, log: PartitionLog) -> None:
@@ -219,3 +277,8 @@ class LogManager:
         self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig, directory: PartitionDirectory
     ) -> PartitionLog:
         return PartitionLog(topic_partition, topic_id, config, self._clock, self._handles, directory)
+
+
+def _offline_since(log: PartitionLog | None, fault: StorageFault) -> OfflineLog:
+    assert log is not None
+    return OfflineLog(log.topic_id, StoredOffsets(log.recovery_point, log.log_start_offset, clean=False), fault)

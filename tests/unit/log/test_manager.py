@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,7 @@ def test_a_topic_made_again_begins_at_zero_and_survives_a_crash(broker: Broker) 
         await broker.flush(broker.log())
         await broker.logs.housekeeping.checkpoint()
         broker.logs.delete(FIRST)
+        await broker.logs.wait_forgotten()
         log = broker.log(topic_id=OTHER_ID)
         assert broker.append(log) == 0
         await broker.flush(log)
@@ -252,12 +254,102 @@ def test_a_topic_made_again_begins_at_zero_and_survives_a_crash(broker: Broker) 
     run(body)
 
 
+def test_a_deletion_does_not_wait_for_the_disk_and_leaves_nothing_to_remember(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        worker_is_free = threading.Event()
+        broker.logs.housekeeping.in_background(lambda: worker_is_free.wait(10) and None)
+        broker.logs.delete(FIRST)
+        in_the_way = broker.logs.make_way(FIRST, OTHER_ID)
+        assert in_the_way is not None
+        await asyncio.sleep(0)
+        assert not in_the_way.done()
+        worker_is_free.set()
+        await asyncio.wait_for(in_the_way, 10)
+        assert broker.logs.make_way(FIRST, OTHER_ID) is None
+        assert broker.append(broker.log(topic_id=OTHER_ID)) == 0
+        broker.logs.close()
+
+    run(body)
+
+
+def test_deletions_of_one_turn_of_the_loop_share_a_checkpoint(broker: Broker) -> None:
+    async def body() -> None:
+        logs = broker.open()
+        topic_partitions = [TopicPartition("many", index) for index in range(20)]
+        for topic_partition in topic_partitions:
+            broker.append(broker.log(topic_partition))
+        for topic_partition in topic_partitions:
+            logs.delete(topic_partition)
+        assert len({logs.make_way(topic_partition, OTHER_ID) for topic_partition in topic_partitions}) == 1
+        logs.close()
+
+    run(body)
+
+
+def test_a_partition_that_cannot_be_deleted_keeps_its_name_taken(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log(), 5)
+        broker.files.fail_next("rename", times=2)
+        with pytest.raises(StorageFault, match="cannot be deleted"):
+            broker.logs.delete(FIRST)
+        with pytest.raises(StorageFault, match="cannot be deleted"):
+            broker.logs.make_way(FIRST, OTHER_ID)
+        in_the_way = broker.logs.make_way(FIRST, OTHER_ID)  # the disk is well again
+        assert in_the_way is not None
+        await in_the_way
+        assert broker.log(topic_id=OTHER_ID).log_end_offset == 0
+        broker.logs.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_a_crash_left_of_a_deleted_topic_goes_at_the_next_start(broker: Broker, is_damaged: bool) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log(FIRST, TOPIC_ID))
+        broker.append(broker.log(SECOND, OTHER_ID))
+        broker.logs.close()
+        if is_damaged:
+            broker.files.remove("/data/first-0/00000000000000000000.log")
+        broker.open().delete_strays({OTHER_ID})
+        assert list(broker.logs.logs) == [SECOND]
+        assert not broker.logs.offline
+        await broker.logs.wait_forgotten()
+        assert [name.endswith("-delete") for name in broker.names() if name.startswith("first")] == [True]
+        broker.clock.advance(61)
+        await broker.settle()
+        assert not [name for name in broker.names() if name.startswith("first")]
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_log_that_does_not_say_whose_it_is_is_no_stray(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        broker.logs.close()
+        broker.files.remove("/data/first-0/partition.metadata")
+        broker.open().delete_strays(set())
+        assert list(broker.logs.logs) == [FIRST]
+        broker.logs.close()
+
+    run(body)
+
+
 def test_what_an_earlier_topic_of_that_name_left_is_never_used(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
         broker.append(broker.log(), 5)
         broker.logs.close()
         broker.open()
+        in_the_way = broker.logs.make_way(FIRST, OTHER_ID)
+        assert in_the_way is not None
+        await in_the_way
         assert broker.log(topic_id=OTHER_ID).log_end_offset == 0
         broker.logs.close()
 
@@ -390,6 +482,7 @@ def test_records_deleted_from_a_topic_that_is_made_anew_meanwhile_leave_the_new_
         deleting = asyncio.ensure_future(broker.logs.delete_records_before(old, 50))
         await asyncio.sleep(0)
         broker.logs.delete(FIRST)
+        await broker.logs.wait_forgotten()
         new = broker.log(topic_id=OTHER_ID)
         broker.append(new)
         await deleting
@@ -412,6 +505,7 @@ def test_retention_of_a_topic_that_is_made_anew_meanwhile_leaves_the_new_one_alo
         retention = asyncio.ensure_future(broker.logs.housekeeping.apply_retention())
         await asyncio.sleep(0)
         broker.logs.delete(SECOND)
+        await broker.logs.wait_forgotten()
         new = broker.log(SECOND, OTHER_ID)
         broker.append(new)
         await retention
@@ -427,6 +521,7 @@ def test_a_topic_whose_directory_somebody_removed_can_be_deleted_and_made_again(
         broker.append(broker.log())
         broker.files.remove_tree("/data/first-0")
         broker.logs.delete(FIRST)
+        await broker.logs.wait_forgotten()
         assert broker.append(broker.log(topic_id=OTHER_ID)) == 0
         broker.logs.close()
 

@@ -1,6 +1,7 @@
 """DeleteTopics, versions 1 to 6: by name, and since version 6 by name or id.
 
-Where `delete.topic.enable` is off every topic is refused; versions below 3 do not know the error for that.
+The answer leaves once the names can be used again. Where `delete.topic.enable` is off every topic is refused; versions
+below 3 do not know the error for that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     asked: list[tuple[str | None, bytes]] = [*wanted, *((each.name, each.topic_id) for each in request.topics)]
     if services.config.delete_topic_enable:
         results = await services.metadata.change(lambda image: delete_topics(image, asked))
+        await services.logs.wait_forgotten()
     else:
         results = [_refused(context, name, topic_id) for name, topic_id in asked]
     return DeleteTopicsResponse(

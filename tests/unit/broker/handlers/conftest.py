@@ -24,6 +24,11 @@ from flowstone.wire.codec import request_decoder, request_encoder, response_deco
 from flowstone.wire.messages import CreateTopicsRequest, CreateTopicsRequestTopic
 
 
+class NoLogDirectory:
+    async def wait_forgotten(self) -> None:
+        """Nothing was stored, so there is nothing to forget."""
+
+
 class AdminBroker:
     """One broker of a cluster; further ones only exist in its metadata."""
 
@@ -42,7 +47,7 @@ class AdminBroker:
             topic_defaults=topic_defaults,
             clock=clock,
             metadata=self.metadata,
-            logs=unused,
+            logs=cast(Any, NoLogDirectory()),
             partitions=partitions,
             waiting=unused,
             fetch_sessions=unused,
