@@ -1,0 +1,75 @@
+"""The options of the Kafka connector, and what the source does with each of those it has no use for.
+
+Tables only. A query that moves over from the Kafka connector brings its options along: what tunes a JVM consumer is
+taken and has no effect; what would change the result, and cannot be had here, is refused by name.
+"""
+
+from __future__ import annotations
+
+KAFKA_PREFIX = "kafka."
+
+# Of the connector itself; they tune its consumers.
+IGNORED = {
+    "kafkaconsumer.polltimeoutms": "kafkaConsumer.pollTimeoutMs",
+    "fetchoffset.numretries": "fetchOffset.numRetries",
+    "fetchoffset.retryintervalms": "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms": "partition.metadata.cache.ttl.ms",
+    "groupidprefix": "groupIdPrefix",
+}
+
+# Kafka's own consumer settings: how often, how much at a time, how long. Ours are constants of the client.
+CONSUMER_TUNING = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "connections.max.idle.ms",
+        "default.api.timeout.ms",
+        "enable.metrics.push",
+        "exclude.internal.topics",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "group.instance.id",
+        "group.protocol",
+        "heartbeat.interval.ms",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+
+# What to do instead.
+REFUSED = {
+    "auto.offset.reset": "say with startingOffsets where to start",
+    "enable.auto.commit": "say with groupId which group the progress is committed to",
+    "interceptor.classes": "interceptors are Java classes and do not run here",
+    "key.deserializer": "keys come as bytes; cast or decode them in the query",
+    "value.deserializer": "values come as bytes; cast or decode them in the query",
+}
+# Families of them: TLS and logins.
+REFUSED_PREFIXES = {
+    "sasl.": "the source speaks to listeners without authentication only",
+    "ssl.": "the source speaks to plaintext listeners only",
+}
+SECURITY_PROTOCOL = "security.protocol"
+SECURITY_PROTOCOL_SPOKEN = "PLAINTEXT"

@@ -1,0 +1,132 @@
+"""Offsets as the source plans with them: their JSON form, ranges of them, and how ranges are cut and limited.
+
+The JSON form is the Kafka connector's, `{"topic": {"partition": offset}}`, so that a checkpoint reads the same. Pure:
+knows no broker and no Spark.
+
+Invariant: what is planned depends on nothing but the arguments. Spark plans a batch again after a failure and must get
+the same tasks, so every result is in the order of topics and partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from flowstone.types import TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+
+Offsets = dict[TopicPartition, int]
+JsonOffsets = dict[str, dict[str, int]]
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of one partition from `start` up to, and without, `end`."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def offset_count(self) -> int:
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.partition} [{self.start}, {self.end})"
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:
+    found: JsonOffsets = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_json(value: Any, *, floor: int) -> Offsets:
+    """ValueError, saying what is wrong, if it is not offsets by partition by topic, none of them below `floor`."""
+    if not isinstance(value, dict):
+        raise ValueError('it is not of the form {"topic": {"0": 23}}')
+    offsets = {}
+    for topic, partitions in value.items():
+        if not isinstance(partitions, dict):
+            raise ValueError(f'what it says of topic {topic} is not of the form {{"0": 23}}')
+        for partition, offset in partitions.items():
+            if not (partition.isascii() and partition.isdigit()):
+                raise ValueError(f"{partition!r} is no partition of topic {topic}: they are numbered from 0")
+            if isinstance(offset, bool) or not isinstance(offset, int) or offset < floor:
+                raise ValueError(f"{offset!r} cannot be used for partition {partition} of topic {topic}")
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
+
+
+def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    """Every partition with something to read. `start` must know each partition of `end`."""
+    found = (OffsetRange(partition, start[partition], offset) for partition, offset in sorted(end.items()))
+    return [each for each in found if each.offset_count > 0]
+
+
+def split(
+    ranges: Iterable[OffsetRange], *, parts_min: int | None = None, offsets_max: int | None = None
+) -> list[OffsetRange]:
+    """Ranges cut so that none has more than `offsets_max` offsets and there are about `parts_min` of them or more.
+
+    Long ranges are cut into more parts than short ones, so that the parts are of a like size.
+    """
+    cut = [part for each in ranges for part in _cut(each, _parts_of(each.offset_count, offsets_max))]
+    if parts_min is None or not 0 < len(cut) < parts_min:
+        return cut
+    total = sum(each.offset_count for each in cut)
+    return [part for each in cut for part in _cut(each, max(1, round(parts_min * each.offset_count / total)))]
+
+
+def _parts_of(offset_count: int, offsets_max: int | None) -> int:
+    return 1 if offsets_max is None else -(-offset_count // offsets_max)
+
+
+def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
+    parts = min(parts, whole.offset_count)
+    bounds = [whole.start + whole.offset_count * part // parts for part in range(parts + 1)]
+    return (whole._replace(start=low, end=high) for low, high in pairwise(bounds))
+
+
+def limit_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], offsets_max: int) -> Offsets:
+    """An end at most `offsets_max` offsets after `start`, each partition moving in proportion to what it has.
+
+    Exactly that many where there are that many. The largest partitions take what rounding leaves, so that no partition
+    starves: what it was not given this time makes it larger the next.
+    """
+    ranges = ranges_between(start, end)
+    total = sum(each.offset_count for each in ranges)
+    if total <= offsets_max:
+        return dict(end)
+    shares = {each.partition: each.offset_count * offsets_max // total for each in ranges}
+    left = offsets_max - sum(shares.values())
+    for each in sorted(ranges, key=lambda each: (-each.offset_count, each.partition))[:left]:
+        shares[each.partition] += 1
+    return {**end, **{partition: start[partition] + share for partition, share in shares.items()}}
+
+
+def limit_bytes(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    bytes_max: int,
+    record_bytes: Mapping[TopicPartition, float],
+) -> Offsets:
+    """An end about `bytes_max` bytes after `start`, going by the size of a record of each partition.
+
+    Always at least one record further, or a query with large records would stand still.
+    """
+    ranges = ranges_between(start, end)
+    total_bytes = sum(each.offset_count * record_bytes[each.partition] for each in ranges)
+    if total_bytes <= bytes_max:
+        return dict(end)
+    part = bytes_max / total_bytes
+    limited = dict(end)
+    for each in ranges:
+        limited[each.partition] = each.start + int(each.offset_count * part)
+    if not ranges_between(start, limited):
+        longest = max(ranges, key=lambda each: each.offset_count)
+        limited[longest.partition] = longest.start + 1
+    return limited

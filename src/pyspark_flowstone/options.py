@@ -1,0 +1,268 @@
+"""The options of the source: read, checked and given types, before anything asks a broker.
+
+Owns their names and defaults; what they mean to a broker is `positions`' business. Every `OptionError` is one sentence
+that names the option. Names are the Kafka connector's wherever it has one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flowstone.types import TopicPartition
+from pyspark_flowstone import kafka_options
+from pyspark_flowstone.offsets import EARLIEST, LATEST, Offsets, from_json
+from pyspark_flowstone.values import GivenOptions, OptionError
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS = "headers"
+BOOTSTRAP = "kafka.bootstrap.servers"
+MAX_TRIGGER_DELAY_DEFAULT_MS = 15 * 60 * 1000
+
+NAMES = (
+    BOOTSTRAP, "kafka.group.id", "kafka.isolation.level",
+    "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
+    "failOnDataLoss", "includeHeaders", "columns", "isolation.level", "groupId", "filterPushdown",
+    "minPartitions", "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger",
+)  # fmt: skip
+_SPELLED = {name.lower(): name for name in NAMES}
+
+
+class Topics(NamedTuple):
+    names: tuple[str, ...]
+
+
+class Pattern(NamedTuple):
+    regex: str
+
+
+class Assigned(NamedTuple):
+    partitions: tuple[TopicPartition, ...]
+
+
+class Everywhere(NamedTuple):
+    """EARLIEST or LATEST, on every partition."""
+
+    offset: int
+
+
+class AtOffsets(NamedTuple):
+    """Offsets, EARLIEST or LATEST, partition by partition."""
+
+    offsets: Offsets
+
+
+class AtTimestamp(NamedTuple):
+    """The first record of every partition that is as late as this."""
+
+    timestamp_ms: int
+
+
+class AtTimestamps(NamedTuple):
+    timestamps_ms: Offsets
+
+
+Subscription = Topics | Pattern | Assigned
+Bound = Everywhere | AtOffsets | AtTimestamp | AtTimestamps
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    bootstrap: str
+    subscription: Subscription
+    starting: Bound | None
+    ending: Bound | None
+    no_late_record_starts_at_latest: bool
+    columns: tuple[str, ...]
+    group_id: str | None
+    fail_on_data_loss: bool
+    read_committed: bool
+    min_partitions: int | None
+    records_per_partition_max: int | None
+    offsets_per_trigger_max: int | None
+    offsets_per_trigger_min: int | None
+    trigger_delay_max_ms: int
+    bytes_per_trigger_max: int | None
+    pushes_filters: bool
+    timestamps_are_ordered: bool
+
+    def batch_bounds(self) -> tuple[Bound, Bound]:
+        """Where a batch read starts and ends: everything there is, unless options say otherwise. OptionError."""
+        starting, ending = self.starting or Everywhere(EARLIEST), self.ending or Everywhere(LATEST)
+        _refuse(starting, LATEST, "startingOffsets: a batch read cannot start at latest, where there is nothing yet")
+        _refuse(ending, EARLIEST, "endingOffsets: a batch read cannot end at earliest, where nothing has been read yet")
+        return starting, ending
+
+    def stream_start(self) -> Bound:
+        """Where a new query starts: at what comes from now on, unless options say otherwise. OptionError."""
+        if self.ending is not None:
+            raise OptionError(
+                "endingOffsets: a streaming query has no end; use the trigger availableNow, or spark.read"
+            )
+        if self.pushes_filters:
+            raise OptionError("filterPushdown: Spark pushes filters into batch reads only; leave it out of a stream")
+        return self.starting or Everywhere(LATEST)
+
+
+def _refuse(bound: Bound, offset: int, sentence: str) -> None:
+    is_refused = (isinstance(bound, Everywhere) and bound.offset == offset) or (
+        isinstance(bound, AtOffsets) and offset in bound.offsets.values()
+    )
+    if is_refused:
+        raise OptionError(sentence)
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """OptionError if one of them is not as it should be."""
+    options = GivenOptions(given)
+    _check_names(options)
+    starting = _bound(options, "starting")
+    maximum, minimum = options.count("maxOffsetsPerTrigger"), options.count("minOffsetsPerTrigger")
+    if maximum is not None and minimum is not None and minimum > maximum:
+        raise OptionError(f"minOffsetsPerTrigger: {minimum} is more than maxOffsetsPerTrigger allows, {maximum}")
+    strategy = options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    pushdown = options.one_of("filterPushdown", ("false", "true", "ordered"), "false")
+    return SourceOptions(
+        bootstrap=options.required(BOOTSTRAP, "the broker's address, host:port"),
+        subscription=_subscription(options),
+        starting=starting,
+        ending=_bound(options, "ending"),
+        no_late_record_starts_at_latest=strategy == "latest",
+        columns=_columns(options),
+        group_id=_either(options, "groupId", "kafka.group.id"),
+        fail_on_data_loss=options.boolean("failOnDataLoss", True),
+        read_committed=_isolation_level(options) == "read_committed",
+        min_partitions=options.count("minPartitions"),
+        records_per_partition_max=options.count("maxRecordsPerPartition"),
+        offsets_per_trigger_max=maximum,
+        offsets_per_trigger_min=minimum,
+        trigger_delay_max_ms=options.duration_ms("maxTriggerDelay", MAX_TRIGGER_DELAY_DEFAULT_MS),
+        bytes_per_trigger_max=options.count("maxBytesPerTrigger"),
+        pushes_filters=pushdown != "false",
+        timestamps_are_ordered=pushdown == "ordered",
+    )
+
+
+def _check_names(options: GivenOptions) -> None:
+    for name in options.names():
+        if name in _SPELLED or name in kafka_options.IGNORED:
+            continue
+        if not name.startswith(kafka_options.KAFKA_PREFIX):
+            raise OptionError(f"{name}: the source has no such option{_meant(name)}")
+        _check_kafka_option(name, options.get(name) or "")
+
+
+def _check_kafka_option(name: str, value: str) -> None:
+    name = name.removeprefix(kafka_options.KAFKA_PREFIX)
+    if name in kafka_options.CONSUMER_TUNING:
+        return
+    if name == kafka_options.SECURITY_PROTOCOL:
+        if value.strip().upper() == kafka_options.SECURITY_PROTOCOL_SPOKEN:
+            return
+        reason = f"the source speaks {kafka_options.SECURITY_PROTOCOL_SPOKEN} only, not {value}"
+    else:
+        prefix = next((each for each in kafka_options.REFUSED_PREFIXES if name.startswith(each)), None)
+        reason = kafka_options.REFUSED_PREFIXES[prefix] if prefix else kafka_options.REFUSED.get(name, "")
+    raise OptionError(f"kafka.{name}: {reason or 'Kafka consumers have no such setting' + _meant('kafka.' + name)}")
+
+
+def _meant(name: str) -> str:
+    tuning = (kafka_options.KAFKA_PREFIX + each for each in kafka_options.CONSUMER_TUNING)
+    close = difflib.get_close_matches(name, [*_SPELLED, *kafka_options.IGNORED, *tuning], n=1)
+    return f"; did you mean {_SPELLED.get(close[0]) or kafka_options.IGNORED.get(close[0], close[0])}?" if close else ""
+
+
+def _subscription(options: GivenOptions) -> Subscription:
+    names = ("subscribe", "subscribePattern", "assign")
+    given = [name for name in names if options.get(name) is not None]
+    if len(given) != 1:
+        told = " and ".join(given) if given else "none"
+        raise OptionError(f"subscribe, subscribePattern or assign: the source needs exactly one of them, not {told}")
+    if given == ["subscribe"]:
+        topics = tuple(sorted({each.strip() for each in options.required("subscribe", "topics").split(",")} - {""}))
+        if not topics:
+            raise OptionError("subscribe: it names no topic")
+        return Topics(topics)
+    if given == ["subscribePattern"]:
+        regex = options.required("subscribePattern", "a regular expression")
+        try:
+            re.compile(regex)
+        except re.error as error:
+            raise OptionError(f"subscribePattern: {regex!r} is no regular expression ({error})") from error
+        return Pattern(regex)
+    return Assigned(_assigned(options.json("assign")))
+
+
+def _assigned(value: Any) -> tuple[TopicPartition, ...]:
+    partitions = set()
+    for topic, numbers in value.items() if isinstance(value, dict) else ():
+        if not isinstance(numbers, list) or not all(type(each) is int and each >= 0 for each in numbers):
+            raise OptionError(f"assign: the partitions of topic {topic} are not a list such as [0, 1]")
+        partitions |= {TopicPartition(topic, number) for number in numbers}
+    if not partitions:
+        raise OptionError('assign: it names no partition; it is of the form {"topic": [0, 1]}')
+    return tuple(sorted(partitions))
+
+
+def _bound(options: GivenOptions, which: str) -> Bound | None:
+    """What the `starting…` or the `ending…` options say. Of several the connector takes the first of this order."""
+    timestamp_ms = options.timestamp_ms(f"{which}Timestamp")
+    if timestamp_ms is not None:
+        return AtTimestamp(timestamp_ms)
+    for name, floor in ((f"{which}OffsetsByTimestamp", 0), (f"{which}Offsets", EARLIEST)):
+        text = options.get(name)
+        if text is None:
+            continue
+        if floor == EARLIEST and text.strip().lower() in ("earliest", "latest"):
+            return Everywhere(EARLIEST if text.strip().lower() == "earliest" else LATEST)
+        if not text.strip().startswith("{"):
+            words = "earliest, latest or " if floor == EARLIEST else ""
+            raise OptionError(f"{name}: {text!r} is not {words}JSON by topic and partition")
+        try:
+            values = from_json(options.json(name), floor=floor)
+        except OptionError:
+            raise
+        except ValueError as error:
+            raise OptionError(f"{name}: {error}") from error
+        return AtOffsets(values) if floor == EARLIEST else AtTimestamps(values)
+    return None
+
+
+def _columns(options: GivenOptions) -> tuple[str, ...]:
+    text = options.get("columns")
+    known = {each.lower(): each for each in (*COLUMNS, HEADERS)}
+    wanted = list(COLUMNS)
+    if text is not None:
+        names = [each.strip().lower() for each in text.split(",")]
+        unknown = [each for each in names if each not in known]
+        if unknown:
+            raise OptionError(f"columns: {unknown[0]!r} is none of {', '.join(known.values())}")
+        if len(set(names)) < len(names):
+            raise OptionError(f"columns: {text!r} names a column twice")
+        wanted = [known[each] for each in names]
+    if options.boolean("includeHeaders", False) and HEADERS not in wanted:
+        wanted.append(HEADERS)
+    return tuple(wanted)
+
+
+def _either(options: GivenOptions, name: str, other: str) -> str | None:
+    """An option of ours and the one of the Kafka connector that means the same."""
+    value, same = options.get(name), options.get(other)
+    if value is not None and same is not None and value != same:
+        raise OptionError(f"{name}: it says {value!r} and {other} says {same!r}")
+    found = value if value is not None else same
+    if found is not None and not found.strip():
+        raise OptionError(f"{name if value is not None else other}: it is empty")
+    return found
+
+
+def _isolation_level(options: GivenOptions) -> str:
+    _either(options, "isolation.level", "kafka.isolation.level")
+    name = "isolation.level" if options.get("isolation.level") is not None else "kafka.isolation.level"
+    return options.one_of(name, ("read_uncommitted", "read_committed"), "read_uncommitted")
