@@ -3,6 +3,8 @@
 A `Channel` is one byte stream with non-blocking calls and readiness callbacks, nothing more: who owns it decides what
 to read into which buffer and what to send next. That keeps a request's bytes in the one buffer they were received into,
 and lets file bytes go from the page cache to the socket without passing through Python.
+
+A `Stream` is the other end's: a client's connection for programs without an event loop, whose calls wait.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ import asyncio
 import contextlib
 import errno
 import os
+import select
 import socket
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 from flowstone.ports.files import IOVECS_MAX, File
@@ -162,3 +166,68 @@ def listen(host: str, port: int, *, send_buffer_bytes: int = -1) -> Socket:
         sock.close()
         raise
     return sock
+
+
+class Stream:
+    """A client's connection whose calls wait. OSError where it fails, TimeoutError where nothing moves for too long.
+
+    The descriptor stays blocking and the kernel keeps the time: one system call receives a whole response, however many
+    segments it comes in, where a non-blocking one would be woken for each.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self._socket = socket.create_connection((host, port), timeout_s)
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._timeout_s = -1.0
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send_all(self, buffers: Iterable[Bytes], timeout_s: float) -> None:
+        self._set_timeout(timeout_s)
+        unsent = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        while unsent:
+            sent = self._call(self._socket.sendmsg, unsent[:IOVECS_MAX])
+            while sent:
+                if sent < len(unsent[0]):
+                    unsent[0] = unsent[0][sent:]
+                    break
+                sent -= len(unsent.pop(0))
+
+    def receive_all(self, buffer: memoryview, timeout_s: float) -> None:
+        """Fills the buffer; ConnectionError if the stream ends before."""
+        self._set_timeout(timeout_s)
+        while buffer:
+            received = self._call(self._socket.recv_into, buffer, len(buffer), socket.MSG_WAITALL)
+            if not received:
+                raise ConnectionError("the broker closed the connection")
+            buffer = buffer[received:]
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _call(self, call: Callable[..., int], *arguments: object) -> int:
+        try:
+            return call(*arguments)
+        except BlockingIOError:
+            raise TimeoutError(f"nothing moved for {self._timeout_s:g} s") from None
+
+    def _set_timeout(self, timeout_s: float) -> None:
+        if timeout_s == self._timeout_s:
+            return
+        # Zero would mean for ever.
+        microseconds = max(1, int(timeout_s * 1_000_000))
+        limit = struct.pack("@ll", *divmod(microseconds, 1_000_000))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self._timeout_s = timeout_s
+
+
+def wait_readable(streams: Sequence[Stream], timeout_s: float) -> list[Stream]:
+    """Those that have bytes, or have ended, once there is one; none when the time is over."""
+    poll = select.poll()
+    by_descriptor = {stream.fileno(): stream for stream in streams}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(max(0.0, timeout_s) * 1000)]

@@ -1,0 +1,161 @@
+"""Where the brokers are, who leads which partition, and the connections to them.
+
+Each broker has one connection for requests that are answered before the next is sent. Whoever sends ahead (fetches,
+produces) borrows a connection of its own, since answers come in order. What is known of leaders is forgotten when a
+broker says otherwise, and asked for when it is next needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from flowstone.client.connection import CONNECT_TIMEOUT_S, Address, Connection, Response
+from flowstone.client.errors import ClientError, Disconnected, LeaderMoved, UnknownTopic, refusal
+from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
+from flowstone.wire.message import Message
+from flowstone.wire.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+
+DEFAULT_PORT = 9092
+REQUEST_TIMEOUT_S = 30.0
+IDLE_CONNECTIONS_MAX = 4  # per broker
+
+
+class Leader(NamedTuple):
+    address: Address
+    epoch: int
+
+
+class Brokers:
+    def __init__(self, bootstrap: str, client_id: str) -> None:
+        """ClientError if `bootstrap` is not HOST:PORT, or several with commas."""
+        self._client_id = client_id
+        self._bootstrap = _addresses(bootstrap)
+        self._nodes: dict[int, Address] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
+        self._shared: dict[Address, Connection] = {}
+        self._idle: dict[Address, list[Connection]] = {}
+
+    # Connections
+
+    def ask(self, address: Address, request: Message, kind: type[Response], timeout_s: float) -> Response:
+        timeout_s = min(timeout_s, REQUEST_TIMEOUT_S)
+        connection = self._shared.pop(address, None) or self._connect(address, timeout_s)
+        answer = connection.ask(request, kind, timeout_s)
+        self._shared[address] = connection  # not before: one that failed is closed
+        return answer
+
+    def ask_any(self, request: Message, kind: type[Response], timeout_s: float) -> Response:
+        """Of whichever broker answers; Disconnected if none does."""
+        failure: Disconnected | None = None
+        # Those that have a connection first, then those we were told of, then those we were given.
+        for address in dict.fromkeys((*self._shared, *self._nodes.values(), *self._bootstrap)):
+            try:
+                return self.ask(address, request, kind, timeout_s)
+            except Disconnected as error:
+                failure = error
+        assert failure is not None, "there is a bootstrap address"
+        raise failure
+
+    def borrow(self, address: Address, timeout_s: float) -> Connection:
+        """A connection for sending ahead."""
+        idle = self._idle.get(address)
+        return idle.pop() if idle else self._connect(address, timeout_s)
+
+    def give_back(self, connection: Connection) -> None:
+        """It is kept for the next borrower if nothing is left unanswered on it."""
+        idle = self._idle.setdefault(connection.address, [])
+        if connection.is_idle and len(idle) < IDLE_CONNECTIONS_MAX:
+            idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        for connection in (*self._shared.values(), *(each for idle in self._idle.values() for each in idle)):
+            connection.close()
+        self._shared.clear()
+        self._idle.clear()
+
+    def _connect(self, address: Address, timeout_s: float) -> Connection:
+        try:
+            return Connection(address, self._client_id, min(timeout_s, CONNECT_TIMEOUT_S))
+        except Disconnected:
+            # Its partitions may be led by others by now, and its other connections are as dead.
+            self._leaders = {each: leader for each, leader in self._leaders.items() if leader.address != address}
+            for connection in self._idle.pop(address, ()):
+                connection.close()
+            raise
+
+    # Leaders
+
+    def leader(self, partition: TopicPartition, timeout_s: float) -> Leader:
+        """LeaderMoved while an election goes on; UnknownTopic; Disconnected."""
+        leader = self._leaders.get(partition)
+        if leader is None:
+            for topic in self.describe([partition.topic], timeout_s):
+                _check_described(topic, partition)
+            leader = self._leaders.get(partition)
+            if leader is None:
+                raise LeaderMoved(f"{partition} has no leader for now")
+        return leader
+
+    def by_leader(
+        self, partitions: Iterable[TopicPartition], timeout_s: float
+    ) -> dict[Address, list[tuple[TopicPartition, Leader]]]:
+        partitions = list(partitions)
+        unknown = {each.topic for each in partitions if each not in self._leaders}
+        if len(unknown) > 1:  # one request for all of them, not one each
+            self.describe(sorted(unknown), timeout_s)
+        shares: dict[Address, list[tuple[TopicPartition, Leader]]] = {}
+        for partition in partitions:
+            leader = self.leader(partition, timeout_s)
+            shares.setdefault(leader.address, []).append((partition, leader))
+        return shares
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Its leader moved."""
+        self._leaders.pop(partition, None)
+
+    def describe(self, topics: Sequence[str] | None, timeout_s: float) -> Sequence[MetadataResponseTopic]:
+        """What the cluster says of the topics, None meaning all; leaders are remembered on the way."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer = self.ask_any(request, MetadataResponse, timeout_s)
+        self._nodes = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name or "", each.partition_index)
+                address = self._nodes.get(each.leader_id)
+                if address is None or each.error_code:
+                    self._leaders.pop(partition, None)
+                else:
+                    self._leaders[partition] = Leader(address, each.leader_epoch)
+        return answer.topics
+
+
+def _check_described(topic: MetadataResponseTopic, partition: TopicPartition) -> None:
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise UnknownTopic(f"there is no topic {partition.topic}: check the name, or create it first")
+    if topic.error_code:
+        raise refusal(topic.error_code, f"topic {partition.topic}")
+    if all(each.partition_index != partition.partition for each in topic.partitions):
+        raise UnknownTopic(
+            f"topic {partition.topic} has {len(topic.partitions)} partitions, and no partition {partition.partition}"
+        )
+
+
+def _addresses(bootstrap: str) -> list[Address]:
+    addresses = [_address(each.strip()) for each in bootstrap.split(",") if each.strip()]
+    if not addresses:
+        raise ClientError("no broker was named: give its address as HOST:PORT, or several with commas")
+    return addresses
+
+
+def _address(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        return Address(text.strip("[]"), DEFAULT_PORT)
+    if not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
+        raise ClientError(f"{text} is not HOST:PORT: give the broker's address as HOST:PORT, or several with commas")
+    return Address(host.strip("[]"), int(port))

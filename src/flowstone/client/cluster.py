@@ -1,0 +1,102 @@
+"""`Cluster`: what a program without an event loop asks of a cluster.
+
+Blocking, and not thread-safe: one for each process, or thread, and bootstrap address. A thin client for our own readers
+and writers of whole batches (Spark, Arrow); for records one by one there are Kafka's clients.
+
+Every call goes on through leader changes, refused connections and timeouts until nothing has succeeded for
+`deadline_s`, then raises a `ClientError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from flowstone.client.brokers import Brokers
+from flowstone.client.buffers import ReceiveBuffers
+from flowstone.client.errors import Retriable, refusal
+from flowstone.client.fetching import FETCH_BYTES_MAX, Fetched, RangeReader
+from flowstone.client.groups import GroupOffsets
+from flowstone.client.offsets import ListedOffset, list_offsets
+from flowstone.client.patience import Patience
+from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
+
+DEADLINE_S = 60.0
+
+
+class Cluster:
+    def __init__(self, bootstrap: str, *, client_id: str = "flowstone", deadline_s: float = DEADLINE_S) -> None:
+        """Nothing is asked yet. ClientError if `bootstrap` is not HOST:PORT, or several with commas."""
+        self.bootstrap, self._deadline_s = bootstrap, deadline_s
+        self.brokers = Brokers(bootstrap, client_id)
+        self._groups = GroupOffsets(self.brokers)
+        self._buffers = ReceiveBuffers(kept_bytes_max=2 * FETCH_BYTES_MAX)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Connections are made again if it is used after."""
+        self.brokers.close()
+
+    def topics(self, names: Sequence[str] | None = None) -> dict[str, int]:
+        """Topics and how many partitions each has; None: all but internal ones. Unknown ones are absent."""
+        patience = Patience(self._deadline_s)
+        while True:
+            try:
+                counts = {}
+                for topic in self.brokers.describe(names, patience.left_s):
+                    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (
+                        names is None and topic.is_internal
+                    ):
+                        continue
+                    if topic.error_code:
+                        raise refusal(topic.error_code, f"topic {topic.name}")
+                    counts[topic.name or ""] = len(topic.partitions)
+                return counts
+            except Retriable as error:
+                patience.wait(error)
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, ListedOffset]:
+        """For each partition EARLIEST, LATEST, or a timestamp in ms: the first record at or after it.
+
+        With `read_committed` LATEST is the last stable offset. `UnknownTopic`.
+        """
+        return list_offsets(self.brokers, wanted, Patience(self._deadline_s), read_committed=read_committed)
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's offsets; partitions without one are absent."""
+        return self._groups.committed(group, partitions, Patience(self._deadline_s))
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """As a consumer that stands alone; `Refused` if the group has members."""
+        self._groups.commit(group, offsets, metadata, Patience(self._deadline_s))
+
+    def fetch(
+        self, partition: TopicPartition, start: int, end: int, *, read_committed: bool = False
+    ) -> Iterator[Fetched]:
+        """The batches with the offsets from `start` on, to `end` without it. See `fetching` for where it ends.
+
+        What it yields stays valid for as long as it is held; memory is used again as soon as it is not. Several may be
+        read in turn. `OffsetsLost`, `OffsetsNotWritten`, `UnknownTopic`.
+        """
+        assert start >= 0
+        reader = RangeReader(
+            self.brokers,
+            self._buffers,
+            partition,
+            start,
+            end,
+            Patience(self._deadline_s),
+            read_committed=read_committed,
+        )
+        return reader.read()

@@ -1,0 +1,158 @@
+"""What the client raises: one sentence for people, and for programs a type.
+
+`Retriable` never leaves the package while there is time: whoever meets one waits and asks again (`patience`). The other
+errors are final. An error code of the cluster becomes one or the other here (`refusal`), so that every caller agrees on
+what is worth another try.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from flowstone.errors import ErrorCode, FlowstoneError
+from flowstone.types import TopicPartition
+
+# A topic that was just created may not have reached every broker; one that is still unknown then does not exist.
+UNKNOWN_TOPIC_PATIENCE_S = 3.0
+
+
+class ClientError(FlowstoneError):
+    """The cluster did not do what was asked.
+
+    Spark carries errors from one process to another: `args` of each are what it is made of.
+    """
+
+
+class GaveUp(ClientError):
+    """What was tried again and again did not succeed before the deadline; the cause is the last failure."""
+
+
+class BadAnswer(ClientError):
+    """What answers is not a broker, or one too old."""
+
+
+class Refused(ClientError):
+    """The cluster refused for good."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class OffsetsLost(ClientError):
+    """The log starts after an offset that was to be read: retention or a deletion took the records."""
+
+    def __init__(self, partition: TopicPartition, start: int, log_start: int) -> None:
+        super().__init__(partition, start, log_start)
+        self.partition, self.start, self.log_start = partition, start, log_start
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition}: offsets {self.start} to {self.log_start - 1} are gone, the log now starts at "
+            f"{self.log_start} (retention, or records were deleted): read from there on, and keep records longer "
+            "(retention.ms, retention.bytes) than readers take"
+        )
+
+
+class OffsetsNotWritten(ClientError):
+    """The log ends before an offset that was to be read: the topic was made anew, or its log lost its end."""
+
+    def __init__(self, partition: TopicPartition, start: int, log_end: int) -> None:
+        super().__init__(partition, start, log_end)
+        self.partition, self.start, self.log_end = partition, start, log_end
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition}: offset {self.start} was asked for, but the log ends at {self.log_end}: the topic was "
+            "deleted and created again, or records were lost; choose the offsets anew"
+        )
+
+
+class DeliveryFailed(ClientError):
+    """A batch, and what was to follow it, is not known to be written. The producer takes no more."""
+
+    def __init__(self, partition: TopicPartition, reason: str) -> None:
+        super().__init__(partition, reason)
+        self.partition, self.reason = partition, reason
+
+    def __str__(self) -> str:
+        return f"{self.partition}: {self.reason}"
+
+
+class Retriable(ClientError):
+    """May succeed if it is asked for again, for at most `patience_s`."""
+
+    patience_s = inf
+
+
+class Disconnected(Retriable):
+    """A connection could not be made, broke, or had no answer in time."""
+
+
+class LeaderMoved(Retriable):
+    """The broker that was asked does not lead the partition, or not any more."""
+
+
+class UnknownTopic(Retriable):
+    patience_s = UNKNOWN_TOPIC_PATIENCE_S
+
+
+_MOVED = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+_BUSY = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.CORRUPT_MESSAGE,  # the network's doing, as a rule: the broker checks what arrives
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+_ADVICE = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client may not use the topic: ask for the right to",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this client may not use the group: ask for the right to",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members, and only they may commit: choose another group",
+    ErrorCode.ILLEGAL_GENERATION: "the group has live members, and only they may commit: choose another group",
+    ErrorCode.INVALID_GROUP_ID: "that is no name for a group: choose another",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the text committed with the offsets is too long: shorten it",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "that is no topic that can be written to or read: check its name",
+    ErrorCode.MESSAGE_TOO_LARGE: "a batch is larger than the topic's max.message.bytes: raise it, or send smaller ones",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "a batch is larger than the topic's segment.bytes: raise it, or send smaller ones",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        "the broker misses records that were acknowledged before: its log lost its end; see its log, then write again"
+    ),
+    ErrorCode.INVALID_TIMESTAMP: "a timestamp is too far from the broker's clock (message.timestamp.after.max.ms)",
+}
+
+
+def refusal(code: int, what: object, message: str | None = None) -> Retriable | Refused:
+    """The error that an error code, not NONE, stands for; `what` it concerns begins the sentence."""
+    try:
+        error_code = ErrorCode(code)
+    except ValueError:
+        return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: error {code}, which this version does not know")
+    if error_code in _MOVED:
+        return LeaderMoved(f"{what}: {error_code.name}")
+    if error_code in _BUSY:
+        return Retriable(f"{what}: {error_code.name}")
+    if error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopic(f"{what}: there is no such topic or partition; check the name, or create it first")
+    reason = _ADVICE.get(error_code) or message or "the cluster refused"
+    return Refused(error_code, f"{what}: {reason} ({error_code.name})")
