@@ -23,6 +23,8 @@ from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 from kafka.errors import KafkaError as KafkaPythonError
 
+from tests.clients.group_members import learn_partitions
+
 POLL_S = 0.05
 POLL_MS = int(POLL_S * 1000)
 HEARTBEAT_MS = 100
@@ -70,6 +72,7 @@ def run_kafka_python(bootstrap: str, group_id: str, topic: str) -> None:
         fetch_max_wait_ms=POLL_MS,
     )
     consumer.subscribe([topic])
+    learn_partitions(consumer, topic)
     while True:
         polled = consumer.poll(POLL_MS)
         read = [(record.partition, record.offset) for records in polled.values() for record in records]
