@@ -1,0 +1,204 @@
+"""The options and the columns of the sink: read and checked on the driver, before a task writes anything.
+
+Owns their names and defaults. Asks no broker. Every `OptionError` is one sentence that says what to do. Names are the
+Kafka connector's; of its producer settings those that tune a JVM producer are taken and have no effect, and those that
+would change what is written, and cannot be had here, are refused by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_flowstone.kafka_options import KAFKA_PREFIX, SECURITY_PROTOCOL, SECURITY_PROTOCOL_SPOKEN
+from pyspark_flowstone.values import GivenOptions, OptionError
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+ACKS, COMPRESSION, IDEMPOTENCE = "kafka.acks", "kafka.compression.type", "kafka.enable.idempotence"
+DELIVERY_TIMEOUT, REQUEST_SIZE = "kafka.delivery.timeout.ms", "kafka.max.request.size"
+NAMES = ("topic", BOOTSTRAP, ACKS, COMPRESSION, IDEMPOTENCE, DELIVERY_TIMEOUT, REQUEST_SIZE)
+_SPELLED = {name.lower(): name for name in NAMES}
+
+# Spark hands its own over too.
+OF_SPARK = frozenset({"checkpointlocation", "path", "queryname"})
+
+ACKS_BY_NAME = {"all": -1, "-1": -1, "1": 1, "0": 0}
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+DELIVERY_TIMEOUT_DEFAULT_MS = 120_000
+# Kafka's default. A larger record is refused with its row's number; brokers take a little more, the batch's header.
+REQUEST_BYTES_DEFAULT = 1 << 20
+
+# Kafka's producer settings that say how often, how much at a time, how long. Ours are constants of the client.
+PRODUCER_TUNING = frozenset(
+    {
+        "batch.size",
+        "buffer.memory",
+        "client.dns.lookup",
+        "client.id",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "linger.ms",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+_PARTITIONING = "rows are spread by their keys as Kafka's own partitioner does; name others in a column `partition`"
+_SERIALIZING = "keys and values are bytes or text; make them that in the query"
+REFUSED = {
+    "interceptor.classes": "interceptors are Java classes and do not run here",
+    "key.serializer": _SERIALIZING,
+    "partitioner.class": _PARTITIONING,
+    "partitioner.ignore.keys": _PARTITIONING,
+    "transaction.timeout.ms": "the sink does not write in transactions",
+    "transactional.id": "the sink writes at least once, not in transactions; leave it out",
+    "value.serializer": _SERIALIZING,
+}
+REFUSED_PREFIXES = {
+    "sasl.": "the sink speaks to listeners without authentication only",
+    "ssl.": "the sink speaks to plaintext listeners only",
+}
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    bootstrap: str
+    topic: str | None  # None: each row names its own
+    acks: int
+    idempotent: bool
+    compression: str
+    delivery_timeout_s: float
+    record_bytes_max: int
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """OptionError if one of them is not as it should be."""
+    options = GivenOptions(given)
+    for name in options.names():
+        _check_name(name, options.get(name) or "")
+    bootstrap = (options.get(BOOTSTRAP) or "").strip()
+    if not bootstrap:
+        raise OptionError(f"{BOOTSTRAP}: the sink needs it, the broker's address, host:port")
+    topic = options.get("topic")
+    if topic is not None and not topic.strip():
+        raise OptionError("topic: it is empty; name the topic, or leave the option out and have a column `topic`")
+    acks = ACKS_BY_NAME[options.one_of(ACKS, tuple(ACKS_BY_NAME), "all")]
+    idempotent = options.boolean(IDEMPOTENCE, acks == -1)
+    if idempotent and acks != -1:
+        raise OptionError(f"{IDEMPOTENCE}: it needs {ACKS} to be all")
+    return SinkOptions(
+        bootstrap=bootstrap,
+        topic=topic.strip() if topic is not None else None,
+        acks=acks,
+        idempotent=idempotent,
+        compression=options.one_of(COMPRESSION, CODECS, "none"),
+        delivery_timeout_s=(options.count(DELIVERY_TIMEOUT) or DELIVERY_TIMEOUT_DEFAULT_MS) / 1000,
+        record_bytes_max=options.count(REQUEST_SIZE) or REQUEST_BYTES_DEFAULT,
+    )
+
+
+def _check_name(name: str, value: str) -> None:
+    if name in _SPELLED or name in OF_SPARK:
+        return
+    if not name.startswith(KAFKA_PREFIX):
+        raise OptionError(f"{name}: the sink has no such option{_meant(name)}")
+    setting = name.removeprefix(KAFKA_PREFIX)
+    if setting in PRODUCER_TUNING:
+        return
+    if setting == SECURITY_PROTOCOL:
+        if value.strip().upper() == SECURITY_PROTOCOL_SPOKEN:
+            return
+        reason = f"the sink speaks {SECURITY_PROTOCOL_SPOKEN} only, not {value}"
+    else:
+        prefix = next((each for each in REFUSED_PREFIXES if setting.startswith(each)), None)
+        reason = REFUSED_PREFIXES[prefix] if prefix else REFUSED.get(setting, "")
+    raise OptionError(f"{name}: {reason or 'Kafka producers have no such setting' + _meant(name)}")
+
+
+def _meant(name: str) -> str:
+    known = [*_SPELLED, *(KAFKA_PREFIX + each for each in PRODUCER_TUNING)]
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {_SPELLED.get(close[0], close[0])}?" if close else ""
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType)
+
+
+def _is_text_or_bytes(kind: DataType) -> bool:
+    return isinstance(kind, (StringType, BinaryType))
+
+
+def _is_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = [(field.name, field.dataType) for field in kind.elementType.fields]
+    return (
+        [name for name, _kind in fields] == ["key", "value"]
+        and _is_text(fields[0][1])
+        and isinstance(fields[1][1], BinaryType)
+    )
+
+
+# Each column the sink writes, whether its type will do, and what it must be.
+COLUMNS: dict[str, tuple[Callable[[DataType], bool], str]] = {
+    "value": (_is_text_or_bytes, "string or binary; make it that, with to_json(struct(*)) for example"),
+    "key": (_is_text_or_bytes, "string or binary; cast it"),
+    "topic": (_is_text, "string"),
+    "partition": (lambda kind: isinstance(kind, IntegerType), "int; cast it"),
+    "headers": (_is_headers, "array<struct<key: string, value: binary>>"),
+    "timestamp": (lambda kind: isinstance(kind, TimestampType), "timestamp; cast it"),
+}
+
+
+def columns_written(schema: StructType, topic: str | None) -> tuple[str, ...]:
+    """Which of the rows' columns become part of a record; the others are left out, as the Kafka connector does.
+
+    OptionError if one that is needed is missing, or is not of a type that can be written.
+    """
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if "value" not in kinds:
+        there = ", ".join(kinds) or "none"
+        raise OptionError(f"the rows need a column `value` to write; their columns are {there}")
+    if topic is None and "topic" not in kinds:
+        raise OptionError("topic: the sink needs this option, or a column `topic` that names each row's")
+    # Where the option says the topic, the column does not count, whatever it is.
+    written = [name for name in COLUMNS if name in kinds and not (name == "topic" and topic is not None)]
+    for name in written:
+        is_right, expected = COLUMNS[name]
+        if not is_right(kinds[name]):
+            raise OptionError(f"the column `{name}` is {kinds[name].simpleString()}, and has to be {expected}")
+    if len(schema.fields) != len(kinds):
+        raise OptionError("two columns have the same name: rename one")
+    return tuple(written)
