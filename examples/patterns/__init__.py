@@ -1,0 +1,1 @@
+"""Messaging patterns, one program each: `python -m examples.patterns.work_queue`. docs/patterns.md explains them."""

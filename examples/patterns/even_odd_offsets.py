@@ -1,0 +1,60 @@
+"""One partition, two workers: one handles the records with even offsets, the other those with odd ones.
+
+Each reads the whole partition under a group of its own and passes over what is the other's. Neither is a member of
+anything: there is no rebalance, and nobody takes over when one is gone. One is stopped half-way and comes back, and the
+other does not notice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, TopicPartition
+
+from examples.patterns import stage
+
+RECORDS = 20
+HALVES = {"even": 0, "odd": 1}
+
+
+@dataclass(frozen=True)
+class Result:
+    even: list[int]
+    odd_before: list[int]
+    odd_after: list[int]
+
+
+def work(bootstrap: str, topic: str, half: str, last: int) -> list[int]:
+    """Handles its half from where it stopped before, up to the offset `last`. What it handled."""
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"{half}-of-{topic}",  # a group each: one offset could not say how far both are
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        **stage.QUICK,
+    }
+    handled: list[int] = []
+    with Consumer(config) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])  # chosen by hand; goes on at what the group has committed
+        at = -1
+        while at < last:
+            for message in stage.take(consumer):
+                at = message.offset()
+                if at % len(HALVES) == HALVES[half]:
+                    handled.append(int(message.value()))  # the work
+                consumer.commit(message=message, asynchronous=False)  # past the other's records too
+    print(f"{half:4} handled {', '.join(map(str, handled))}")
+    return handled
+
+
+def run(bootstrap: str) -> Result:
+    topic = stage.new_topic(bootstrap, "numbers")
+    stage.send(bootstrap, topic, range(RECORDS))
+    odd_before = work(bootstrap, topic, "odd", RECORDS // 2 - 1)
+    even = work(bootstrap, topic, "even", RECORDS - 1)
+    odd_after = work(bootstrap, topic, "odd", RECORDS - 1)
+    return Result(even, odd_before, odd_after)
+
+
+if __name__ == "__main__":
+    stage.main(run)

@@ -1,0 +1,116 @@
+"""What the examples share: a broker, a fresh topic with records in it, and a worker in a process that can be killed.
+
+An example's `run(bootstrap)` prints what it shows and returns it, so that a test can hold it to its word. Everything
+about messaging is in the examples themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+import flowstone
+
+TIMEOUT_S = 20
+
+# Only to make an example quick: a member learns of a rebalance with its next heartbeat, every three seconds by default.
+QUICK = {"heartbeat.interval.ms": 100, "fetch.wait.max.ms": 50}
+
+
+def main(run: Callable[[str], object]) -> None:
+    """Runs an example on the broker that is named, or on one of its own."""
+    parser = argparse.ArgumentParser(description="An example of docs/patterns.md.")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", default=os.environ.get("FLOWSTONE_BOOTSTRAP"))
+    bootstrap: str | None = parser.parse_args().bootstrap
+    if bootstrap is not None:
+        run(bootstrap)
+        return
+    with flowstone.Broker() as broker:
+        run(broker.bootstrap)
+
+
+def new_topic(bootstrap: str, name: str, *, partitions: int = 1) -> str:
+    """A topic nobody has used: an example may be run again on the same broker."""
+    topic = f"{name}-{uuid.uuid4().hex[:6]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})  # warnings, and no word when it ends
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(TIMEOUT_S)
+    return topic
+
+
+def send(bootstrap: str, topic: str, values: Iterable[object], *, partitions: int = 1) -> None:
+    """One record for each value, dealt out over the partitions."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number, value in enumerate(values):
+        producer.produce(topic, str(value), partition=number % partitions)
+    if producer.flush(TIMEOUT_S):
+        raise TimeoutError(f"not all records of {topic} were stored in {TIMEOUT_S} s")
+
+
+def take(consumer: Consumer, count: int = 1, timeout_s: float = TIMEOUT_S) -> list[Any]:
+    """`consumer.consume`, whose messages may be errors: here those are raised, and what is left are records.
+
+    As many as `count`, fewer if no more come in time. KafkaException. The library's type for a message allows each
+    field to be missing, which a record's are not: hence Any.
+    """
+    messages = consumer.consume(count, timeout_s)
+    for message in messages:
+        error = message.error()
+        if error is not None:
+            raise KafkaException(error)
+    return messages
+
+
+def committed_offset(bootstrap: str, group_id: str, topic: str) -> int:
+    """Where the group goes on in partition 0, as the broker has it."""
+    with Consumer({"bootstrap.servers": bootstrap, "group.id": group_id}) as consumer:
+        (partition,) = consumer.committed([TopicPartition(topic, 0)], TIMEOUT_S)
+    return int(partition.offset)
+
+
+class Worker:
+    """A worker's process, as its supervisor sees it: what it tells, and how to end it."""
+
+    def __init__(self, process: multiprocessing.process.BaseProcess, told: Connection) -> None:
+        self._process, self._told = process, told
+        self.told: list[Any] = []
+
+    def wait_for(self, word: object) -> None:
+        """Until the worker has told this. EOFError if it ends before."""
+        while word not in self.told:
+            if not self._told.poll(TIMEOUT_S):
+                raise TimeoutError(f"the worker told {self.told}, and not {word}")
+            self.told.append(self._told.recv())
+
+    def kill(self) -> list[Any]:
+        """SIGKILL: it has no time for a last word. All that it told."""
+        self._process.kill()
+        self._process.join()
+        with suppress(EOFError):
+            while True:
+                self.told.append(self._told.recv())
+        return self.told
+
+
+@contextmanager
+def worker(target: Callable[..., None], *arguments: object) -> Iterator[Worker]:
+    """`target(*arguments, tell)` in a process of its own, gone at the end of the block."""
+    context = multiprocessing.get_context("spawn")  # a fork would take half of a client library's threads along
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=target, args=(*arguments, sending.send), daemon=True)
+    process.start()
+    sending.close()  # the worker has the only one now: when it is gone, the pipe ends
+    with receiving:
+        running = Worker(process, receiving)
+        try:
+            yield running
+        finally:
+            running.kill()
