@@ -1,0 +1,49 @@
+"""A query's progress as the offsets of a consumer group, for everybody who watches lag.
+
+The checkpoint is what a query goes on from; the group is never read. So a commit that fails is warned of and does not
+stop the query: the next one says more than the one that was lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from flowstone.client import ClientError, Cluster
+from flowstone.types import TopicPartition
+from pyspark_flowstone.connections import CLIENT_ID
+from pyspark_flowstone.loss import LOGGER
+
+# A query that is otherwise well must not wait long for a coordinator that is not there, nor ask for it all the time.
+COMMIT_DEADLINE_S = 3.0
+COMMIT_AGAIN_AFTER_S = 10.0
+
+
+class GroupProgress:
+    def __init__(self, bootstrap: str, group_id: str) -> None:
+        self._cluster = Cluster(bootstrap, client_id=CLIENT_ID, deadline_s=COMMIT_DEADLINE_S)
+        self._group_id = group_id
+        self._committed: dict[TopicPartition, int] = {}
+        self._not_before_s = 0.0
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """What is finished. Called often with the same offsets; the broker is asked only for new ones."""
+        new = {partition: offset for partition, offset in offsets.items() if self._committed.get(partition) != offset}
+        if not new or time.monotonic() < self._not_before_s:
+            return
+        try:
+            self._cluster.commit(self._group_id, new)
+        except ClientError as error:
+            self._not_before_s = time.monotonic() + COMMIT_AGAIN_AFTER_S
+            LOGGER.warning(
+                "flowstone: the query goes on, but its progress does not show in group %s: %s", self._group_id, error
+            )
+        else:
+            self._committed.update(new)
+
+
+def warn_of_no_group() -> None:
+    LOGGER.warning(
+        "flowstone: this query shows in no consumer group, so its lag cannot be watched; "
+        "name a group of its own with the option groupId"
+    )

@@ -1,0 +1,65 @@
+"""What counts as lost records, and what is said of them.
+
+Offsets that a read was to have and that no longer exist are a loss: retention, deletion of records or of the topic.
+Gaps between records that exist are none: compaction and transactions leave them. With `failOnDataLoss` a loss ends the
+query; without it, every loss is warned of and the read goes on with what is there. Nothing is ever skipped in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from flowstone.errors import FlowstoneError
+from flowstone.types import TopicPartition
+from pyspark_flowstone.offsets import OffsetRange
+
+LOGGER = logging.getLogger("pyspark_flowstone")
+
+GO_ON = "or set failOnDataLoss=false to go on without them"
+
+
+class DataLost(FlowstoneError):
+    """Records that were to be read are gone. One sentence: which, and what to do."""
+
+
+class LossRule:
+    def __init__(self, *, is_failure: bool) -> None:
+        self._is_failure = is_failure
+
+    def overtaken(self, partition: TopicPartition, start: int, log_start: int) -> None:
+        """Retention, or somebody who deleted records, was faster than the reader."""
+        self._report(
+            f"{partition}: offsets {start} to {log_start - 1} are gone, the log starts at {log_start} now; "
+            "start at an offset that is there (a streaming query: with a new checkpoint), keep records longer with "
+            f"retention.ms and retention.bytes, {GO_ON}"
+        )
+
+    def beyond_end(self, partition: TopicPartition, offset: int, log_end: int) -> None:
+        """The reader has been, or wants to go, where the log does not reach: the topic was made anew."""
+        self._report(
+            f"{partition}: offsets up to {offset - 1} were expected and the log ends at {log_end}; the topic was "
+            "probably deleted and created again: start over with a new checkpoint or other offsets, "
+            f"{GO_ON.replace('without them', 'with what is there')}"
+        )
+
+    def partition_gone(self, partition: TopicPartition, offset: int) -> None:
+        self._report(
+            f"{partition}: it no longer exists, and was read up to offset {offset}; what came after is gone: "
+            f"leave the topic out, start over with a new checkpoint, {GO_ON}"
+        )
+
+    def _report(self, sentence: str) -> None:
+        if self._is_failure:
+            raise DataLost(sentence)
+        LOGGER.warning("flowstone: %s", sentence)
+
+    def clip(self, wanted: OffsetRange, log_start: int, log_end: int) -> OffsetRange:
+        """What of a range is there. Every part that is not has been reported."""
+        start, end = wanted.start, wanted.end
+        if max(start, end) > log_end:
+            self.beyond_end(wanted.partition, max(start, end), log_end)
+            start, end = min(start, log_end), min(end, log_end)
+        if start < log_start and start < end:
+            self.overtaken(wanted.partition, start, log_start)
+            start = min(log_start, end)
+        return OffsetRange(wanted.partition, start, end)

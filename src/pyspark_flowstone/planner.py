@@ -1,0 +1,138 @@
+"""What a streaming query asks of its source on the driver: where it starts, how far it may go, what its tasks are.
+
+One planner lives as long as a run of the query, in a process of its own, and is asked in turn, never at once. Spark
+asks for the next end only after the batch before has finished, so the start it names is finished work: that is
+committed to the query's group then, which settles idle queries and the last batch of those that end.
+
+Invariant: what is planned for a start and an end depends on nothing the planner remembers. After a crash another
+planner is asked for the same batch.
+"""
+
+from __future__ import annotations
+
+import time
+
+from flowstone.client import UnknownTopic
+from flowstone.types import TopicPartition
+from pyspark_flowstone.admission import admit
+from pyspark_flowstone.connections import cluster_of
+from pyspark_flowstone.groups import GroupProgress, warn_of_no_group
+from pyspark_flowstone.loss import LossRule
+from pyspark_flowstone.offsets import OffsetRange, Offsets, ranges_between, split
+from pyspark_flowstone.options import SourceOptions
+from pyspark_flowstone.positions import (
+    existing_partitions,
+    log_ends,
+    log_starts,
+    starting_offsets,
+    starting_partitions,
+)
+
+# An idle query is asked 70 times a second. Answering late, unless something arrives, costs nobody anything: the wait
+# ends with the first record. It is short because Spark asks the sources of one query in turn.
+IDLE_WAIT_S = 0.1
+IDLE_POLL_S = 0.025
+# Whoever comes back this soon after "nothing new" had no batch to run: no other source of the query had anything.
+IDLE_GAP_S = 0.075
+# How long topics and partitions that come and go may stay unseen.
+METADATA_AGE_MAX_S = 1.0
+
+
+class StreamPlanner:
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._cluster = cluster_of(options.bootstrap)
+        self._rule = LossRule(is_failure=options.fail_on_data_loss)
+        self._group = GroupProgress(options.bootstrap, options.group_id) if options.group_id is not None else None
+        if self._group is None:
+            warn_of_no_group()
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._ends: Offsets | None = None
+        self._partitions: set[TopicPartition] = set()
+        self._partitions_seen_s = float("-inf")
+        self._found_nothing_s = float("-inf")
+        self._moved_on_s = time.monotonic()
+
+    def initial(self) -> Offsets:
+        """Where a query without a checkpoint starts. Spark asks twice: `latest` must not move in between."""
+        if self._initial is None:
+            partitions = starting_partitions(self._cluster, self._options)
+            self._initial = starting_offsets(self._cluster, self._options.stream_start(), partitions, self._options)
+        return self._initial
+
+    def finished(self, offsets: Offsets) -> None:
+        if self._group is not None:
+            self._group.commit(offsets)
+
+    def pin_end(self) -> None:
+        """From now on nothing counts that is not there yet: the query ends when it has read what is."""
+        self._target = self._current_ends()
+
+    def latest_seen(self) -> Offsets | None:
+        return self._ends
+
+    def next_end(self, start: Offsets, *, is_limited: bool) -> Offsets:
+        """How far the next batch goes; `start` if there is nothing for it."""
+        self.finished(start)
+        ends = self._target if self._target is not None else self._ends_after(start)
+        known = self._known_start(start, ends)
+        end = ends
+        if is_limited:
+            waited_ms = (time.monotonic() - self._moved_on_s) * 1000
+            is_patient = self._target is None and waited_ms < self._options.trigger_delay_max_ms
+            end = admit(self._cluster, self._options, known, ends, is_patient=is_patient)
+        now = time.monotonic()
+        if end == start:
+            self._found_nothing_s = now
+        else:
+            self._moved_on_s = now
+        return end
+
+    def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """The tasks of a batch."""
+        partitions = start.keys() & end.keys()
+        went_back = sorted(each for each in partitions if start[each] > end[each])
+        for partition in went_back:
+            self._rule.beyond_end(partition, start[partition], end[partition])
+        fresh = [*(end.keys() - start.keys()), *went_back]
+        wanted = ranges_between({**start, **log_starts(self._cluster, fresh)}, end)
+        first = log_starts(self._cluster, [each.partition for each in wanted])
+        clipped = [self._rule.clip(each, first[each.partition], each.end) for each in wanted]
+        return split(
+            [each for each in clipped if each.offset_count > 0],
+            parts_min=self._options.min_partitions,
+            offsets_max=self._options.records_per_partition_max,
+        )
+
+    def _ends_after(self, start: Offsets) -> Offsets:
+        """The current ends; where nothing has come since `start`, they are waited for a moment."""
+        now = time.monotonic()
+        deadline_s = now + IDLE_WAIT_S if now - self._found_nothing_s < IDLE_GAP_S else now
+        ends = self._current_ends()
+        while ends == start and time.monotonic() < deadline_s:
+            time.sleep(IDLE_POLL_S)
+            ends = self._current_ends()
+        return ends
+
+    def _current_ends(self) -> Offsets:
+        now = time.monotonic()
+        if now - self._partitions_seen_s > METADATA_AGE_MAX_S:
+            self._partitions = existing_partitions(self._cluster, self._options.subscription)
+            self._partitions_seen_s = now
+        try:
+            self._ends = log_ends(self._cluster, self._partitions, self._options)
+        except UnknownTopic:  # deleted a moment ago
+            self._partitions = existing_partitions(self._cluster, self._options.subscription)
+            self._ends = log_ends(self._cluster, self._partitions, self._options)
+        return self._ends
+
+    def _known_start(self, start: Offsets, ends: Offsets) -> Offsets:
+        """`start` with the partitions that came since, and without those that went: both are looked at for loss."""
+        for partition in sorted(start.keys() - ends.keys()):
+            self._rule.partition_gone(partition, start[partition])
+        came = log_starts(self._cluster, ends.keys() - start.keys())
+        for partition, log_start in sorted(came.items()):
+            if log_start > 0:
+                self._rule.overtaken(partition, 0, log_start)
+        return {partition: start.get(partition, came.get(partition, 0)) for partition in ends}

@@ -1,0 +1,124 @@
+"""From options to offsets: which partitions are subscribed to, and where a bound lies in each of them.
+
+Asks the broker and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from flowstone.client import Cluster
+from flowstone.types import TopicPartition
+from pyspark_flowstone.offsets import EARLIEST, LATEST, Offsets
+from pyspark_flowstone.options import (
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Bound,
+    Everywhere,
+    Pattern,
+    SourceOptions,
+    Subscription,
+    Topics,
+)
+from pyspark_flowstone.values import OptionError
+
+NAMES_SHOWN_MAX = 5
+
+
+def existing_partitions(cluster: Cluster, subscription: Subscription) -> set[TopicPartition]:
+    """Those of the subscription that there are now."""
+    if isinstance(subscription, Pattern):
+        counts = cluster.topics()
+        counts = {name: count for name, count in counts.items() if re.fullmatch(subscription.regex, name)}
+    elif isinstance(subscription, Topics):
+        counts = cluster.topics(subscription.names)
+    else:
+        counts = cluster.topics(sorted({each.topic for each in subscription.partitions}))
+        return {each for each in subscription.partitions if each.partition < counts.get(each.topic, 0)}
+    return {TopicPartition(name, number) for name, count in counts.items() for number in range(count)}
+
+
+def starting_partitions(cluster: Cluster, options: SourceOptions) -> set[TopicPartition]:
+    """The same, for a read that begins now: what was named must be there. OptionError."""
+    subscription, found = options.subscription, existing_partitions(cluster, options.subscription)
+    if isinstance(subscription, Topics):
+        missing = sorted(set(subscription.names) - {each.topic for each in found})
+        if missing:
+            raise OptionError(
+                f"subscribe: there is no topic {' and no topic '.join(missing[:NAMES_SHOWN_MAX])} at "
+                f"{options.bootstrap}; create it, or use subscribePattern for topics that come later"
+            )
+    elif not isinstance(subscription, Pattern):
+        absent = sorted(set(subscription.partitions) - found)
+        if absent:
+            raise OptionError(f"assign: there is no partition {_shown(absent)} at {options.bootstrap}")
+    return found
+
+
+def log_starts(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Offsets:
+    return _listed(cluster, dict.fromkeys(partitions, EARLIEST), read_committed=False)
+
+
+def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition], options: SourceOptions) -> Offsets:
+    """The high watermarks, or where transactions are waited for, the last stable offsets."""
+    return _listed(cluster, dict.fromkeys(partitions, LATEST), read_committed=options.read_committed)
+
+
+def starting_offsets(
+    cluster: Cluster, bound: Bound, partitions: set[TopicPartition], options: SourceOptions
+) -> Offsets:
+    """OptionError where a time has no record as late, unless options say that the end will do."""
+    offsets = _offsets_at(cluster, bound, partitions, options, "starting")
+    without = sorted(each for each, offset in offsets.items() if offset < 0)
+    if without and not options.no_late_record_starts_at_latest:
+        raise OptionError(
+            f"startingTimestamp: {_shown(without)} has no record as late as that; take an earlier time, or set "
+            "startingOffsetsByTimestampStrategy=latest to start with the next record"
+        )
+    return offsets | log_ends(cluster, without, options)
+
+
+def ending_offsets(cluster: Cluster, bound: Bound, partitions: set[TopicPartition], options: SourceOptions) -> Offsets:
+    offsets = _offsets_at(cluster, bound, partitions, options, "ending")
+    return offsets | log_ends(cluster, [each for each, offset in offsets.items() if offset < 0], options)
+
+
+def _offsets_at(
+    cluster: Cluster, bound: Bound, partitions: set[TopicPartition], options: SourceOptions, which: str
+) -> Offsets:
+    """-1 where a time has no record as late."""
+    if isinstance(bound, Everywhere):
+        return _listed(cluster, dict.fromkeys(partitions, bound.offset), read_committed=options.read_committed)
+    if isinstance(bound, AtTimestamp):
+        return _listed(cluster, dict.fromkeys(partitions, bound.timestamp_ms), read_committed=options.read_committed)
+    if isinstance(bound, AtTimestamps):
+        _check_named(bound.timestamps_ms, partitions, f"{which}OffsetsByTimestamp")
+        return _listed(cluster, bound.timestamps_ms, read_committed=options.read_committed)
+    assert isinstance(bound, AtOffsets)
+    _check_named(bound.offsets, partitions, f"{which}Offsets")
+    to_ask = {each: offset for each, offset in bound.offsets.items() if offset < 0}
+    return bound.offsets | _listed(cluster, to_ask, read_committed=options.read_committed)
+
+
+def _check_named(named: Mapping[TopicPartition, int], partitions: set[TopicPartition], option: str) -> None:
+    """As the Kafka connector has it: a partition that was forgotten is a mistake, not a default."""
+    missing, extra = sorted(partitions - named.keys()), sorted(named.keys() - partitions)
+    if missing:
+        raise OptionError(f"{option}: it says nothing of {_shown(missing)}; name every partition of the subscription")
+    if extra:
+        raise OptionError(f"{option}: {_shown(extra)} is not subscribed to, or does not exist")
+
+
+def _listed(cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool) -> Offsets:
+    if not wanted:
+        return {}
+    listed = cluster.list_offsets(wanted, read_committed=read_committed)
+    return {partition: each.offset for partition, each in listed.items()}
+
+
+def _shown(partitions: list[TopicPartition]) -> str:
+    shown = ", ".join(map(str, partitions[:NAMES_SHOWN_MAX]))
+    more = len(partitions) - NAMES_SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,42 @@
+"""What a task does: the records of one range, as Arrow batches.
+
+Runs in Spark's Python workers. A range that is asked for again, by a task that is tried again or a batch that is
+replayed, gives the same rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from flowstone.arrow.decode import Decoder
+from flowstone.client import OffsetsLost
+from pyspark_flowstone.connections import cluster_of
+from pyspark_flowstone.loss import LossRule
+from pyspark_flowstone.offsets import OffsetRange
+from pyspark_flowstone.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOGGER = logging.getLogger("pyspark_flowstone.reader")
+
+
+def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    rule = LossRule(is_failure=options.fail_on_data_loss)
+    cluster = cluster_of(options.bootstrap)
+    partition, start, end = wanted
+    fetched_bytes = 0
+    while start < end:
+        decoder = Decoder(partition, options.columns, start, end, read_committed=options.read_committed)
+        try:
+            for fetched in cluster.fetch(partition, start, end, read_committed=options.read_committed):
+                fetched_bytes += len(fetched.records)
+                yield from decoder.feed(fetched.records, fetched.aborted)
+            start = end
+        except OffsetsLost as lost:  # since the range was planned
+            rule.overtaken(partition, lost.start, lost.log_start)
+            start = lost.log_start
+        yield from decoder.finish()
+    LOGGER.info("fetched %d bytes for %s", fetched_bytes, wanted)

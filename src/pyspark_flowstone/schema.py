@@ -1,0 +1,42 @@
+"""The columns of the source as Spark types. They are the Kafka connector's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_flowstone.values import OptionError
+
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
+
+
+def spark_schema(columns: Sequence[str]) -> StructType:
+    return StructType([StructField(name, _TYPES[name]) for name in columns])
+
+
+def check_schema(given: StructType, columns: Sequence[str]) -> None:
+    """OptionError if it is not ours: what is in a topic's values is for the query to say, not for the source."""
+    if given != spark_schema(columns):
+        raise OptionError(
+            f"schema: the source's columns are {', '.join(columns)} and cannot be given; choose among them with columns"
+        )

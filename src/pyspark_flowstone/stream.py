@@ -1,0 +1,84 @@
+"""The stream reader: `spark.readStream.format("flowstone")`.
+
+A thin face for Spark. Planning is `planner`'s and happens in one process per query; reading is `reader`'s, in workers.
+The same object goes, pickled, to both, so it holds nothing but options until it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_flowstone.offsets import JsonOffsets, Offsets, from_json, to_json
+from pyspark_flowstone.options import SourceOptions
+from pyspark_flowstone.planner import StreamPlanner
+from pyspark_flowstone.reader import read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions) -> None:
+        """OptionError if an option has no meaning for a stream."""
+        options.stream_start()
+        self._options = options
+        self._made: StreamPlanner | None = None
+
+    @property
+    def _planner(self) -> StreamPlanner:
+        if self._made is None:
+            self._made = StreamPlanner(self._options)
+        return self._made
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802 - Spark's names, here and below
+        return to_json(self._planner.initial())
+
+    def latestOffset(self, start: Any, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        return to_json(self._planner.next_end(_offsets(start), is_limited=is_limited))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Spark has room for one limit; that there is one is enough for the planner to keep all of them."""
+        options = self._options
+        if options.offsets_per_trigger_max is not None:
+            return ReadMaxRows(options.offsets_per_trigger_max)
+        if options.bytes_per_trigger_max is not None:
+            return ReadMaxBytes(options.bytes_per_trigger_max)
+        if options.offsets_per_trigger_min is not None:
+            return ReadMinRows(options.offsets_per_trigger_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._planner.pin_end()
+
+    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
+        latest = self._planner.latest_seen()
+        return to_json(latest) if latest is not None else None
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        return [InputPartition(each) for each in self._planner.ranges(_offsets(start), _offsets(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_range(self._options, partition.value)
+
+    def commit(self, end: Any) -> None:
+        self._planner.finished(_offsets(end))
+
+
+def _offsets(value: Any) -> Offsets:
+    """From a checkpoint, ours or the Kafka connector's. ValueError if it is no such thing."""
+    try:
+        return from_json(value, floor=0)
+    except ValueError as error:
+        raise ValueError(f"the checkpoint holds no offsets of topics: {error}; start with a new one") from error
