@@ -1,0 +1,182 @@
+"""One RecordBatch in the making: the kernel's columns, how far they may grow, and the arrays made of them.
+
+Owns the bounds on a RecordBatch's bytes and what is the same in every row (topic, partition, timestamp type): arrays of
+those are made once and sliced. Buffers become arrays without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from flowstone.arrow.schema import CREATE_TIME, HEADER_TYPE, HEADERS, HEADERS_TYPE, LOG_APPEND_TIME, schema
+from flowstone.kernel import RecordsStatus
+from flowstone.kernel.columns import Batch, BinaryBuffers, Columns, Full, decode_columns
+from flowstone.types import TopicPartition
+from flowstone.wire.record_batch import BatchHeader, CorruptBatch
+
+# The data of one column, and the headers, of one RecordBatch; a single record that has more gets one of its own.
+DATA_BYTES_MAX = 32 << 20
+HEADERS_MAX = 1 << 20
+# What columns have room for at first, when nothing is known of the records.
+DATA_BYTES_MIN = 64 << 10
+HEADERS_MIN = 4 << 10
+
+_LIMITS = {full: HEADERS_MAX if full is Full.HEADERS else DATA_BYTES_MAX for full in Full}
+
+
+class RowBuilder:
+    def __init__(self, partition: TopicPartition, columns: Sequence[str], rows_max: int) -> None:
+        self._schema = schema(columns)
+        self._partition, self._wanted, self._rows_max = partition, columns, rows_max
+        self._constants: dict[str | int, Any] = {}
+        self._timestamp_types: list[tuple[int, int]] = []  # runs of rows: the type, the rows at the run's end
+        self._columns: Columns | None = None
+
+    @property
+    def row_count(self) -> int:
+        return self._columns.call.row_count if self._columns else 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.row_count == self._rows_max
+
+    def begin(self, header: BatchHeader, size_bytes: int, start: int, end: int) -> None:
+        """The payloads that `append` is given are of this batch; offsets in [start, end) are wanted of it."""
+        if self._columns is None:
+            self._columns = Columns(self._wanted, self._rows_max, self._guess(header, size_bytes), pa.allocate_buffer)
+        appended = header.uses_log_append_time
+        self._columns.begin(
+            Batch(
+                size=size_bytes,
+                record_count=header.record_count,
+                base_offset=header.base_offset,
+                last_offset_delta=header.last_offset_delta,
+                base_timestamp=header.max_timestamp if appended else header.base_timestamp,
+                uses_log_append_time=appended,
+                start_offset=start,
+                end_offset=end,
+            )
+        )
+
+    def append(self, payload: Any, at: int) -> bool:
+        """Adds the batch's rows. False: there is no room for all of them; `take`, then call again."""
+        columns = self._columns
+        assert columns is not None
+        call = columns.call
+        while True:
+            decode_columns(payload, at, columns)
+            self._note_timestamp_type(LOG_APPEND_TIME if call.uses_log_append_time else CREATE_TIME)
+            if call.status:
+                raise _malformed(call.record_index, call.base_offset, RecordsStatus(call.status))
+            if call.full == Full.NOT_FULL:
+                return True
+            if call.full == Full.ROWS or not _make_room(columns):
+                return False
+
+    def take(self) -> Any:
+        """The RecordBatch, which is left to the caller; the next one begins."""
+        columns = self._columns
+        assert columns is not None
+        batch = pa.RecordBatch.from_arrays([self._array(name, columns) for name in self._wanted], schema=self._schema)
+        # The next ones are likely to be like these.
+        columns.renew({full: max(_minimum(full), columns.used(full) * 9 // 8) for full in _held(columns)})
+        self._timestamp_types.clear()
+        return batch
+
+    def _guess(self, header: BatchHeader, size_bytes: int) -> dict[Full, int]:
+        """From the mean size of the first batch's records: memory that is not written to costs nothing."""
+        data_bytes = size_bytes * self._rows_max // max(header.record_count, 1)
+        guess = dict.fromkeys(Full, max(DATA_BYTES_MIN, min(data_bytes, DATA_BYTES_MAX)))
+        guess[Full.HEADERS] = HEADERS_MIN
+        return guess
+
+    def _note_timestamp_type(self, timestamp_type: int) -> None:
+        types, row_count = self._timestamp_types, self.row_count
+        if types and types[-1][0] == timestamp_type:
+            types[-1] = (timestamp_type, row_count)
+        else:
+            types.append((timestamp_type, row_count))
+
+    def _array(self, name: str, columns: Columns) -> Any:
+        rows = columns.call.row_count
+        match name:
+            case "key":
+                return _binary_array(pa.binary(), rows, columns.binaries[Full.KEY])
+            case "value":
+                return _binary_array(pa.binary(), rows, columns.binaries[Full.VALUE])
+            case "offset":
+                return pa.Array.from_buffers(pa.int64(), rows, [None, columns.offsets], 0)
+            case "timestamp":
+                return pa.Array.from_buffers(self._schema.field(name).type, rows, [None, columns.timestamps], 0)
+            case "topic":
+                return self._constant(name, pa.scalar(self._partition.topic)).slice(0, rows)
+            case "partition":
+                return self._constant(name, pa.scalar(self._partition.partition, pa.int32())).slice(0, rows)
+            case "timestampType":
+                return self._timestamp_type_array()
+        assert name == HEADERS, name
+        return _headers_array(rows, columns)
+
+    def _constant(self, key: str | int, value: Any) -> Any:
+        if key not in self._constants:
+            self._constants[key] = pa.repeat(value, self._rows_max)
+        return self._constants[key]
+
+    def _timestamp_type_array(self) -> Any:
+        """One type in all rows but where the topic's setting was changed."""
+        runs, first = [], 0
+        for timestamp_type, end in self._timestamp_types:
+            runs.append(self._constant(timestamp_type, pa.scalar(timestamp_type, pa.int32())).slice(0, end - first))
+            first = end
+        return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
+
+
+def _malformed(record_index: int, base_offset: int, status: RecordsStatus) -> CorruptBatch:
+    reason = status.name.lower().replace("_", " ")
+    return CorruptBatch(f"record {record_index} of the batch at {base_offset} is malformed: {reason}")
+
+
+def _minimum(full: Full) -> int:
+    return HEADERS_MIN if full is Full.HEADERS else DATA_BYTES_MIN
+
+
+def _held(columns: Columns) -> list[Full]:
+    return [*columns.binaries, Full.HEADERS]
+
+
+def _make_room(columns: Columns) -> bool:
+    """Grows the column that is full, unless the RecordBatch would hold too much of it and has other rows."""
+    full = Full(columns.call.full)
+    wanted, limit = columns.used(full) + columns.call.needed, _LIMITS[full]
+    if wanted > limit and columns.call.row_count:
+        return False
+    columns.grow(full, max(wanted, min(2 * columns.capacity(full), limit)))
+    return True
+
+
+def _binary_array(kind: Any, count: int, column: BinaryBuffers) -> Any:
+    state = column.state
+    validity = column.validity if state.null_count else None
+    data = column.data.slice(0, state.size_bytes)  # type: ignore[attr-defined]
+    return pa.Array.from_buffers(kind, count, [validity, column.offsets, data], state.null_count)
+
+
+def _headers_array(rows: int, columns: Columns) -> Any:
+    call = columns.call
+    keys = _text_array(_binary_array(pa.binary(), call.header_count, columns.binaries[Full.HEADER_KEY]))
+    values = _binary_array(pa.binary(), call.header_count, columns.binaries[Full.HEADER_VALUE])
+    headers = pa.StructArray.from_arrays([keys, values], fields=list(HEADER_TYPE))
+    validity = columns.header_validity if call.rows_without_headers else None
+    buffers = [validity, columns.header_offsets]
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, buffers, call.rows_without_headers, children=[headers])
+
+
+def _text_array(keys: Any) -> Any:
+    """Header keys are UTF-8 by the protocol's word, but bytes by its wire: what is not is read as other clients do."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())

@@ -1,0 +1,24 @@
+"""The decoding of records into columns, native. Importing it raises ImportError unless the library has the call.
+
+The payload is given by its address: a buffer that knows its own costs ctypes nothing to pass. The GIL is released.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from flowstone.kernel.column_buffers import Buffer, Columns
+from flowstone.kernel.columns_twin import check_bounds
+from flowstone.kernel.native import _releasing as library
+
+try:
+    _decode = library.flowstone_decode_columns
+except AttributeError as error:
+    raise ImportError(f"the native kernel does not decode columns: {error}") from error
+_decode.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+_decode.restype = None
+
+
+def decode_columns(payload: Buffer, position: int, columns: Columns) -> None:
+    check_bounds(payload, position, columns.call.size)
+    _decode(payload.address + position, ctypes.byref(columns.call))

@@ -1,0 +1,175 @@
+"""The decoding of records into columns, in Python: what it computes, and the fallback where the library is not built.
+
+The payload's bytes are a peer's and may say anything: a record is read whole before any of it is written, so that a bad
+one leaves the columns as they were after the one before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flowstone.kernel.column_buffers import BinaryBuffers, Buffer, Columns, DecodeCall, Full
+from flowstone.kernel.twin import (
+    VARLONG_BITS,
+    RecordsStatus,
+    _BadRecordError,
+    _read_record_length,
+    _read_varint,
+    _skip_bytes,
+)
+
+MICROSECONDS_PER_MILLISECOND = 1000
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+Field = bytes | None
+
+
+class _Record(NamedTuple):
+    timestamp_delta: int
+    offset_delta: int
+    key: Field
+    value: Field
+    headers: list[tuple[bytes, Field]]
+
+
+def check_bounds(payload: Buffer, position: int, size: int) -> None:
+    """The caller's mistake, not the peer's: but C would read past the buffer, so no `assert`, which -O removes."""
+    if position < 0 or size < 0 or position + size > payload.size:
+        raise ValueError(f"[{position}, {position + size}) is outside a buffer of {payload.size} bytes")
+
+
+def decode_columns(payload: Buffer, position: int, columns: Columns) -> None:
+    """Appends the records of the batch begun in `columns`, whose payload is at `position`.
+
+    Stops at a bad record (`call.status`), where a column has no room (`call.full`, `call.needed`), or behind the last.
+    Called again it goes on where it stopped.
+    """
+    call = columns.call
+    check_bounds(payload, position, call.size)
+    call.full, call.needed = Full.NOT_FULL, 0
+    try:
+        _decode(bytes(memoryview(payload)[position : position + call.size]), columns)
+        call.status = RecordsStatus.VALID
+    except _BadRecordError as bad:
+        call.status = bad.status
+
+
+def _decode(payload: bytes, columns: Columns) -> None:
+    call = columns.call
+    if call.row_count == 0:
+        _begin(columns)
+    at = call.position
+    while call.record_index < call.record_count:
+        at, end = _read_record_length(payload, at, call.size)
+        record = _read_record(payload, at, end, call)
+        if call.start_offset <= call.base_offset + record.offset_delta < call.end_offset:
+            call.full, call.needed = _find_full(columns, record)
+            if call.full:
+                return
+            _append_record(columns, record)
+        call.last_delta = record.offset_delta
+        at = call.position = end
+        call.record_index += 1
+    if at != call.size:
+        raise _BadRecordError(RecordsStatus.TRAILING_BYTES)
+
+
+def _begin(columns: Columns) -> None:
+    for binary in columns.binaries.values():
+        _put(binary.offsets, "i", 0, 0)
+    if columns.header_offsets:
+        _put(columns.header_offsets, "i", 0, 0)
+
+
+def _read_record(payload: bytes, at: int, end: int, call: DecodeCall) -> _Record:
+    if at == end:
+        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+    at += 1  # the record's attributes: unused by the format, any value is legal
+    timestamp_delta, at = _read_varint(payload, at, end, VARLONG_BITS)
+    offset_delta, at = _read_varint(payload, at, end)
+    if not call.last_delta < offset_delta <= call.last_offset_delta:
+        raise _BadRecordError(RecordsStatus.BAD_OFFSET_DELTA)
+    key, at = _read_field(payload, at, end, -1, RecordsStatus.BAD_KEY_LENGTH)
+    value, at = _read_field(payload, at, end, -1, RecordsStatus.BAD_VALUE_LENGTH)
+    header_count, at = _read_varint(payload, at, end)
+    if header_count < 0:
+        raise _BadRecordError(RecordsStatus.BAD_HEADERS)
+    headers: list[tuple[bytes, Field]] = []
+    for _ in range(header_count):
+        header_key, at = _read_field(payload, at, end, 0, RecordsStatus.BAD_HEADERS)
+        header_value, at = _read_field(payload, at, end, -1, RecordsStatus.BAD_HEADERS)
+        assert header_key is not None
+        headers.append((header_key, header_value))
+    if at != end:
+        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+    return _Record(timestamp_delta, offset_delta, key, value, headers)
+
+
+def _read_field(payload: bytes, at: int, end: int, least: int, bad: RecordsStatus) -> tuple[Field, int]:
+    length, at = _skip_bytes(payload, at, end, least, bad)
+    return (payload[at - length : at] if length >= 0 else None), at
+
+
+def _find_full(columns: Columns, record: _Record) -> tuple[Full, int]:
+    if columns.call.row_count == columns.call.row_capacity:
+        return Full.ROWS, 1
+    needed = {
+        Full.KEY: len(record.key or b""),
+        Full.VALUE: len(record.value or b""),
+        Full.HEADERS: len(record.headers),
+        Full.HEADER_KEY: sum(len(key) for key, _ in record.headers),
+        Full.HEADER_VALUE: sum(len(value or b"") for _, value in record.headers),
+    }
+    for full, amount in needed.items():
+        wanted = columns.header_offsets if full is Full.HEADERS else columns.binaries.get(full)
+        if wanted and amount > columns.capacity(full) - columns.used(full):
+            return full, amount
+    return Full.NOT_FULL, 0
+
+
+def _append_record(columns: Columns, record: _Record) -> None:
+    call = columns.call
+    row = call.row_count
+    if columns.offsets:
+        _put(columns.offsets, "q", row, call.base_offset + record.offset_delta)
+    if columns.timestamps:
+        _put(columns.timestamps, "q", row, _microseconds(call, record.timestamp_delta))
+    for full, field in ((Full.KEY, record.key), (Full.VALUE, record.value)):
+        if full in columns.binaries:
+            _append(columns.binaries[full], row, field)
+    if columns.header_offsets and columns.header_validity:
+        for key, value in record.headers:
+            _append(columns.binaries[Full.HEADER_KEY], call.header_count, key)
+            _append(columns.binaries[Full.HEADER_VALUE], call.header_count, value)
+            call.header_count += 1
+        _put(columns.header_offsets, "i", row + 1, call.header_count)
+        _set_bit(columns.header_validity, row, bool(record.headers))
+        call.rows_without_headers += not record.headers
+    call.row_count = row + 1
+
+
+def _append(column: BinaryBuffers, index: int, field: Field) -> None:
+    state = column.state
+    _set_bit(column.validity, index, field is not None)
+    if field is None:
+        state.null_count += 1
+    else:
+        memoryview(column.data).cast("B")[state.size_bytes : state.size_bytes + len(field)] = field
+        state.size_bytes += len(field)
+    _put(column.offsets, "i", index + 1, state.size_bytes)
+
+
+def _set_bit(buffer: Buffer, index: int, is_set: bool) -> None:
+    """In order: the first one of a byte clears the others."""
+    bits = memoryview(buffer).cast("B")
+    bits[index // 8] = (bits[index // 8] if index % 8 else 0) | is_set << index % 8
+
+
+def _put(buffer: Buffer, kind: str, index: int, number: int) -> None:
+    memoryview(buffer).cast("B").cast(kind)[index] = number
+
+
+def _microseconds(call: DecodeCall, timestamp_delta: int) -> int:
+    """Milliseconds beyond what microseconds can say become the furthest that they can."""
+    timestamp = call.base_timestamp + (0 if call.uses_log_append_time else timestamp_delta)
+    return max(_INT64_MIN, min(timestamp * MICROSECONDS_PER_MILLISECOND, _INT64_MAX))
