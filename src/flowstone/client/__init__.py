@@ -16,6 +16,7 @@ from flowstone.client.errors import (
 )
 from flowstone.client.fetching import AbortedTransaction, Fetched
 from flowstone.client.offsets import EARLIEST, LATEST, ListedOffset
+from flowstone.client.producer import Producer
 
 __all__ = [
     "EARLIEST",
@@ -30,6 +31,7 @@ __all__ = [
     "ListedOffset",
     "OffsetsLost",
     "OffsetsNotWritten",
+    "Producer",
     "Refused",
     "UnknownTopic",
 ]

@@ -1,0 +1,229 @@
+"""An idempotent producer of whole batches.
+
+Stamps each batch with the producer's id and the partition's next sequence number, so that a batch sent again is written
+once. Of each partition one batch is on its way at a time, the others wait behind it: order survives any retry. Batches
+of other partitions, and other leaders, are on their way meanwhile.
+
+Fails for good: after a `DeliveryFailed` the sequence numbers of that partition have a hole, so the producer takes no
+more. Whoever wants to go on makes another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from struct import Struct
+from types import TracebackType
+from typing import Self
+
+from flowstone.client.cluster import Cluster
+from flowstone.client.connection import Address
+from flowstone.client.errors import ClientError, DeliveryFailed, GaveUp, LeaderMoved, Retriable, UnknownTopic, refusal
+from flowstone.client.patience import Patience, monotonic
+from flowstone.client.produce_link import NOT_ANSWERED, Batch, Outcome, PartitionQueue, ProduceLink
+from flowstone.errors import ErrorCode
+from flowstone.ports.network import wait_readable
+from flowstone.types import TopicPartition
+from flowstone.wire.messages import InitProducerIdRequest, InitProducerIdResponse
+from flowstone.wire.record_batch import (
+    CHECKSUM_START,
+    HEADER_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    SEQUENCE_MAX,
+    compute_crc,
+)
+
+ACKS_ALL = -1
+DEADLINE_S = 120.0
+REQUEST_BYTES_MAX = 4 << 20
+# Batches not acknowledged yet; beyond it `send` waits.
+QUEUED_BYTES_MAX = 32 << 20
+TRANSACTION_TIMEOUT_MS = 60_000  # brokers check it even of those who have no transactions
+
+_PRODUCER = Struct(">qhi")  # id, epoch, base sequence
+_PRODUCER_POSITION = 43
+_CHECKSUM = Struct(">I")
+_CHECKSUM_POSITION = CHECKSUM_START - _CHECKSUM.size
+
+
+class Producer:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: int = ACKS_ALL,
+        idempotent: bool = True,
+        request_bytes_max: int = REQUEST_BYTES_MAX,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        """`deadline_s` is for how long one batch is tried again. ValueError."""
+        if acks not in (ACKS_ALL, NOT_ANSWERED, 1):
+            raise ValueError(f"acks is 0, 1 or -1, not {acks}")
+        if idempotent and acks != ACKS_ALL:
+            raise ValueError(f"an idempotent producer needs acks=-1, not {acks}: say idempotent=False to do without")
+        self._brokers = cluster.brokers
+        self._acks, self._idempotent, self._request_bytes_max = acks, idempotent, request_bytes_max
+        self._deadline_s = deadline_s
+        self._identity: tuple[int, int] | None = None
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._links: dict[Address, ProduceLink] = {}
+        self._resting: list[tuple[float, PartitionQueue]] = []
+        self._queued_bytes = 0
+        self._failure: DeliveryFailed | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self.close()
+
+    def send(self, partition: TopicPartition, batch: bytearray, record_count: int) -> None:
+        """Takes a whole batch, base offset 0, which is the producer's from now on; its producer fields and checksum
+        are filled in. Waits while too much is unacknowledged. DeliveryFailed, for this batch or one before."""
+        self._check()
+        assert len(batch) >= HEADER_BYTES
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = PartitionQueue(partition, self._deadline_s)
+        self._stamp(queue, batch, record_count)
+        queue.batches.append(Batch(batch, record_count))
+        self._queued_bytes += len(batch)
+        if len(queue.batches) == 1:
+            self._make_ready(queue)
+        self._turn(wait=False)
+        while self._queued_bytes > QUEUED_BYTES_MAX:
+            self._turn(wait=True)
+
+    def flush(self) -> dict[TopicPartition, int]:
+        """Waits for everything sent; the offset after the last record written, per partition. DeliveryFailed.
+
+        A partition is absent if its broker was asked for no answers (acks=0).
+        """
+        self._check()
+        while self._queued_bytes:
+            self._turn(wait=True)
+        return {each.partition: each.end_offset for each in self._queues.values() if each.end_offset is not None}
+
+    def close(self) -> None:
+        """Gives up what was not flushed: it may be written or not."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._resting.clear()
+
+    # Stamping
+
+    def _stamp(self, queue: PartitionQueue, batch: bytearray, record_count: int) -> None:
+        if self._idempotent:
+            if self._identity is None:
+                self._identity = self._init_producer_id()
+            _PRODUCER.pack_into(batch, _PRODUCER_POSITION, *self._identity, queue.sequence)
+            queue.sequence = queue.sequence + record_count & SEQUENCE_MAX
+        else:
+            _PRODUCER.pack_into(batch, _PRODUCER_POSITION, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
+        _CHECKSUM.pack_into(batch, _CHECKSUM_POSITION, compute_crc(batch, 0, len(batch)))
+
+    def _init_producer_id(self) -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
+        patience = Patience(self._deadline_s)
+        while True:
+            try:
+                answer = self._brokers.ask_any(request, InitProducerIdResponse, patience.left_s)
+                if answer.error_code:
+                    raise refusal(answer.error_code, "a producer id was asked for")
+                return answer.producer_id, answer.producer_epoch
+            except Retriable as error:
+                patience.wait(error)
+
+    # Sending
+
+    def _turn(self, *, wait: bool) -> None:
+        """Sends what can be sent and takes the answers that are there; with `wait`, once something has happened."""
+        now = monotonic()
+        rested = [queue for due, queue in self._resting if due <= now]
+        self._resting = [(due, queue) for due, queue in self._resting if due > now]
+        for queue in rested:
+            self._make_ready(queue)
+        for link in tuple(self._links.values()):
+            link.send_ready()
+        awaited = {stream: link for link in self._links.values() if (stream := link.stream) is not None}
+        timeout_s = min(self._due_times(), default=inf) - now if wait and not rested else 0.0
+        for stream in wait_readable(list(awaited), timeout_s if timeout_s < inf else 0.0):
+            awaited[stream].receive()
+        now = monotonic()
+        for link in awaited.values():
+            if link.stream is not None and link.due <= now:
+                link.expire()
+
+    def _due_times(self) -> Iterator[float]:
+        yield from (due for due, _ in self._resting)
+        yield from (link.due for link in self._links.values() if link.stream is not None)
+
+    def _make_ready(self, queue: PartitionQueue) -> None:
+        try:
+            leader = self._brokers.leader(queue.partition, queue.patience.left_s)
+        except Retriable as error:
+            self._rest(queue, error)
+            return
+        except ClientError as error:
+            raise self._failed(queue, str(error)) from error
+        link = self._links.get(leader.address)
+        if link is None:
+            link = self._links[leader.address] = ProduceLink(
+                self._brokers, leader.address, self._acks, self._request_bytes_max, self._settle
+            )
+        link.add(queue)
+
+    def _settle(self, queue: PartitionQueue, outcome: Outcome) -> None:
+        if isinstance(outcome, ClientError):
+            self._refused(queue, outcome)
+            return
+        batch = queue.batches[0]
+        if outcome is not None:
+            code = outcome.error_code
+            # Written by an attempt whose answer was lost: all that is missing is its offset.
+            if code and code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                what = f"a batch of {batch.record_count} records and {len(batch.data)} bytes"
+                self._refused(queue, refusal(code, what, outcome.error_message))
+                return
+            if outcome.base_offset >= 0:
+                queue.end_offset = outcome.base_offset + batch.record_count
+        queue.patience.succeeded()
+        queue.batches.popleft()
+        self._queued_bytes -= len(batch.data)
+        if queue.batches:
+            self._make_ready(queue)
+
+    def _refused(self, queue: PartitionQueue, error: ClientError) -> None:
+        if not isinstance(error, Retriable):
+            raise self._failed(queue, str(error)) from error
+        if isinstance(error, LeaderMoved | UnknownTopic):
+            self._brokers.forget(queue.partition)
+        self._rest(queue, error)
+
+    def _rest(self, queue: PartitionQueue, error: Retriable) -> None:
+        try:
+            delay_s = queue.patience.delay_s(error)
+        except UnknownTopic:
+            raise self._failed(queue, str(error)) from error
+        except GaveUp as gave_up:
+            reason = f"{gave_up}; whether the last batch was written is not known"
+            raise self._failed(queue, reason) from error
+        self._resting.append((monotonic() + delay_s, queue))
+
+    def _failed(self, queue: PartitionQueue, reason: str) -> DeliveryFailed:
+        self._failure = DeliveryFailed(queue.partition, reason)
+        self.close()
+        return self._failure
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise DeliveryFailed(*self._failure.args)
