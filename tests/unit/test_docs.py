@@ -4,6 +4,9 @@ A page's blocks are run from top to bottom in one directory: `sh` in a shell, `p
 `text` is what the one before it prints (… stands for anything, and nothing is said about the order of lines).
 `flowstone up` runs in a terminal of its own; a page that does not start a broker finds one running. The addresses of
 the pages may be taken on this machine, so free ones are put in their place.
+
+The README's `bash` is a session: each line is a step, and after a kill the broker is started again. Programs under
+`examples/`, and what the pages show of them, are the business of `tests/examples`.
 """
 
 from __future__ import annotations
@@ -15,9 +18,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import typer
@@ -25,34 +27,28 @@ import typer
 from flowstone.cli import settings_table
 from flowstone.cli.commands import build_app
 from flowstone.cli.up import build_parser
+from tests.support.pages import DOCS, ROOT, STOP, Block, assert_prints, blocks, is_same, is_same_word
 from tests.unit.cli.command_server import commands_in
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+README = ROOT / "README.md"
 DOCUMENTED_ADDRESS, DOCUMENTED_HTTP_ADDRESS = "127.0.0.1:9092", "127.0.0.1:9080"
 BROKER = f"flowstone up --data my-data --listen {DOCUMENTED_ADDRESS}"
 TIMEOUT_S = 30
 
-# A block, or the word that the broker is stopped by hand here, which is said to people in prose.
-_STEP = re.compile(r"^```(\w+)\n(.*?)^```$|^<!-- (the broker stops) -->$", re.MULTILINE | re.DOTALL)
 RUN = ("sh", "python")
 FILES = ("properties", "ini", "yaml")  # what they show is no command
-STOP = "the broker stops"
 
 
-class Block(NamedTuple):
-    language: str
-    text: str
+# Run elsewhere: one of the first runs this.
+ELSEWHERE = ("make ", "python -m examples.", "# examples/")
 
 
-def blocks(page: str) -> list[Block]:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    found = [Block(each[1] or each[3], each[2] or "") for each in _STEP.finditer(text)]
-    return [block for block in found if not block.text.startswith("make ")]  # one of those runs this
+def steps(page: str) -> list[Block]:
+    return [block for block in blocks(DOCS / page) if not block.text.startswith(ELSEWHERE)]
 
 
 PAGES_WITH_COMMANDS = sorted(
-    path.name for path in DOCS.glob("*.md") if any(block.language in RUN for block in blocks(path.name))
+    path.name for path in DOCS.glob("*.md") if any(block.language in RUN for block in steps(path.name))
 )
 
 
@@ -122,6 +118,12 @@ class Machine:
             assert self._broker.returncode == 0
             self._broker = None
 
+    def kill(self) -> None:
+        assert self._broker is not None
+        self._broker.kill()
+        self._broker.communicate(timeout=TIMEOUT_S)
+        self._broker = None
+
     def run(self, block: Block) -> str:
         """Standard output of a block that must end well."""
         text = self._with_addresses(block.text)
@@ -151,29 +153,12 @@ def machine(tmp_path: Path, commands: Path) -> Iterator[Machine]:
     machine.stop()
 
 
-def assert_prints(expected: str, printed: str, matches: Callable[[str, str], object]) -> None:
-    left = printed.splitlines()
-    for line in expected.splitlines():
-        found = next((each for each in left if matches(line, each)), None)
-        assert found is not None, f"the page says {line!r}, left of what was printed is {left}"
-        left.remove(found)
-    assert left == []
-
-
-def is_same(expected: str, line: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), line) is not None
-
-
-def is_same_word(expected: str, line: str) -> bool:
-    return expected.split()[0] == line.split()[0]
-
-
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
 def test_every_command_of_a_page_does_what_the_page_says(page: str, machine: Machine) -> None:
-    steps = [block for block in blocks(page) if block.language in (*RUN, "text", STOP)]
-    if not any(block.text.startswith("flowstone up") for block in steps):
+    to_run = [block for block in steps(page) if block.language in (*RUN, "text", STOP)]
+    if not any(block.text.startswith("flowstone up") for block in to_run):
         machine.start(BROKER)
-    for block, following in zip(steps, [*steps[1:], Block("", "")], strict=True):
+    for block, following in zip(to_run, [*to_run[1:], Block("", "")], strict=True):
         expected = following.text if following.language == "text" else None
         if block.language == STOP:
             machine.stop()
@@ -187,9 +172,45 @@ def test_every_command_of_a_page_does_what_the_page_says(page: str, machine: Mac
                 assert_prints(expected, printed, is_same)
 
 
+def test_the_commands_of_the_readme_do_what_it_says(machine: Machine) -> None:
+    (session,) = (block.text for block in blocks(README) if block.language == "bash")
+    broker, printed = "", {}
+    for line in session.splitlines():
+        command = line.partition("  #")[0]
+        if command.startswith("flowstone up"):
+            broker = command
+            machine.start(broker)
+        elif command.startswith("pkill"):  # not as it stands: other brokers on this machine may be called the same
+            assert broker.startswith(shlex.split(command)[-1])
+            machine.kill()
+            machine.start(broker)
+            for consume in (each for each in printed if each.startswith("flowstone consume")):
+                assert machine.run(Block("sh", consume)) == printed[consume] != ""
+        elif not command.startswith(ELSEWHERE):
+            printed[command] = machine.run(Block("sh", command))
+    assert "curl" in command
+    assert "flowstone_" in printed[command]
+
+
+def test_the_test_of_the_readme_passes(tmp_path: Path) -> None:
+    (source,) = (block.text for block in blocks(README) if block.language == "python")
+    (tmp_path / "test_orders.py").write_text(source)
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "flowstone.pytest_plugin", "test_orders.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        # Named above, whether or not the package is installed here: it must not be loaded twice.
+        env={**_clean_environment(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT / "src")},
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert "1 passed" in result.stdout, result.stdout + result.stderr
+
+
 def test_every_command_is_in_a_block_that_is_run() -> None:
     for path in DOCS.glob("*.md"):
-        for block in blocks(path.name):
+        for block in steps(path.name):
             assert block.language in (*RUN, *FILES, "text", STOP), f"{path.name}: {block}"
 
 
@@ -218,7 +239,7 @@ def test_every_other_command_and_option_is_on_the_page_of_commands() -> None:
                 assert not option.startswith("--") or option in page, f"{name} {option}"
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
-def test_links_lead_somewhere(page: str) -> None:
-    targets = re.findall(r"\]\(([^)#:]+)\)", (DOCS / page).read_text(encoding="utf-8"))
-    assert [target for target in targets if not (DOCS / target).exists()] == []
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []

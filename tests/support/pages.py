@@ -1,0 +1,43 @@
+"""The pages for people, as tests see them: blocks of code, and what those print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+# A block, or the word that the broker is stopped by hand here, which is said to people in prose.
+_STEP = re.compile(r"^```(\w+)\n(.*?)^```$|^<!-- (the broker stops) -->$", re.MULTILINE | re.DOTALL)
+STOP = "the broker stops"
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(each[1] or each[3], each[2] or "") for each in _STEP.finditer(page.read_text(encoding="utf-8"))]
+
+
+def assert_prints(expected: str, printed: str, matches: Callable[[str, str], object]) -> None:
+    """Line by line, in any order."""
+    left = printed.splitlines()
+    for line in expected.splitlines():
+        found = next((each for each in left if matches(line, each)), None)
+        assert found is not None, f"the page says {line!r}, left of what was printed is {left}"
+        left.remove(found)
+    assert left == []
+
+
+def is_same(expected: str, line: str) -> bool:
+    """… stands for anything."""
+    return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), line) is not None
+
+
+def is_same_word(expected: str, line: str) -> bool:
+    return expected.split()[0] == line.split()[0]
