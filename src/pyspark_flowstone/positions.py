@@ -66,6 +66,12 @@ def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition], options: So
     return _listed(cluster, dict.fromkeys(partitions, LATEST), read_committed=options.read_committed)
 
 
+def offsets_at_time(cluster: Cluster, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Offsets:
+    """The first offset with a record at or after the time; partitions without one are absent."""
+    listed = _listed(cluster, dict.fromkeys(partitions, timestamp_ms), read_committed=False)
+    return {partition: offset for partition, offset in listed.items() if offset >= 0}
+
+
 def starting_offsets(
     cluster: Cluster, bound: Bound, partitions: set[TopicPartition], options: SourceOptions
 ) -> Offsets:

@@ -5,10 +5,10 @@ Offsets are settled once, when Spark plans the query; its tasks read those and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from flowstone.client import Cluster
 from flowstone.types import TopicPartition
@@ -20,9 +20,11 @@ from pyspark_flowstone.positions import (
     ending_offsets,
     log_ends,
     log_starts,
+    offsets_at_time,
     starting_offsets,
     starting_partitions,
 )
+from pyspark_flowstone.pushdown import Narrowing, narrowing
 from pyspark_flowstone.reader import read_range
 from pyspark_flowstone.values import OptionError
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def make_reader(options: SourceOptions) -> DataSourceReader:
-    return FlowstoneReader(options)
+    return FilteringReader(options) if options.pushes_filters else FlowstoneReader(options)
 
 
 class FlowstoneReader(DataSourceReader):
@@ -39,10 +41,13 @@ class FlowstoneReader(DataSourceReader):
         """OptionError if an option has no meaning for a batch read."""
         self._options = options
         self._starting, self._ending = options.batch_bounds()
+        self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         cluster = cluster_of(self._options.bootstrap)
-        ranges = self._ranges(cluster, starting_partitions(cluster, self._options))
+        subscribed = starting_partitions(cluster, self._options)
+        kept = {each for each in subscribed if self._narrowing.keeps_partition(*each)}
+        ranges = self._narrow(cluster, self._ranges(cluster, subscribed, kept))
         parts = split(
             ranges, parts_min=self._options.min_partitions, offsets_max=self._options.records_per_partition_max
         )
@@ -52,17 +57,40 @@ class FlowstoneReader(DataSourceReader):
         # Where there is nothing to read, Spark makes up a partition without a value.
         return read_range(self._options, partition.value) if partition.value is not None else iter(())
 
-    def _ranges(self, cluster: Cluster, partitions: set[TopicPartition]) -> list[OffsetRange]:
+    def _ranges(
+        self, cluster: Cluster, subscribed: set[TopicPartition], kept: set[TopicPartition]
+    ) -> list[OffsetRange]:
+        """Of the partitions kept; options speak of all that are subscribed to."""
         options, rule = self._options, LossRule(is_failure=self._options.fail_on_data_loss)
-        starts = starting_offsets(cluster, self._starting, partitions, options)
-        ends = ending_offsets(cluster, self._ending, partitions, options)
-        first, last = log_starts(cluster, partitions), log_ends(cluster, partitions, options)
+        starts = starting_offsets(cluster, self._starting, subscribed, options)
+        ends = ending_offsets(cluster, self._ending, subscribed, options)
+        first, last = log_starts(cluster, kept), log_ends(cluster, kept, options)
         ranges = []
-        for partition in sorted(partitions):
+        for partition in sorted(kept):
             if starts[partition] > ends[partition] and options.ending is not None:
                 raise OptionError(
                     f"startingOffsets: {partition} would start at {starts[partition]}, after its end, {ends[partition]}"
                 )
             wanted = OffsetRange(partition, starts[partition], ends[partition])
             ranges.append(rule.clip(wanted, first[partition], last[partition]))
+        return ranges
+
+    def _narrow(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        narrowing = self._narrowing
+        ranges = [narrowing.narrow(each) for each in ranges]
+        first_ms, end_ms = narrowing.timestamp_first_ms, narrowing.timestamp_end_ms
+        if first_ms is not None and first_ms > 0:
+            found = offsets_at_time(cluster, [each.partition for each in ranges], first_ms)
+            ranges = [each._replace(start=max(each.start, found.get(each.partition, each.end))) for each in ranges]
+        if end_ms is not None and end_ms > 0 and self._options.timestamps_are_ordered:
+            found = offsets_at_time(cluster, [each.partition for each in ranges], end_ms)
+            ranges = [each._replace(end=min(each.end, found.get(each.partition, each.end))) for each in ranges]
         return [each for each in ranges if each.offset_count > 0]
+
+
+class FilteringReader(FlowstoneReader):
+    """A class of its own: Spark refuses any reader with this method while its conf for pushdown is off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        self._narrowing = narrowing(filters)
+        return filters
