@@ -1,0 +1,125 @@
+"""The sink: rows of a batch query or of a micro-batch, as Arrow, become records of topics.
+
+The driver checks options, columns and the topic before a task writes. A task builds record batches, hands them to an
+idempotent producer, and is done when the cluster has all of them. Nothing is held back for the driver's commit: a task
+that failed, or a micro-batch that was not marked as done, is run again and writes its rows again. That is
+at-least-once; within one run of a task the producer's sequence numbers keep retries from becoming duplicates.
+
+A transaction, which would make a micro-batch's records and its mark one thing, goes around `_write_rows`: only there do
+records meet a producer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from flowstone.arrow.encode import Encoder
+from flowstone.client import Cluster, Producer
+from pyspark_flowstone.connections import CLIENT_ID, cluster_of
+from pyspark_flowstone.sink_options import SinkOptions, columns_written, parse_sink_options
+from pyspark_flowstone.values import OptionError
+
+
+class RowWriter:
+    """What batch and streaming writers share: made and checked on the driver, pickled, and run by the tasks."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        """OptionError if rows of this schema could not be written with these options."""
+        self._options = parse_sink_options(given)
+        self._columns = columns_written(schema, self._options.topic)
+        if self._options.topic is not None:
+            _check_topic(self._options.bootstrap, self._options.topic)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        batches = (rows.select(self._columns) for rows in iterator if rows.num_rows)
+        first = next(batches, None)
+        if first is not None:  # a task without rows, as most are after a shuffle, asks nothing of the cluster
+            with _producer(self._options) as (cluster, producer):
+                _write_rows(chain([first], batches), self._options, cluster, producer)
+        return WriterCommitMessage()
+
+
+class FlowstoneWriter(RowWriter, DataSourceArrowWriter):
+    """`df.write.format("flowstone")`."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError('a topic is only ever appended to: say mode("append"), not mode("overwrite")')
+        super().__init__(given, schema)
+
+
+class FlowstoneStreamWriter(RowWriter, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("flowstone")`. In complete mode each micro-batch appends the whole result."""
+
+
+def _write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Cluster, producer: Producer) -> None:
+    """Returns when all of them are written. ClientError, or an error that names the row, if one cannot be."""
+    encoder = Encoder(compression=options.compression, batch_bytes_max=options.record_bytes_max, now_ms=_now_ms())
+    counts: dict[str, int] = {}
+    for rows in batches:
+        _learn_counts(counts, rows, options.topic, cluster)
+        for encoded in encoder.encode(rows, counts, options.topic):
+            producer.send(encoded.partition, encoded.batch, encoded.record_count)
+    producer.flush()
+
+
+def _learn_counts(counts: dict[str, int], rows: pa.RecordBatch, topic: str | None, cluster: Cluster) -> None:
+    """How many partitions each topic of these rows has: asked once by each task, so that new ones are used."""
+    topics = [topic] if topic is not None else pc.unique(rows.column("topic")).to_pylist()
+    unknown = [each for each in topics if each is not None and each not in counts]
+    if unknown:
+        counts |= cluster.topics(unknown)
+        for each in unknown:
+            if each not in counts:
+                raise _no_such_topic(each)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@cache
+def _check_topic(bootstrap: str, topic: str) -> None:
+    """Once in each process of the driver, which makes a writer for every micro-batch. OptionError."""
+    if topic not in cluster_of(bootstrap).topics([topic]):
+        raise _no_such_topic(topic)
+
+
+def _no_such_topic(topic: str) -> OptionError:
+    return OptionError(f"topic: there is no topic {topic}; create it with `flowstone topic create {topic}`")
+
+
+# A producer that ended a task well goes on in the next task of its worker. Each new one costs the brokers a producer id
+# that they remember for a day, and queries have many small tasks. By process: a fork must not use its parent's sockets.
+_producers: dict[tuple[int, SinkOptions], tuple[Cluster, Producer]] = {}
+
+
+@contextmanager
+def _producer(options: SinkOptions) -> Iterator[tuple[Cluster, Producer]]:
+    """It is not kept if it, or the task, failed: what was queued and not sent is nobody's any more."""
+    key = os.getpid(), options
+    cluster, producer = _producers.pop(key) if key in _producers else _open_producer(options)
+    try:
+        yield cluster, producer
+    except BaseException:
+        producer.close()
+        cluster.close()
+        raise
+    _producers[key] = cluster, producer
+
+
+def _open_producer(options: SinkOptions) -> tuple[Cluster, Producer]:
+    cluster = Cluster(options.bootstrap, client_id=CLIENT_ID)
+    return cluster, Producer(
+        cluster, acks=options.acks, idempotent=options.idempotent, deadline_s=options.delivery_timeout_s
+    )
