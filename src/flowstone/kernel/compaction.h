@@ -1,0 +1,147 @@
+/* What the loops of compaction share: big-endian numbers, a batch's header, the map from keys to their last offsets. */
+
+#ifndef FLOWSTONE_KERNEL_COMPACTION_H
+#define FLOWSTONE_KERNEL_COMPACTION_H
+
+#include <string.h>
+
+#include "crc32c.h"
+#include "records.h"
+
+/* Where the fields of a batch's header lie (wire/record_batch.py). */
+enum {
+    BATCH_LENGTH_AT = 8,
+    MAGIC_AT = 16,
+    CRC_AT = 17,
+    ATTRIBUTES_AT = 21, /* the checksum covers the batch from here on */
+    LAST_OFFSET_DELTA_AT = 23,
+    BASE_TIMESTAMP_AT = 27,
+    MAX_TIMESTAMP_AT = 35,
+    RECORD_COUNT_AT = 57,
+    HEADER_BYTES = 61,
+    LOG_OVERHEAD = 12, /* what the batch's length does not count */
+    MAGIC = 2,
+};
+
+enum { CODEC_MASK = 0x07, LOG_APPEND_TIME_FLAG = 0x08, TRANSACTIONAL_FLAG = 0x10, CONTROL_FLAG = 0x20, DELETE_HORIZON_FLAG = 0x40 };
+enum { NO_TIMESTAMP = -1 };
+
+/* Why a walk over batches has ended. Keep equal to Stop in compaction_twin.py. */
+enum stop {
+    MORE = 0,          /* what is left of the buffer is no whole batch */
+    COMPRESSED = 1,    /* the next batch must be decompressed first */
+    TRANSACTIONAL = 2, /* what becomes of the next batch depends on a transaction */
+    FULL = 3,          /* the map takes no further key */
+    DONE = 4,          /* the next batch begins where the caller wanted to end */
+    NO_ROOM = 5,       /* the output might not take the next batch */
+    DAMAGED = 6,
+};
+
+/* What is wrong with the next batch. Keep equal to Damage in compaction_twin.py. */
+enum damage { NO_DAMAGE = 0, BAD_HEADER = 1, OUT_OF_ORDER = 2, BAD_CHECKSUM = 3, BAD_RECORD = 4 };
+
+static inline uint64_t get_big_endian(const uint8_t *at, int bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value = value << 8 | at[i];
+    return value;
+}
+
+static inline void put_big_endian(uint8_t *at, uint64_t value, int bytes) {
+    for (int i = bytes - 1; i >= 0; i--, value >>= 8)
+        at[i] = (uint8_t)value;
+}
+
+struct batch {
+    int64_t base_offset, last_offset, size_bytes, base_timestamp, max_timestamp, record_count;
+    int attributes;
+};
+
+static inline void read_header(const uint8_t *at, struct batch *batch) {
+    batch->base_offset = (int64_t)get_big_endian(at, 8);
+    batch->size_bytes = (int64_t)(int32_t)get_big_endian(at + BATCH_LENGTH_AT, 4) + LOG_OVERHEAD;
+    batch->attributes = (int)get_big_endian(at + ATTRIBUTES_AT, 2);
+    /* Unsigned: a damaged base offset must not overflow. */
+    batch->last_offset = (int64_t)((uint64_t)batch->base_offset + (uint64_t)(int64_t)(int32_t)get_big_endian(at + LAST_OFFSET_DELTA_AT, 4));
+    batch->base_timestamp = (int64_t)get_big_endian(at + BASE_TIMESTAMP_AT, 8);
+    batch->max_timestamp = (int64_t)get_big_endian(at + MAX_TIMESTAMP_AT, 8);
+    batch->record_count = (int32_t)get_big_endian(at + RECORD_COUNT_AT, 4);
+}
+
+/* Whether a whole good batch, of offsets from next_offset to below end_offset, lies at `at`; if not, *stop is MORE,
+ * *needed being its size, or DAMAGED. */
+static inline int next_batch(const uint8_t *at, const uint8_t *end, int64_t next_offset, int64_t end_offset, struct batch *batch,
+                             int64_t *stop, int64_t *needed, int64_t *damage) {
+    *needed = HEADER_BYTES;
+    *damage = NO_DAMAGE;
+    *stop = MORE;
+    if (end - at < HEADER_BYTES)
+        return 0;
+    read_header(at, batch);
+    if (at[MAGIC_AT] != MAGIC || batch->size_bytes < HEADER_BYTES || batch->base_offset < 0 ||
+        batch->last_offset < batch->base_offset || batch->record_count < 0) {
+        *damage = BAD_HEADER;
+    } else if (batch->base_offset < next_offset || batch->last_offset >= end_offset) {
+        *damage = OUT_OF_ORDER;
+    } else {
+        *needed = batch->size_bytes;
+        if (end - at < batch->size_bytes)
+            return 0;
+        if (flowstone_crc32c(at + ATTRIBUTES_AT, (size_t)(batch->size_bytes - ATTRIBUTES_AT)) == (uint32_t)get_big_endian(at + CRC_AT, 4))
+            return 1;
+        *damage = BAD_CHECKSUM;
+    }
+    *stop = DAMAGED;
+    return 0;
+}
+
+/* One record, as far as compaction looks at it. */
+struct keyed_record {
+    const uint8_t *timestamp_at, *offset_at, *key; /* inside the record; key is null where the record has none */
+    int64_t timestamp_delta, offset_delta, key_bytes;
+    int has_value;
+};
+
+static inline enum status read_keyed_record(const uint8_t *at, const uint8_t *end, struct keyed_record *record) {
+    int64_t header_count, value_bytes;
+    if (at == end)
+        return BAD_LENGTH;
+    record->timestamp_at = ++at; /* behind the record's attributes, which nobody uses */
+    TRY(read_varint(&at, end, VARLONG_BITS, BAD_LENGTH, &record->timestamp_delta));
+    record->offset_at = at;
+    TRY(read_varint(&at, end, VARINT_BITS, BAD_LENGTH, &record->offset_delta));
+    TRY(skip_bytes(&at, end, -1, BAD_KEY_LENGTH, &record->key_bytes));
+    record->key = record->key_bytes < 0 ? NULL : at - record->key_bytes;
+    TRY(skip_bytes(&at, end, -1, BAD_VALUE_LENGTH, &value_bytes));
+    record->has_value = value_bytes >= 0;
+    TRY(read_varint(&at, end, VARINT_BITS, BAD_LENGTH, &header_count));
+    if (header_count != 0)
+        TRY(skip_headers(&at, end, header_count));
+    return at == end ? VALID : BAD_LENGTH;
+}
+
+/* The last offset of every key, by a hash of the key that only this run knows the seed of: nobody can make two keys
+ * collide, and by chance two of a billion do with one in 10^20. Keep equal to OffsetMapFields in compaction.py. */
+struct slot {
+    uint64_t hash[2];
+    int64_t offset_plus_one; /* 0: the slot is empty */
+};
+
+struct offset_map {
+    struct slot *slots;
+    int64_t slot_count, used, used_max;
+    uint64_t seed[2];
+};
+
+void flowstone_hash_key(const uint64_t seed[2], const uint8_t *key, int64_t key_bytes, uint64_t hash[2]);
+
+/* The key's slot, or the empty one where it belongs. There always is an empty one: used_max is below slot_count. */
+static inline struct slot *find_slot(const struct offset_map *map, const uint64_t hash[2]) {
+    struct slot *slot = map->slots + (int64_t)((unsigned __int128)hash[0] * (uint64_t)map->slot_count >> 64);
+    const struct slot *end = map->slots + map->slot_count;
+    while (slot->offset_plus_one != 0 && (slot->hash[0] != hash[0] || slot->hash[1] != hash[1]))
+        slot = slot + 1 == end ? map->slots : slot + 1;
+    return slot;
+}
+
+#endif

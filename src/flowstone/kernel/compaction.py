@@ -1,0 +1,48 @@
+"""The loops of compaction: native where the library has the calls, else the same in Python.
+
+Apart from the package's own functions: only the process that compacts loads this.
+"""
+
+from __future__ import annotations
+
+from flowstone.kernel.compaction_contract import (
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    OUTPUT_PER_INPUT_MAX,
+    SEED_BYTES,
+    SLOT_BYTES,
+    TRANSACTIONAL_FLAG,
+    BadRecord,
+    BatchFields,
+    Damage,
+    FilteredRecords,
+    Stop,
+    Walk,
+)
+
+try:
+    from flowstone.kernel.compaction_native import IndexBuilder, OffsetMap, RecordFilter
+except ImportError:
+    from flowstone.kernel.compaction_twin import (  # type: ignore[assignment]
+        IndexBuilder,
+        OffsetMap,
+        RecordFilter,
+    )
+
+__all__ = [
+    "CONTROL_FLAG",
+    "DELETE_HORIZON_FLAG",
+    "OUTPUT_PER_INPUT_MAX",
+    "SEED_BYTES",
+    "SLOT_BYTES",
+    "TRANSACTIONAL_FLAG",
+    "BadRecord",
+    "BatchFields",
+    "Damage",
+    "FilteredRecords",
+    "IndexBuilder",
+    "OffsetMap",
+    "RecordFilter",
+    "Stop",
+    "Walk",
+]

@@ -1,0 +1,78 @@
+"""What the loops of compaction take and give, whichever form runs: compaction_native.py or compaction_twin.py.
+
+Keep equal to compaction.h. It knows batches and records: nothing of files, segments, codecs or transactions, for which
+a walk stops.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from flowstone.types import Bytes
+
+SLOT_BYTES = 24  # a key's hash and its offset
+LOAD_PERCENT_MAX = 80  # beyond it, looking for a key takes too long
+SEED_BYTES = 16
+OUTPUT_PER_INPUT_MAX = 3  # a record of 7 bytes may grow by 10 when its timestamp is written anew
+
+CODEC_MASK, LOG_APPEND_TIME_FLAG = 0x07, 0x08
+TRANSACTIONAL_FLAG, CONTROL_FLAG, DELETE_HORIZON_FLAG = 0x10, 0x20, 0x40
+NO_TIMESTAMP = -1
+HEADER_BYTES = 61
+OFFSET_ENTRY, TIME_ENTRY = Struct(">ii"), Struct(">qi")  # of a segment's indexes
+
+
+class Stop(IntEnum):
+    """Why a walk over batches has ended. Keep equal to `enum stop` in compaction.h."""
+
+    MORE = 0  # what is left of the buffer is no whole batch
+    COMPRESSED = 1  # the next batch must be decompressed first
+    TRANSACTIONAL = 2  # what becomes of the next batch depends on a transaction
+    FULL = 3  # the map takes no further key
+    DONE = 4  # the next batch begins where the caller wanted to end
+    NO_ROOM = 5  # the output might not take the next batch
+    DAMAGED = 6
+
+
+class Damage(IntEnum):
+    """What is wrong with the next batch. Keep equal to `enum damage` in compaction.h."""
+
+    NO_DAMAGE = 0
+    BAD_HEADER = 1
+    OUT_OF_ORDER = 2
+    BAD_CHECKSUM = 3
+    BAD_RECORD = 4
+
+
+class Walk(NamedTuple):
+    """Where a walk has ended, before which offset no batch may begin, and why."""
+
+    stop: Stop
+    position: int
+    next_offset: int
+    needed_bytes: int  # with MORE: how many bytes the next batch takes, or its header
+    damage: Damage
+
+
+class BatchFields(NamedTuple):
+    """What a header says, as far as the filter must know it."""
+
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    record_count: int
+    attributes: int
+
+
+class FilteredRecords(NamedTuple):
+    payload: Bytes
+    kept_count: int
+    max_timestamp: int
+    has_new_horizon: bool
+    changed: bool
+
+
+class BadRecord(Exception):
+    """A payload is not what its batch's header says. Its checksum was right: whoever wrote it is to blame."""
