@@ -18,7 +18,7 @@ from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import BatchHeader, CorruptBatch
 
 # The data of one column, and the headers, of one RecordBatch; a single record that has more gets one of its own.
-DATA_BYTES_MAX = 32 << 20
+DATA_BYTES_MAX = 16 << 20
 HEADERS_MAX = 1 << 20
 # What columns have room for at first, when nothing is known of the records.
 DATA_BYTES_MIN = 64 << 10

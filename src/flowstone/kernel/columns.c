@@ -47,20 +47,11 @@ struct decode_columns_call {
 
 enum { MICROSECONDS_PER_MILLISECOND = 1000 };
 
-struct field {
-    const uint8_t *data;
-    int64_t length; /* negative: null */
-};
-
 struct record {
     int64_t timestamp_delta, offset_delta, header_count, header_key_bytes, header_value_bytes;
     const uint8_t *headers;
     struct field key, value;
 };
-
-static inline int64_t bytes_of(struct field field) {
-    return field.length > 0 ? field.length : 0;
-}
 
 static inline enum status read_field(const uint8_t **at, const uint8_t *end, int64_t least, enum status bad, struct field *field) {
     TRY(skip_bytes(at, end, least, bad, &field->length));

@@ -6,7 +6,7 @@ one leaves the columns as they were after the one before.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from flowstone.kernel.column_buffers import BinaryBuffers, Buffer, Columns, DecodeCall, Full
 from flowstone.kernel.twin import (
@@ -165,7 +165,7 @@ def _set_bit(buffer: Buffer, index: int, is_set: bool) -> None:
     bits[index // 8] = (bits[index // 8] if index % 8 else 0) | is_set << index % 8
 
 
-def _put(buffer: Buffer, kind: str, index: int, number: int) -> None:
+def _put(buffer: Buffer, kind: Literal["i", "q"], index: int, number: int) -> None:
     memoryview(buffer).cast("B").cast(kind)[index] = number
 
 

@@ -75,6 +75,15 @@ static inline enum status read_varint(const uint8_t **at, const uint8_t *end, in
             return tried;                                                                                                   \
     } while (0)
 
+struct field {
+    const uint8_t *data;
+    int64_t length; /* negative: null */
+};
+
+static inline int64_t bytes_of(struct field field) {
+    return field.length > 0 ? field.length : 0;
+}
+
 /* Steps over a length and as many bytes; -1 is null. `bad` is the status of a length below `least`. */
 static inline enum status skip_bytes(const uint8_t **at, const uint8_t *end, int64_t least, enum status bad, int64_t *length) {
     TRY(read_varint(at, end, VARINT_BITS, BAD_LENGTH, length));

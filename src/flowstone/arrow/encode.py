@@ -1,0 +1,191 @@
+"""Rows of a `pyarrow.RecordBatch` to record batches, each for one partition.
+
+Owns how rows are cut into batches: how large one becomes, its header, its compression. Which partition a row goes to
+and what bytes it becomes is the kernel's work. Rows of one partition keep their order.
+
+Batches leave as a producer takes them: base offset 0, no producer, CreateTime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowstone.arrow.row_inputs import ColumnError, number_input, rows_of
+from flowstone.errors import FlowstoneError
+from flowstone.kernel.batches import BadRow, Built, NumberInput, RecordBuilder, Rows, RowStatus, Slots, spread_rows
+from flowstone.types import TopicPartition
+from flowstone.wire.compression import Codec, compress
+from flowstone.wire.record_batch import (
+    HEADER_BYTES,
+    MAGIC,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    encode_header,
+)
+
+# A batch, as brokers take it unless they are told otherwise (max.message.bytes), is filled up to the second of these;
+# only a record that is larger gets more.
+BATCH_BYTES_MAX = 1_048_588
+BATCH_BYTES_FILLED = 512 << 10
+
+
+class RowRefused(FlowstoneError):
+    """A row cannot become a record. `row` counts from the first one the encoder was given, 0. For people."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(f"row {row} cannot be written: {reason}")
+        self.row = row
+
+
+class EncodedBatch(NamedTuple):
+    partition: TopicPartition
+    batch: bytearray
+    record_count: int
+
+
+class Encoder:
+    """Rows without a key stay with a partition until it has got a batch's worth, then go on to the next.
+
+    The first one is `first_partition`, modulo their topic's partitions; where nobody says it, the clock does, or else
+    all small batches of rows would go to the same.
+    """
+
+    def __init__(
+        self,
+        *,
+        compression: str = "none",
+        batch_bytes_max: int = BATCH_BYTES_MAX,
+        now_ms: int,
+        first_partition: int | None = None,
+    ) -> None:
+        """`now_ms` is the timestamp of rows that have none. ValueError if there is no such compression."""
+        names = {codec.name.lower(): codec for codec in Codec}
+        if compression not in names:
+            raise ValueError(f"there is no compression {compression!r}, only {', '.join(names)}")
+        self._codec, self._batch_bytes_max, self._now_ms = names[compression], batch_bytes_max, now_ms
+        self._first_partition = now_ms if first_partition is None else first_partition
+        # Batches are built here, in memory that is warm, and copied: fresh memory costs a page fault for each 4 KB.
+        self._scratch = bytearray(min(batch_bytes_max, BATCH_BYTES_FILLED))
+        self._keyless: dict[str, tuple[int, int]] = {}
+        self._rows_before = 0
+
+    def encode(self, rows: Any, partition_counts: Mapping[str, int], topic: str | None = None) -> list[EncodedBatch]:
+        """All rows, grouped by partition. RowRefused, ColumnError.
+
+        Columns by name: `value`, and if there are any `key`, `partition`, `headers`, `timestamp`, and `topic`, which
+        does not count where the argument says it.
+        """
+        if not rows.num_rows:
+            return []
+        topics, topic_numbers = ([topic], NumberInput()) if topic is not None else self._topics(rows)
+        for name in topics:
+            if partition_counts.get(name, 0) <= 0:
+                raise RowRefused(self._rows_before + _first_of(rows, name, topic), f"there is no topic {name!r}")
+        columns = rows_of(rows, topic_numbers)
+        try:
+            batches = list(self._batches(columns, topics, [partition_counts[name] for name in topics]))
+        except BadRow as bad:
+            raise self._refused(bad, rows) from None
+        self._rows_before += rows.num_rows
+        return batches
+
+    def _topics(self, rows: Any) -> tuple[list[str], NumberInput]:
+        """The topics that the column names, and for each row which of them."""
+        if "topic" not in rows.schema.names:
+            raise ColumnError("rows need a column topic, or all of them one topic")
+        column = rows.column("topic")
+        if column.null_count:
+            raise RowRefused(self._rows_before + pc.index(column.is_null(), True).as_py(), "it names no topic")
+        if not pa.types.is_string(column.type):
+            try:
+                column = column.cast(pa.string())
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                raise ColumnError(f"the column topic is {column.type}, and has to be string") from None
+        encoded = column.dictionary_encode()
+        return encoded.dictionary.to_pylist(), number_input(encoded.indices)
+
+    def _batches(self, rows: Rows, topics: list[str], partition_counts: list[int]) -> Iterator[EncodedBatch]:
+        keyless = [self._keyless.get(name, (self._first_partition, 0)) for name in topics]
+        slots = Slots(partition_counts, keyless, keyless_bytes_max=len(self._scratch) - HEADER_BYTES)
+        spread = spread_rows(rows, slots)
+        builder = RecordBuilder(rows, spread, self._now_ms)
+        names = (TopicPartition(*each) for each in _partitions(topics, partition_counts))
+        first = 0
+        for partition, end in zip(names, spread.slot_ends, strict=True):
+            while first < end:
+                batch, built = self._build(builder, first, end)
+                yield EncodedBatch(partition, batch, built.record_count)
+                first = built.next
+        self._keyless |= dict(zip(topics, zip(slots.keyless_partitions, slots.keyless_bytes, strict=True), strict=True))
+
+    def _build(self, builder: RecordBuilder, first: int, end: int) -> tuple[bytearray, Built]:
+        scratch = self._scratch
+        try:
+            built = builder.build(first, end, scratch, HEADER_BYTES, len(scratch) - HEADER_BYTES)
+        except BadRow as bad:
+            if bad.status is not RowStatus.TOO_LARGE or HEADER_BYTES + bad.needed_bytes > self._batch_bytes_max:
+                raise
+            scratch = bytearray(HEADER_BYTES + bad.needed_bytes)  # a batch of its own
+            built = builder.build(first, first + 1, scratch, HEADER_BYTES, bad.needed_bytes)
+        return self._seal(memoryview(scratch)[: HEADER_BYTES + built.size_bytes], built), built
+
+    def _seal(self, batch: memoryview, built: Built) -> bytearray:
+        """The batch with its header; compressed, unless that makes it larger."""
+        codec, payload = self._codec, batch[HEADER_BYTES:]
+        if codec is not Codec.NONE:
+            compressed = compress(codec, payload)
+            if len(compressed) < len(payload):
+                return bytearray().join((encode_header(_header(codec, built), compressed), compressed))
+        batch[:HEADER_BYTES] = encode_header(_header(Codec.NONE, built), payload)
+        return bytearray(batch)
+
+    def _refused(self, bad: BadRow, rows: Any) -> RowRefused:
+        match bad.status:
+            case RowStatus.TOO_LARGE:
+                size_bytes = HEADER_BYTES + bad.needed_bytes
+                reason = f"it takes {size_bytes} bytes, and a batch has at most {self._batch_bytes_max}"
+            case RowStatus.BAD_PARTITION:
+                reason = f"there is no partition {rows.column('partition')[bad.row].as_py()}"
+            case RowStatus.BAD_TIMESTAMP:
+                reason = "its timestamp is before 1970"
+            case RowStatus.NULL_HEADER_KEY:
+                reason = "one of its headers has no key"
+            case _:
+                reason = "its column is damaged"
+        return RowRefused(self._rows_before + bad.row, reason)
+
+
+def _partitions(topics: list[str], partition_counts: list[int]) -> Iterator[tuple[str, int]]:
+    for topic, count in zip(topics, partition_counts, strict=True):
+        for partition in range(count):
+            yield topic, partition
+
+
+def _first_of(rows: Any, name: str, topic: str | None) -> int:
+    first: int = pc.index(rows.column("topic"), name).as_py() if topic is None else 0
+    return first
+
+
+def _header(codec: Codec, built: Built) -> BatchHeader:
+    return BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=NO_PARTITION_LEADER_EPOCH,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=built.record_count - 1,
+        base_timestamp=built.base_timestamp,
+        max_timestamp=built.max_timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=built.record_count,
+    )

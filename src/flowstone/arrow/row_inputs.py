@@ -1,0 +1,98 @@
+"""The columns of a `pyarrow.RecordBatch` as the kernel takes them: buffers, without a copy where their type allows it.
+
+Owns which types a column may have. A column that is not there, or of type null, is null in every row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from flowstone.arrow.schema import HEADERS, HEADERS_TYPE
+from flowstone.errors import FlowstoneError
+from flowstone.kernel.batches import BinaryInput, HeadersInput, NumberInput, Rows
+
+VALUE = "value"
+
+
+class ColumnError(FlowstoneError):
+    """A column is missing or of a type that records do not have. The message is for people."""
+
+
+def rows_of(batch: Any, topic: NumberInput) -> Rows:
+    """The kernel's view of the batch, which must be held as long; ColumnError."""
+    names = batch.schema.names
+    if VALUE not in names:
+        raise ColumnError(f"rows need a column {VALUE}; these have {', '.join(names) or 'none'}")
+    batch.validate()  # the kernel trusts the sizes of buffers, not what is in them
+    columns = {name: batch.column(name) for name in names}
+    return Rows(
+        row_count=batch.num_rows,
+        value=_binary_input(VALUE, columns[VALUE]),
+        key=_binary_input("key", columns.get("key")),
+        topic=topic,
+        partition=_partition_input(columns.get("partition")),
+        timestamp=_timestamp_input(columns.get("timestamp")),
+        headers=_headers_input(columns.get(HEADERS)),
+    )
+
+
+def number_input(column: Any) -> NumberInput:
+    """An array of numbers, as they lie in memory."""
+    validity, values = column.buffers()
+    return NumberInput(values, validity, column.offset)
+
+
+def _binary_input(name: str, column: Any) -> BinaryInput:
+    if column is None or pa.types.is_null(column.type):
+        return BinaryInput()
+    kind = column.type
+    is_large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    if not is_large and not pa.types.is_binary(kind) and not pa.types.is_string(kind):
+        column, is_large = _cast(name, column, pa.large_binary(), "binary or string"), True
+    validity, offsets, data = column.buffers()
+    return BinaryInput(offsets, validity, data, column.offset, is_large)
+
+
+def _partition_input(column: Any) -> NumberInput:
+    if column is None or pa.types.is_null(column.type):
+        return NumberInput()
+    if not pa.types.is_int32(column.type):
+        if not pa.types.is_integer(column.type):
+            raise _wrong_type("partition", column, "int32")
+        column = _cast("partition", column, pa.int32(), "int32")
+    return number_input(column)
+
+
+def _timestamp_input(column: Any) -> NumberInput:
+    if column is None or pa.types.is_null(column.type):
+        return NumberInput()
+    if not pa.types.is_timestamp(column.type):
+        raise _wrong_type("timestamp", column, "timestamp")
+    # Kafka's timestamps have milliseconds: what is finer is cut off.
+    return number_input(column.cast(pa.timestamp("ms", column.type.tz), safe=False))
+
+
+def _headers_input(column: Any) -> HeadersInput:
+    if column is None or pa.types.is_null(column.type):
+        return HeadersInput()
+    if column.type != HEADERS_TYPE:
+        column = _cast(HEADERS, column, HEADERS_TYPE, "array<struct<key: string, value: binary>>")
+    validity, offsets = column.buffers()[:2]
+    headers = column.values
+    keys, values = headers.flatten()  # a header that is null itself has a null key
+    return HeadersInput(
+        offsets, validity, column.offset, len(headers), _binary_input(HEADERS, keys), _binary_input(HEADERS, values)
+    )
+
+
+def _cast(name: str, column: Any, kind: Any, expected: str) -> Any:
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise _wrong_type(name, column, expected) from error
+
+
+def _wrong_type(name: str, column: Any, expected: str) -> ColumnError:
+    return ColumnError(f"the column {name} is {column.type}, and has to be {expected}")

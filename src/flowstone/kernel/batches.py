@@ -1,0 +1,26 @@
+"""Rows into the records of batches: native where the library has the calls, else the same in Python.
+
+Apart from the package's own functions, because a broker never builds batches of rows: only writers of Arrow load this.
+"""
+
+from __future__ import annotations
+
+from flowstone.kernel.row_columns import BadRow, BinaryInput, Built, HeadersInput, NumberInput, Rows, RowStatus, Slots
+
+try:
+    from flowstone.kernel.batches_native import RecordBuilder, spread_rows
+except ImportError:
+    from flowstone.kernel.batches_twin import RecordBuilder, spread_rows  # type: ignore[assignment]
+
+__all__ = [
+    "BadRow",
+    "BinaryInput",
+    "Built",
+    "HeadersInput",
+    "NumberInput",
+    "RecordBuilder",
+    "RowStatus",
+    "Rows",
+    "Slots",
+    "spread_rows",
+]

@@ -1,0 +1,86 @@
+"""The building of batches from columns, native. Importing it raises ImportError unless the library has the calls.
+
+Columns are given by their addresses; whoever calls holds their buffers meanwhile. The GIL is released.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from flowstone.kernel.native import _releasing as library
+from flowstone.kernel.row_columns import (
+    BadRow,
+    BuildCall,
+    Built,
+    Rows,
+    RowStatus,
+    Slots,
+    Spread,
+    SpreadCall,
+    binary_block,
+    check_bounds,
+    headers_block,
+    number_block,
+)
+
+try:
+    _spread = library.flowstone_spread_rows
+    _build = library.flowstone_build_records
+except AttributeError as error:
+    raise ImportError(f"the native kernel does not build batches: {error}") from error
+_spread.argtypes, _spread.restype = (ctypes.c_void_p,), None
+_build.argtypes, _build.restype = (ctypes.c_void_p, ctypes.c_void_p), None
+
+_addressof = ctypes.addressof
+
+
+def spread_rows(rows: Rows, slots: Slots) -> Spread:
+    spread = Spread((ctypes.c_int32 * rows.row_count)(), (ctypes.c_int64 * slots.slot_count)())
+    slot_of_row = (ctypes.c_int32 * rows.row_count)()
+    call = SpreadCall(
+        row_count=rows.row_count,
+        topic_count=slots.topic_count,
+        slot_count=slots.slot_count,
+        keyless_bytes_max=slots.keyless_bytes_max,
+        key=binary_block(rows.key),
+        value=binary_block(rows.value),
+        topic=number_block(rows.topic),
+        partition=number_block(rows.partition),
+        partition_counts=_addressof(slots.partition_counts),
+        first_slots=_addressof(slots.first_slots),
+        keyless_partitions=_addressof(slots.keyless_partitions),
+        keyless_bytes=_addressof(slots.keyless_bytes),
+        slots=_addressof(slot_of_row),
+        order=_addressof(spread.order),
+        slot_ends=_addressof(spread.slot_ends),
+    )
+    _spread(ctypes.byref(call))
+    if call.status:
+        raise BadRow(RowStatus(call.status), call.row)
+    return spread
+
+
+class RecordBuilder:
+    """The rows of one spread, record by record. `now_ms` is the timestamp of rows that have none."""
+
+    def __init__(self, rows: Rows, spread: Spread, now_ms: int) -> None:
+        self._held = (rows, spread)
+        self._row_count = rows.row_count
+        self._call = BuildCall(
+            now_ms=now_ms,
+            order=_addressof(spread.order),
+            key=binary_block(rows.key),
+            value=binary_block(rows.value),
+            timestamp=number_block(rows.timestamp),
+            headers=headers_block(rows.headers),
+        )
+
+    def build(self, first: int, end: int, out: bytearray, position: int, capacity_bytes: int) -> Built:
+        check_bounds(self._row_count, first, end, out, position, capacity_bytes)
+        call = self._call
+        call.next, call.end, call.capacity_bytes = first, end, capacity_bytes
+        export = ctypes.c_char.from_buffer(out)  # while it is there, the bytearray cannot move
+        _build(_addressof(export) + position, ctypes.byref(call))
+        if call.status:
+            raise BadRow(RowStatus(call.status), call.row, call.needed_bytes)
+        return Built(call.next, call.size_bytes, call.record_count, call.base_timestamp, call.max_timestamp)

@@ -1,0 +1,201 @@
+"""The columns that batches are built from, and the blocks C works on: the contract of batches.c and its twin.
+
+Owns the layouts of `struct spread_call` and `struct build_call`. Columns are buffers as Arrow lays them out, of arrays
+that may be slices: row 0 is value `first`. It knows nothing of Arrow itself, of batches' headers, or of compression.
+
+Slots number the partitions of all topics that rows go to, those of one topic in a row.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from flowstone.kernel.column_buffers import Buffer
+
+_Int64 = ctypes.c_int64
+_Pointer = ctypes.c_void_p
+
+
+class RowStatus(IntEnum):
+    """What is wrong with a row. Keep equal to `enum row_status` in batches.c."""
+
+    GOOD = 0
+    TOO_LARGE = 1  # no batch has room for it
+    BAD_PARTITION = 2
+    BAD_TIMESTAMP = 3  # negative
+    NULL_HEADER_KEY = 4
+    BAD_COLUMN = 5  # the column's offsets lie outside its data
+
+
+class BadRow(Exception):
+    """Which row, and why: callers make a sentence of it."""
+
+    def __init__(self, status: RowStatus, row: int, needed_bytes: int = 0) -> None:
+        super().__init__(f"row {row}: {status.name}")
+        self.status, self.row, self.needed_bytes = status, row, needed_bytes
+
+
+class BinaryInput(NamedTuple):
+    """Without offsets every value is null; without validity none is."""
+
+    offsets: Buffer | None = None
+    validity: Buffer | None = None
+    data: Buffer | None = None
+    first: int = 0
+    is_large: bool = False  # offsets are int64
+
+
+class NumberInput(NamedTuple):
+    """Without values every one is null; without validity none is."""
+
+    values: Buffer | None = None
+    validity: Buffer | None = None
+    first: int = 0
+
+
+class HeadersInput(NamedTuple):
+    """Lists of headers: int32 offsets into the keys and values. Without offsets no row has any."""
+
+    offsets: Buffer | None = None
+    validity: Buffer | None = None
+    first: int = 0
+    header_count: int = 0
+    key: BinaryInput = BinaryInput()
+    value: BinaryInput = BinaryInput()
+
+
+class Rows(NamedTuple):
+    row_count: int
+    value: BinaryInput
+    key: BinaryInput = BinaryInput()
+    topic: NumberInput = NumberInput()  # int32: the topic's number, never null; without values all are of topic 0
+    partition: NumberInput = NumberInput()  # int32: where it is not null it counts, not the key
+    timestamp: NumberInput = NumberInput()  # int64, milliseconds
+    headers: HeadersInput = HeadersInput()
+
+
+class Slots:
+    """The topics that rows go to, by number: their partitions, and which of them rows without a key go to now."""
+
+    def __init__(self, partition_counts: Sequence[int], keyless: Sequence[tuple[int, int]], keyless_bytes_max: int):
+        """`keyless`: of each topic a partition, and the bytes it has got since it was chosen."""
+        assert all(count > 0 for count in partition_counts)
+        numbers = _Int64 * len(partition_counts)
+        self.topic_count = len(partition_counts)
+        self.partition_counts = numbers(*partition_counts)
+        self.first_slots = numbers(*(sum(partition_counts[:topic]) for topic in range(self.topic_count)))
+        self.slot_count = sum(partition_counts)
+        wrapped = (partition % count for (partition, _), count in zip(keyless, partition_counts, strict=True))
+        self.keyless_partitions = numbers(*wrapped)
+        self.keyless_bytes = numbers(*(size_bytes for _, size_bytes in keyless))
+        self.keyless_bytes_max = keyless_bytes_max
+
+
+class Spread(NamedTuple):
+    """Rows grouped by slot, in their own order within one."""
+
+    order: ctypes.Array[ctypes.c_int32]
+    slot_ends: ctypes.Array[ctypes.c_int64]  # where each slot's rows end in `order`
+
+
+class Built(NamedTuple):
+    """The records written. `next` is the place in `order` of the first row that is not among them."""
+
+    next: int
+    size_bytes: int
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+
+class _BinaryInput(ctypes.Structure):
+    _fields_ = (
+        ("offsets", _Pointer),
+        ("validity", _Pointer),
+        ("data", _Pointer),
+        ("first", _Int64),
+        ("is_large", _Int64),
+        ("data_bytes", _Int64),
+    )
+
+
+class _NumberInput(ctypes.Structure):
+    _fields_ = (("values", _Pointer), ("validity", _Pointer), ("first", _Int64))
+
+
+class _HeadersInput(ctypes.Structure):
+    _fields_ = (
+        ("offsets", _Pointer),
+        ("validity", _Pointer),
+        ("first", _Int64),
+        ("header_count", _Int64),
+        ("key", _BinaryInput),
+        ("value", _BinaryInput),
+    )
+
+
+class SpreadCall(ctypes.Structure):
+    status: int
+    row: int
+    _fields_ = (
+        *((name, _Int64) for name in ("row_count", "topic_count", "slot_count", "keyless_bytes_max", "status", "row")),
+        ("key", _BinaryInput),
+        ("value", _BinaryInput),
+        ("topic", _NumberInput),
+        ("partition", _NumberInput),
+        *((name, _Pointer) for name in ("partition_counts", "first_slots", "keyless_partitions", "keyless_bytes")),
+        *((name, _Pointer) for name in ("slots", "order", "slot_ends")),
+    )
+
+
+class BuildCall(ctypes.Structure):
+    next: int
+    end: int
+    capacity_bytes: int
+    now_ms: int
+    status: int
+    row: int
+    needed_bytes: int
+    size_bytes: int
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    _fields_ = (
+        *((name, _Int64) for name in ("next", "end", "capacity_bytes", "now_ms", "status", "row", "needed_bytes")),
+        *((name, _Int64) for name in ("size_bytes", "record_count", "base_timestamp", "max_timestamp")),
+        ("order", _Pointer),
+        ("key", _BinaryInput),
+        ("value", _BinaryInput),
+        ("timestamp", _NumberInput),
+        ("headers", _HeadersInput),
+    )
+
+
+def check_bounds(row_count: int, first: int, end: int, out: bytearray, position: int, capacity_bytes: int) -> None:
+    """The caller's mistake: but C would write past the buffer, so no `assert`, which -O removes."""
+    if not (0 <= first <= end <= row_count and position >= 0 and 0 <= capacity_bytes <= len(out) - position and out):
+        raise ValueError(f"rows [{first}, {end}) of {row_count}, {capacity_bytes} bytes at {position} of {len(out)}")
+
+
+def binary_block(column: BinaryInput) -> _BinaryInput:
+    offsets, validity, data = column[:3]
+    size = data.size if data else 0
+    return _BinaryInput(_address(offsets), _address(validity), _address(data), column.first, column.is_large, size)
+
+
+def number_block(column: NumberInput) -> _NumberInput:
+    return _NumberInput(_address(column.values), _address(column.validity), column.first)
+
+
+def headers_block(column: HeadersInput) -> _HeadersInput:
+    key, value = binary_block(column.key), binary_block(column.value)
+    return _HeadersInput(
+        _address(column.offsets), _address(column.validity), column.first, column.header_count, key, value
+    )
+
+
+def _address(buffer: Buffer | None) -> int | None:
+    return buffer.address if buffer else None
