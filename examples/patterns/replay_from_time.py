@@ -29,7 +29,7 @@ def produce_readings(bootstrap: str, topic: str, now_ms: int) -> None:
     for hour in (3, 2, 1):
         for number in range(READINGS_PER_HOUR):
             at_ms = now_ms - hour * HOUR_MS + number * HOUR_MS // READINGS_PER_HOUR
-            value = f"{hour} hours ago, reading {number}"
+            value = f"{hour} h ago, reading {number}"
             producer.produce(topic, value, partition=number % PARTITIONS, timestamp=at_ms)
     producer.flush(stage.TIMEOUT_S)
 

@@ -1,9 +1,16 @@
-"""The examples do what they say: each is run as it stands, on one broker, and held to what it returns."""
+"""The examples do what they say: each is run on one broker, and held to what it returns and to what its page shows."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -20,6 +27,15 @@ from examples.patterns import (
     threads_one_partition,
     work_queue,
 )
+from tests.support.pages import DOCS, ROOT, assert_prints, blocks, is_same
+
+PAGE = DOCS / "patterns.md"
+EXAMPLES = sorted(
+    path for path in (ROOT / "examples" / "patterns").glob("*.py") if "stage.main(run)" in path.read_text()
+)
+PROGRAM_TIMEOUT_S = 60
+
+Run = Callable[[ModuleType], Any]
 
 
 @pytest.fixture(scope="module")
@@ -28,65 +44,111 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap
 
 
-def test_each_task_of_a_work_queue_is_done_once(bootstrap: str) -> None:
-    result = work_queue.run(bootstrap)
+@pytest.fixture
+def run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs an example, which must print what the page says it prints; what it returns."""
+
+    def run(example: ModuleType) -> Any:
+        result = example.run(bootstrap)
+        assert_prints(printed_by(example.__name__), capsys.readouterr().out, is_same)
+        return result
+
+    return run
+
+
+def printed_by(module: str) -> str:
+    """According to the page: the block after the one with the command."""
+    on_page = blocks(PAGE)
+    (at,) = (at for at, block in enumerate(on_page) if block.text == f"python -m {module}\n")
+    assert on_page[at + 1].language == "text"
+    return on_page[at + 1].text
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_the_lines_on_the_page_are_the_examples_own(example: Path) -> None:
+    name = f"# {example.relative_to(ROOT)}\n"
+    (shown,) = (block.text for block in blocks(PAGE) if block.text.startswith(name))
+    source = example.read_text(encoding="utf-8").splitlines()
+    for part in shown.removeprefix(name).split("# …\n"):
+        length = part.count("\n")
+        assert part in [
+            textwrap.dedent("\n".join(source[at : at + length]) + "\n") for at in range(len(source) - length + 1)
+        ]
+
+
+def test_an_example_runs_as_a_program_on_a_broker_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", even_odd_offsets.__name__],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("FLOWSTONE_")},
+        timeout=PROGRAM_TIMEOUT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert_prints(printed_by(even_odd_offsets.__name__), done.stdout, is_same)
+
+
+def test_each_task_of_a_work_queue_is_done_once(run: Run) -> None:
+    result = run(work_queue)
     assert result.done == Counter(str(task) for task in range(2 * work_queue.TASKS))
     assert sorted(result.by_all.values()) == [6, 6, 12], "four partitions among three workers"
     assert sorted(result.by_those_who_stayed.values()) == [12, 12]
 
 
-def test_every_subscriber_gets_every_record_from_one_copy(bootstrap: str) -> None:
+def test_every_subscriber_gets_every_record_from_one_copy(run: Run) -> None:
     orders = ["tea", "coffee", "cake", "jam", "bread"]
-    assert publish_subscribe.run(bootstrap) == publish_subscribe.Result(
+    assert run(publish_subscribe) == publish_subscribe.Result(
         billing=orders[:3], billing_later=orders[3:], shipping=orders, audit=orders, stored=len(orders)
     )
 
 
-def test_a_group_set_back_to_a_time_reads_what_came_since(bootstrap: str) -> None:
-    result = replay_from_time.run(bootstrap)
+def test_a_group_set_back_to_a_time_reads_what_came_since(run: Run) -> None:
+    result = run(replay_from_time)
     assert len(result.at_first) == 3 * replay_from_time.READINGS_PER_HOUR
-    assert result.again == [f"1 hours ago, reading {number}" for number in range(replay_from_time.READINGS_PER_HOUR)]
+    assert result.again == [f"1 h ago, reading {number}" for number in range(replay_from_time.READINGS_PER_HOUR)]
 
 
-def test_answers_find_their_questions_and_late_ones_are_passed_over(bootstrap: str) -> None:
-    result = request_response.run(bootstrap)
+def test_answers_find_their_questions_and_late_ones_are_passed_over(run: Run) -> None:
+    result = run(request_response)
     assert result == request_response.Result(answers=["4", "9", "16", "25"], timed_out=True, late=1)
 
 
-def test_the_events_of_a_key_are_handled_in_order_by_one_worker(bootstrap: str) -> None:
-    result = ordered_by_key.run(bootstrap)
+def test_the_events_of_a_key_are_handled_in_order_by_one_worker(run: Run) -> None:
+    result = run(ordered_by_key)
     assert result.events == {account: list(range(ordered_by_key.EVENTS)) for account in ordered_by_key.ACCOUNTS}
     assert all(len(workers) == 1 for workers in result.workers.values())
     assert len(set.union(*result.workers.values())) == 2, "both have work"
 
 
-def test_threads_commit_up_to_the_first_unfinished_record_and_a_kill_skips_nothing(bootstrap: str) -> None:
-    result = threads_one_partition.run(bootstrap)
+def test_threads_commit_up_to_the_first_unfinished_record_and_a_kill_skips_nothing(run: Run) -> None:
+    result = run(threads_one_partition)
     hung, ahead = threads_one_partition.HANGS_AT, threads_one_partition.AHEAD_MAX
     assert result.committed == hung
     assert result.skipped == []
     assert result.repeated == list(range(hung + 1, hung + ahead))
 
 
-def test_even_and_odd_offsets_are_handled_apart(bootstrap: str) -> None:
-    result = even_odd_offsets.run(bootstrap)
+def test_even_and_odd_offsets_are_handled_apart(run: Run) -> None:
+    result = run(even_odd_offsets)
     numbers = list(range(even_odd_offsets.RECORDS))
     assert result.even == numbers[::2]
     assert result.odd_before == numbers[1:10:2]
     assert result.odd_after == numbers[11::2]
 
 
-def test_at_most_once_loses_exactly_what_was_committed_and_not_done(bootstrap: str) -> None:
-    result = at_most_once.run(bootstrap)
+def test_at_most_once_loses_exactly_what_was_committed_and_not_done(run: Run) -> None:
+    result = run(at_most_once)
     assert result == at_most_once.Result(committed=15, lost=[12, 13, 14], repeated=[])
 
 
-def test_at_least_once_repeats_exactly_what_was_done_and_not_committed(bootstrap: str) -> None:
-    result = at_least_once.run(bootstrap)
+def test_at_least_once_repeats_exactly_what_was_done_and_not_committed(run: Run) -> None:
+    result = run(at_least_once)
     assert result == at_least_once.Result(committed=10, lost=[], repeated=[10, 11])
 
 
-def test_a_payment_that_comes_twice_is_made_once(bootstrap: str) -> None:
-    result = dedupe.run(bootstrap)
+def test_a_payment_that_comes_twice_is_made_once(run: Run) -> None:
+    result = run(dedupe)
     assert result.balance == sum(payment["cents"] for payment in dedupe.PAYMENTS)
     assert result.passed_over == [dedupe.HANGS_AFTER, len(dedupe.SENT) - 1], "redelivered, and sent twice"
