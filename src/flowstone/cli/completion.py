@@ -1,7 +1,8 @@
 """Completion in a shell: `flowstone completion bash|zsh|fish` prints what the shell is to load.
 
 The shell hands over the words typed so far, the last one unfinished, and takes what could stand there. Names of topics
-come from the broker, if one answers quickly; where nothing is known the shell completes names of files by itself.
+and groups come from the broker, if one answers quickly; where nothing is known the shell completes names of files by
+itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import typer
 
 from flowstone.cli.errors import CommandError
 
-TOPICS_TIMEOUT_S = 0.5
+NAMES_TIMEOUT_S = 0.5
 
 _SCRIPTS = {
     "bash": """\
@@ -45,7 +46,7 @@ def register(app: typer.Typer) -> None:
 
 
 def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(_SCRIPTS)}.")]) -> None:
-    """Print a script that completes commands, options and topics: load it in your shell's start file."""
+    """Print a script that completes commands, options, topics and groups: load it in your shell's start file."""
     if shell not in _SCRIPTS:
         raise CommandError(f"there is no completion for {shell}: choose one of {', '.join(_SCRIPTS)}")
     print(_SCRIPTS[shell])
@@ -89,8 +90,8 @@ def _words(before: list[str], unfinished: str) -> list[str]:
     arguments = [word for at, word in enumerate(rest) if word[:1] != "-" and not _awaits_value(command, rest[:at])]
     names = [parameter.metavar for parameter in command.params if parameter.param_type_name == "argument"]
     match names[len(arguments) : len(arguments) + 1]:
-        case ["TOPIC"]:
-            return _topics(rest)
+        case ["TOPIC" | "GROUP" as kind]:
+            return _names(kind, rest)
         case ["SHELL"]:
             return list(_SCRIPTS)
         case _:
@@ -102,7 +103,7 @@ def _awaits_value(command: Any, rest: list[str]) -> bool:
     return bool(named) and not named[0].is_flag
 
 
-def _topics(rest: list[str]) -> list[str]:
+def _names(kind: str, rest: list[str]) -> list[str]:
     """All the broker has; none if it does not answer at once, since somebody waits at the prompt."""
     from confluent_kafka.admin import AdminClient
 
@@ -112,7 +113,11 @@ def _topics(rest: list[str]) -> list[str]:
     if "--bootstrap" in rest[:-1]:
         bootstrap = rest[rest.index("--bootstrap") + 1]
     try:
-        socket.create_connection(split_address(bootstrap.split(",")[0]), TOPICS_TIMEOUT_S).close()
-        return list(AdminClient(client_config(bootstrap)).list_topics(timeout=TOPICS_TIMEOUT_S).topics)
+        socket.create_connection(split_address(bootstrap.split(",")[0]), NAMES_TIMEOUT_S).close()
+        admin = AdminClient(client_config(bootstrap))
+        if kind == "TOPIC":
+            return list(admin.list_topics(timeout=NAMES_TIMEOUT_S).topics)
+        listed = admin.list_consumer_groups(request_timeout=NAMES_TIMEOUT_S).result(NAMES_TIMEOUT_S)
+        return [group.group_id for group in listed.valid]
     except Exception:  # whatever it is, a prompt is no place to say so
         return []

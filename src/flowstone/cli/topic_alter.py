@@ -28,6 +28,7 @@ from flowstone.cli.clients import (
 from flowstone.cli.errors import CommandError
 from flowstone.cli.output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.text import counted
+from flowstone.config import nearest
 
 # To see whether records have keys: so many of the newest of each partition, until so many were seen.
 NEWEST_PER_PARTITION = 5
@@ -59,6 +60,7 @@ def alter(
         raise CommandError("nothing to change: give --partitions, --set or --unset")
     admin = connect(bootstrap)
     count = len(find_topic(admin, bootstrap, topic).partitions)
+    _check_names(admin, bootstrap, topic, unset or [])
     if partitions is not None:
         _check_growth(bootstrap, topic, count, partitions, yes=yes)
     if settings or unset:
@@ -80,6 +82,17 @@ def read_assignment(option: str, text: str) -> tuple[str, str]:
     if not equals:
         raise CommandError(f"{option} {text}: expected {option} name=value")
     return name, value
+
+
+def _check_names(admin: AdminClient, bootstrap: str, topic: str, unset: list[str]) -> None:
+    """To unset what there is not would succeed: brokers take it for done, and a misspelt name would go unnoticed."""
+    if not unset:
+        return
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    known = result_of(admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource], bootstrap)
+    for name in unset:
+        if name not in known:
+            raise CommandError(f"there is no topic setting {name} to unset{nearest(name, known)}")
 
 
 def _check_growth(bootstrap: str, topic: str, count: int, wanted: int, *, yes: bool) -> None:

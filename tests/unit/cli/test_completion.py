@@ -11,6 +11,7 @@ from flowstone.cli.completion import candidates
 from tests.unit.cli.conftest import command_environment
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+Call = Callable[..., str]
 Prepare = Callable[..., None]
 
 
@@ -41,8 +42,20 @@ def test_topics_come_from_the_broker(prepare: Prepare, broker: flowstone.Broker)
     assert candidates(["consume", "--bootstrap", broker.bootstrap, "completed-1", "complet"]) == []
 
 
-def test_without_a_broker_no_topic_is_offered() -> None:
-    assert candidates(["consume", "--bootstrap", "127.0.0.1:1", ""]) == []
+def test_groups_come_from_the_broker(prepare: Prepare, call: Call, broker: flowstone.Broker) -> None:
+    prepare("grouped")
+    for group in ("completed-a", "completed-b"):
+        call("group", "reset", group, "--to-earliest", "--topic", "grouped", "--yes")
+    assert candidates(["group", "describe", "--bootstrap", broker.bootstrap, "complet"]) == [
+        "completed-a",
+        "completed-b",
+    ]
+    assert candidates(["group", "describe", "--bootstrap", broker.bootstrap, "completed-a", "complet"]) == []
+
+
+@pytest.mark.parametrize("words", [["consume"], ["group", "watch"]])
+def test_without_a_broker_no_name_is_offered(words: list[str]) -> None:
+    assert candidates([*words, "--bootstrap", "127.0.0.1:1", ""]) == []
 
 
 def test_bash_takes_the_script(tmp_path: Path, run: Run) -> None:

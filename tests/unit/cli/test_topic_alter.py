@@ -69,3 +69,10 @@ def test_nothing_to_change_is_said(refused: Call) -> None:
 def test_an_unknown_setting_is_refused(refused: Call, prepare: Prepare) -> None:
     prepare("unset")
     assert "retention.msx" in refused("topic", "alter", "unset", "--set", "retention.msx=1")
+
+
+def test_an_unknown_setting_is_not_unset(call: Call, refused: Call, prepare: Prepare) -> None:
+    prepare("misspelt")
+    told = refused("topic", "alter", "misspelt", "--unset", "retention.msx", "--set", "segment.ms=2000")
+    assert told == "flowstone: there is no topic setting retention.msx to unset; did you mean retention.ms?\n"
+    assert "segment.ms" not in call("topic", "describe", "misspelt")
