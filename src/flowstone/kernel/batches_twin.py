@@ -153,9 +153,10 @@ def _field(column: BinaryInput, at: int, row: int) -> Field:
         return None
     offsets = _cast(column.offsets, "q" if column.is_large else "i")
     start, end = offsets[index], offsets[index + 1]
-    if not 0 <= start <= end <= (column.data.size if column.data else 0):
+    data = memoryview(column.data) if column.data is not None else memoryview(b"")
+    if not 0 <= start <= end <= len(data):
         raise BadRow(RowStatus.BAD_COLUMN, row)
-    return bytes(memoryview(column.data)[start:end]) if column.data else b""
+    return bytes(data[start:end])
 
 
 def _number(column: NumberInput, row: int, kind: _Kind) -> int | None:

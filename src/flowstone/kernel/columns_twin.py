@@ -77,7 +77,7 @@ def _decode(payload: bytes, columns: Columns) -> None:
 def _begin(columns: Columns) -> None:
     for binary in columns.binaries.values():
         _put(binary.offsets, "i", 0, 0)
-    if columns.header_offsets:
+    if columns.header_offsets is not None:
         _put(columns.header_offsets, "i", 0, 0)
 
 
@@ -122,7 +122,7 @@ def _find_full(columns: Columns, record: _Record) -> tuple[Full, int]:
     }
     for full, amount in needed.items():
         wanted = columns.header_offsets if full is Full.HEADERS else columns.binaries.get(full)
-        if wanted and amount > columns.capacity(full) - columns.used(full):
+        if wanted is not None and amount > columns.capacity(full) - columns.used(full):
             return full, amount
     return Full.NOT_FULL, 0
 
@@ -130,14 +130,14 @@ def _find_full(columns: Columns, record: _Record) -> tuple[Full, int]:
 def _append_record(columns: Columns, record: _Record) -> None:
     call = columns.call
     row = call.row_count
-    if columns.offsets:
+    if columns.offsets is not None:
         _put(columns.offsets, "q", row, call.base_offset + record.offset_delta)
-    if columns.timestamps:
+    if columns.timestamps is not None:
         _put(columns.timestamps, "q", row, _microseconds(call, record.timestamp_delta))
     for full, field in ((Full.KEY, record.key), (Full.VALUE, record.value)):
         if full in columns.binaries:
             _append(columns.binaries[full], row, field)
-    if columns.header_offsets and columns.header_validity:
+    if columns.header_offsets is not None and columns.header_validity is not None:
         for key, value in record.headers:
             _append(columns.binaries[Full.HEADER_KEY], call.header_count, key)
             _append(columns.binaries[Full.HEADER_VALUE], call.header_count, value)

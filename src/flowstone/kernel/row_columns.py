@@ -182,7 +182,7 @@ def check_bounds(row_count: int, first: int, end: int, out: bytearray, position:
 
 def binary_block(column: BinaryInput) -> _BinaryInput:
     offsets, validity, data = column[:3]
-    size = data.size if data else 0
+    size = data.size if data is not None else 0
     return _BinaryInput(_address(offsets), _address(validity), _address(data), column.first, column.is_large, size)
 
 
@@ -198,4 +198,4 @@ def headers_block(column: HeadersInput) -> _HeadersInput:
 
 
 def _address(buffer: Buffer | None) -> int | None:
-    return buffer.address if buffer else None
+    return buffer.address if buffer is not None else None
