@@ -19,6 +19,7 @@ MODULES = (
     "broker.cold",
     "broker.dispatch",
     "broker.rewriting",
+    "broker.unsent",
     "broker.waiting",
     "wire.primitives",
     "cluster.partition_plans",

@@ -5,8 +5,9 @@ handler is done with the bytes when it returns. Only a request that is not compl
 the size its length prefix names, and the rest of it is received straight into that.
 
 Reading pauses while too many requests wait for answers, too many response bytes wait to be taken, or the buffer pool is
-exhausted: whoever does not read is not read from. It also pauses while a coroutine works on an answer, so that a topic
-made by one request is there for the next one, and nobody can have many such answers made at once.
+exhausted: whoever does not read is not read from, and sooner where all connections together leave too much. It also
+pauses while a coroutine works on an answer, so that a topic made by one request is there for the next one, and nobody
+can have many such answers made at once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Protocol
 from flowstone.broker.answers import Answer, Slot
 from flowstone.broker.buffers import BufferPool
 from flowstone.broker.outbox import Outbox, UnreadableSlice
+from flowstone.broker.unsent import Unsent, UnsentTotal
 from flowstone.errors import ProtocolError
 from flowstone.ports.network import Channel
 
@@ -42,6 +44,9 @@ class Host(Protocol):
 
     @property
     def queued_response_bytes_max(self) -> int: ...
+
+    @property
+    def unsent(self) -> UnsentTotal: ...
 
     @property
     def buffers(self) -> BufferPool: ...
@@ -70,7 +75,8 @@ class Connection:
     def __init__(self, host: Host, channel: Channel, listener_name: str) -> None:
         self.peer, self.listener_name = channel.peer, listener_name
         self._host, self._channel = host, channel
-        self._outbox = Outbox(channel, host.read, self._progress, self._broken)
+        self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
+        self._outbox = Outbox(channel, self.unsent, host.read, self._progress, self._broken)
         # Requests whose answers are not in the outbox yet, in order; an answer waits here for those before it.
         self._unanswered: deque[Slot] = deque()
         self._unanswered_bytes = 0
@@ -113,6 +119,7 @@ class Connection:
         self._reading = False
         self._drop_frame()
         self._outbox.clear()
+        self.unsent.clear()
         for slot in self._unanswered:
             slot.cancel()
         self._unanswered.clear()
@@ -241,6 +248,7 @@ class Connection:
             or len(self._unanswered) >= self._host.pipelined_requests_max
             or self._unanswered_bytes + self._outbox.queued_bytes >= self._host.queued_response_bytes_max
             or (bool(self._unanswered) and self._unanswered[-1].is_at_work)
+            or (self._unsent_total.is_too_much and self.unsent.memory_bytes > 0)
         )
 
     def _pause(self) -> None:
@@ -270,6 +278,7 @@ class Connection:
         if answer is None:
             return
         if isinstance(answer, list):
+            self.unsent.add(answer)
             if not self._unanswered:
                 self._outbox.put(answer)
                 return
@@ -285,6 +294,8 @@ class Connection:
         if slot.failure is not None:
             self.close(slot.failure)
             return
+        assert slot.chunks is not None
+        self.unsent.add(slot.chunks)
         self._unanswered_bytes += slot.size_bytes
         while self._unanswered and (chunks := self._unanswered[0].chunks) is not None:
             self._unanswered_bytes -= self._unanswered.popleft().size_bytes

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowstone.broker.metrics import Metrics
+from flowstone.broker.unsent import UnsentTotal
 
 if TYPE_CHECKING:
     from flowstone.broker.fetch_sessions import FetchSessions
@@ -53,6 +54,7 @@ class Services:
     workers: Workers
     groups: GroupCoordinator
     metrics: Metrics = field(default_factory=Metrics)
+    unsent: UnsentTotal = field(default_factory=UnsentTotal)
     # A test's wire faults: asked once per route, so that without it serving costs what it did.
     intercept: Intercept | None = None
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from flowstone.broker.unsent import Unsent
 from flowstone.ports.files import IOVECS_MAX, File
 from flowstone.ports.network import SEND_FILE_BYTES_MAX, Channel
 from flowstone.types import Bytes
@@ -48,12 +49,16 @@ class Outbox:
     def __init__(
         self,
         channel: Channel,
+        unsent: Unsent,
         read: Callable[[Callable[[], object]], asyncio.Future[object]],
         on_progress: Callable[[], None],
         on_broken: Callable[[Exception], None],
     ) -> None:
-        """`read` runs a function in a worker; `on_progress` follows bytes that went out, `on_broken` ends it all."""
-        self._channel, self._read = channel, read
+        """What is put here is counted in `unsent` already; it is taken out as it leaves.
+
+        `read` runs a function in a worker; `on_progress` follows bytes that went out, `on_broken` ends it all.
+        """
+        self._channel, self._unsent, self._read = channel, unsent, read
         self._on_progress, self._on_broken = on_progress, on_broken
         self._chunks: deque[Chunk] = deque()
         self.queued_bytes = 0
@@ -108,6 +113,7 @@ class Outbox:
             run.append(chunk)
         sent = self._channel.send(run, more=slice_follows)
         self.queued_bytes -= sent
+        self._unsent.bytes_sent(sent)
         while sent:
             head = self._chunks[0]
             assert isinstance(head, bytes | bytearray | memoryview)
@@ -137,6 +143,7 @@ class Outbox:
         self._slice_sent += sent
         if self._slice_sent == len(chunk):
             self._chunks.popleft()
+            self._unsent.slice_sent()
             self._slice_sent = self._slice_warm = 0
 
     def _warm(self, file: File, position: int, count: int) -> None:

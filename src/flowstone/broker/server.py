@@ -1,7 +1,8 @@
 """Listeners and connections: who may connect, for how long, and how it ends.
 
 Connections beyond `max.connections` or `max.connections.per.ip` are closed before a byte is read. A sweep once a second
-closes those that stayed silent, that began a request and did not finish it, or that do not take their responses.
+closes those that stayed silent, that began a request and did not finish it, or that do not take their responses; the
+last sooner where all connections together leave too much.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from flowstone.broker.connection import RECEIVE_BYTES, Connection
 from flowstone.broker.context import Services
 from flowstone.broker.dispatch import Dispatcher
 from flowstone.broker.outbox import UnreadableSlice
+from flowstone.broker.unsent import UNSENT_BYTES_MAX
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports import network
 from flowstone.ports.clock import Timer
@@ -40,6 +42,7 @@ class Server:
         self.request_bytes_max = config.socket_request_max_bytes
         self.pipelined_requests_max = config.connection_max_pipelined_requests
         self.queued_response_bytes_max = config.connection_max_queued_response_bytes
+        self.unsent = services.unsent
         self.buffers = BufferPool(config.queued_max_request_bytes)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.monotonic: Callable[[], float] = services.clock.monotonic
@@ -156,7 +159,22 @@ class Server:
                 connection.close()
             elif connection.last_received > now - 2 * SWEEP_INTERVAL_S:
                 connection.look_again()
+        if self.unsent.is_too_much:
+            self._shed(now)
         self._schedule_sweep()
+
+    def _shed(self, now: float) -> None:
+        """Those go that take nothing, then those that leave the most, until the rest is not too much any more."""
+        taking_since = now - SWEEP_INTERVAL_S
+        unread = [connection for connection in self._connections if connection.unsent.memory_bytes]
+        unread.sort(key=lambda connection: (connection.last_progress > taking_since, -connection.unsent.memory_bytes))
+        for connection in unread:
+            if not self.unsent.is_too_much:
+                return
+            connection.close(
+                f"{connection.unsent.memory_bytes} bytes were not taken, and all unread answers together "
+                f"are more than {UNSENT_BYTES_MAX}"
+            )
 
     def _schedule_sweep(self) -> None:
         self._sweep_due = self._clock.monotonic() + SWEEP_INTERVAL_S

@@ -9,6 +9,7 @@ from flowstone.broker.answers import Answer, Deferred
 from flowstone.broker.buffers import BufferPool
 from flowstone.broker.connection import Connection
 from flowstone.broker.outbox import Chunk, UnreadableSlice
+from flowstone.broker.unsent import UnsentTotal
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
 from flowstone.ports.simulated_network import SimulatedChannel, channel_pair
 
@@ -20,6 +21,7 @@ class Host:
         self.request_bytes_max = 1 << 20
         self.pipelined_requests_max = 1000
         self.queued_response_bytes_max = 1 << 20
+        self.unsent = UnsentTotal()
         self.buffers = BufferPool(1 << 20)
         self.receive_buffer = memoryview(bytearray(64 * 1024))
         self.reasons: list[str] = []
