@@ -32,8 +32,9 @@ class Caller:
     def __init__(self, bootstrap: str, questions: str, answers: str) -> None:
         self._questions, self._answers = questions, answers
         self._producer = Producer({"bootstrap.servers": bootstrap})
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "-", **stage.QUICK})
-        # No group: every caller sees every answer, and needs those only that come from now on.
+        no_group = {"group.id": "-", "enable.auto.commit": False}
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, **no_group, **stage.QUICK})
+        # Every caller sees every answer, and needs those only that come from now on.
         _first, end = self._consumer.get_watermark_offsets(TopicPartition(answers, 0), timeout=stage.TIMEOUT_S)
         self._consumer.assign([TopicPartition(answers, 0, end)])
         self._waiting: dict[bytes, Future[str]] = {}
@@ -81,8 +82,8 @@ def run(bootstrap: str) -> Result:
     caller = Caller(bootstrap, questions, answers)
     slow_may_end, ending = threading.Event(), threading.Event()
     threads = [
-        threading.Thread(target=caller.receive, args=(ending,)),
-        threading.Thread(target=serve, args=(bootstrap, questions, slow_may_end, ending)),
+        threading.Thread(target=caller.receive, args=(ending,), daemon=True),
+        threading.Thread(target=serve, args=(bootstrap, questions, slow_may_end, ending), daemon=True),
     ]
     for thread in threads:
         thread.start()

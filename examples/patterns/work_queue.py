@@ -28,7 +28,7 @@ class Result:
 
 class Worker(threading.Thread):
     def __init__(self, bootstrap: str, topic: str, name: str, done: Queue[tuple[str, str]]) -> None:
-        super().__init__(name=name)
+        super().__init__(name=name, daemon=True)
         self._broker, self._topic, self._done = bootstrap, topic, done
         self.has_partitions, self.goes_home = threading.Event(), threading.Event()
 
