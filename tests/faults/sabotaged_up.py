@@ -49,7 +49,7 @@ def die_at(operation: str, number: str, moment: str) -> None:
         threading.Event().wait()  # the signal is for the whole process: this thread must not go on
         raise AssertionError
 
-    setattr(owner, operation, wrapped)
+    _replace(owner, operation, wrapped)
 
 
 def skip_the_flush() -> None:
@@ -192,6 +192,8 @@ def forget_producers() -> None:
 def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
     assert hasattr(owner, name)
     setattr(owner, name, function)
+    if (owner, name) == (SystemFile, "sync"):
+        SystemFiles.has_descriptors = False  # native threads would not call it
 
 
 PLANTED_BUGS = (

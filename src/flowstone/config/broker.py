@@ -177,7 +177,12 @@ class BrokerConfig:
         "producer.id.expiration.ms", Kind.INT, DAY_MS, "How long an idle producer's sequence is remembered.", low=1
     )
     num_flush_threads: int = broker_setting(
-        "num.flush.threads", Kind.INT, 4, "Threads that flush files.", low=1, high=64
+        "num.flush.threads",
+        Kind.INT,
+        2,
+        "Threads that flush files: more flush sooner, fewer flush more together.",
+        low=1,
+        high=64,
     )
     num_reader_threads: int = broker_setting(
         "num.reader.threads", Kind.INT, 2, "Threads that read what is not in the page cache.", low=1, high=64

@@ -28,7 +28,7 @@ _COMPILE_TIMEOUT_SECONDS = 120
 SOURCES = sorted(Path(__file__).parent.glob("*.c"))
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 LIBRARY = Path(__file__).with_name("_kernel.dylib" if _MACOS else "_kernel.so")
-FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=default", "-Wall", "-Wextra", "-Werror")
+FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-pthread", "-fvisibility=default", "-Wall", "-Wextra", "-Werror")
 
 
 def compilers() -> list[list[str]]:

@@ -81,9 +81,11 @@ def _function(library: ctypes.CDLL, name: str) -> _KernelFunction:
     return function
 
 
-_releasing, _holding = _load()
-_CHECK_RECORDS = (_function(_holding, "flowstone_check_records"), _function(_releasing, "flowstone_check_records"))
-_FIND_TIMESTAMP = (_function(_holding, "flowstone_find_timestamp"), _function(_releasing, "flowstone_find_timestamp"))
+_releasing, holding_library = _load()
+_CHECK_RECORDS, _FIND_TIMESTAMP = (
+    tuple(_function(library, name) for library in (holding_library, _releasing))
+    for name in ("flowstone_check_records", "flowstone_find_timestamp")
+)
 
 _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
 _get_buffer.argtypes = (ctypes.py_object, ctypes.c_void_p, ctypes.c_int)

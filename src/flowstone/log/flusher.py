@@ -3,6 +3,9 @@
 Owns the flush threads and the order of flushes. One flush at a time per log; whatever is appended while it runs is
 covered by the next. Completion comes on the event loop: the log's recovery point moves, then `on_flushed(log)`.
 
+What most flushes are, one file of a log to sync, native threads do where there are any: a Python thread would fight the
+busy loop for the GIL. All else (new names, files to replace, a syncfs) is for Python threads.
+
 A flush that fails fails the log directory for good (S6): the kernel may have dropped the dirty pages and report
 success the next time, so there is no retry. `on_fault` is called once; nothing is ever reported as flushed after it.
 
@@ -13,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from flowstone.config import LONG_MAX
 from flowstone.counters import Histogram
@@ -24,22 +29,27 @@ from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.files import Files
 
+if TYPE_CHECKING:
+    from flowstone.ports.file_syncs import FileSyncs
+
 # Where there is no descriptor to open a directory with, nothing has failed yet: it is tried again so often.
 DESCRIPTOR_TRIES_MAX = 100
 DESCRIPTOR_WAIT_S = 0.1
-CROWD_LOGS = 64  # from so many flushes under way on, further ones share a syncfs
+GROUP_LOGS_MAX = 16  # so many files one thread syncs together
+CROWD_LOGS = 64  # so many that wait share a syncfs
 FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
 class _Job:
     """What one turn of a flush thread makes durable: one log, or a crowd of them."""
 
-    __slots__ = ("error", "finished", "is_crowd", "started", "tasks")
+    __slots__ = ("error", "finished", "is_crowd", "started", "tasks", "uses_names")
 
     def __init__(self, tasks: dict[PartitionLog, FlushTask], started: float, *, is_crowd: bool) -> None:
         self.tasks = tasks
         self.started = started
         self.is_crowd = is_crowd
+        self.uses_names = False  # and must be waited for before they go
         self.finished = False
         self.error: OSError | None = None
 
@@ -56,6 +66,10 @@ class _Job:
                 files.sync_filesystem(directory)
         except OSError as error:
             self.error = error
+
+    def finish(self, error: OSError | None) -> None:
+        self.error = error
+        self.finished = True
 
 
 class Flusher:
@@ -83,48 +97,60 @@ class Flusher:
         self._jobs: set[_Job] = set()
         self._finishing = threading.Condition()
         self._running: set[PartitionLog] = set()
-        self._again: dict[PartitionLog, None] = {}
-        self._due: dict[PartitionLog, None] = {}  # begun at the end of this turn of the loop
-        self._crowd: dict[PartitionLog, None] | None = None  # waits for the syncfs under way; None: there is none
+        self._due: OrderedDict[PartitionLog, None] = OrderedDict()  # waiting for a flush, none of them running
+        self._again: set[PartitionLog] = set()  # running, and appended to since
+        self._start_is_scheduled = False
         self._crowds_allowed = files.is_own_filesystem(directory)
         self._unrequested_records: dict[PartitionLog, int] = {}
         self._timers: dict[PartitionLog, Timer] = {}
-        self._threads = [
-            threading.Thread(target=self._work, name=f"flush-{number}", daemon=True) for number in range(thread_count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._thread_count = thread_count
+        self._threads: list[threading.Thread] = []
+        self._syncs = self._new_syncs()
+
+    def _new_syncs(self) -> FileSyncs[_Job] | None:
+        if not self._files.has_descriptors:
+            return None
+        try:
+            from flowstone.ports.file_syncs import FileSyncs
+        except ImportError:  # no native kernel: the flush threads do it all
+            return None
+        return FileSyncs(self._loop, self._thread_count, self._synced)
 
     def request(self, log: PartitionLog) -> None:
-        """Makes everything appended to the log so far, and in the rest of this turn of the loop, durable."""
+        """Makes everything appended to the log so far, and until its flush begins, durable."""
         if self.fault is not None:
             return
         if log in self._running:
-            self._again[log] = None
+            self._again.add(log)
             return
-        # Requests that came together are appended one after the other: one flush should cover them all.
-        if not self._due:
-            self._loop.call_soon(self._start_due)
         self._due[log] = None
+        # Requests that came together are appended one after the other: one flush should cover them all.
+        if not self._start_is_scheduled and len(self._jobs) < self._thread_count:
+            self._start_is_scheduled = True
+            self._loop.call_soon(self._start_due)
 
     def _start_due(self) -> None:
-        due, self._due = self._due, {}
-        if self.fault is None:
-            for log in due:
-                self._begin(log)
-
-    def _begin(self, log: PartitionLog) -> None:
-        if log in self._running:
-            self._again[log] = None
-        elif self._crowd is not None and log in self._crowd:
-            pass
-        elif self._crowds_allowed and len(self._running) >= CROWD_LOGS:
-            if self._crowd is None:
-                self._start_crowd([log])
+        """No more at once than there are threads: what is appended while a log waits is covered by its flush too."""
+        self._start_is_scheduled = False
+        while self._due and len(self._jobs) < self._thread_count and self.fault is None:
+            if self._crowds_allowed and len(self._due) >= CROWD_LOGS:
+                self._start_in_thread(self._take_due(len(self._due)), is_crowd=True)
             else:
-                self._crowd[log] = None
-        else:
-            self._start([log], is_crowd=False)
+                free_threads = self._thread_count - len(self._jobs)
+                self._start_group(self._take_due(min(-(-len(self._due) // free_threads), GROUP_LOGS_MAX)))
+
+    def _take_due(self, count: int) -> dict[PartitionLog, FlushTask]:
+        logs = [self._due.popitem(last=False)[0] for _ in range(min(count, len(self._due)))]
+        return {log: task for log in logs if (task := log.take_dirty()) is not None}
+
+    def _start_group(self, tasks: dict[PartitionLog, FlushTask]) -> None:
+        plain = {log: task for log, task in tasks.items() if task.is_one_file} if self._syncs is not None else {}
+        for log, task in tasks.items():
+            if log not in plain:
+                self._start_in_thread({log: task}, is_crowd=False)
+        if plain:
+            assert self._syncs is not None
+            self._syncs.submit(self._new_job(plain), [task.unsynced[0] for task in plain.values()])
 
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""
@@ -140,20 +166,21 @@ class Flusher:
             self._timers[log] = self._clock.call_later(config.flush_ms / 1000, lambda: self._timer_fired(log))
 
     def forget(self, log: PartitionLog) -> None:
-        """The log goes: nothing more is asked for it. Waits for the flush under way, which uses the log's names."""
-        self._again.pop(log, None)
+        """The log goes: nothing more is asked for it. Waits for a flush under way that uses the log's names."""
+        self._again.discard(log)
         self._due.pop(log, None)
-        if self._crowd is not None:
-            self._crowd.pop(log, None)
         self._unrequested_records.pop(log, None)
         self._cancel_timer(log)
-        for job in [job for job in self._jobs if log in job.tasks]:
+        for job in [job for job in self._jobs if log in job.tasks and job.uses_names]:
             with self._finishing:
                 self._finishing.wait_for(lambda job=job: job.finished)  # type: ignore[misc]
 
     def stop(self) -> None:
         """Waits for the flushes under way; what they made durable is told to the logs, but no longer to anyone else."""
         self._start_due()
+        if self._syncs is not None:
+            for job, error in self._syncs.stop():
+                job.finish(error)
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -179,19 +206,26 @@ class Flusher:
         if (timer := self._timers.pop(log, None)) is not None:
             timer.cancel()
 
-    def _start_crowd(self, logs: list[PartitionLog]) -> None:
-        self._crowd = {} if self._start(logs, is_crowd=True) else None
-
-    def _start(self, logs: list[PartitionLog], *, is_crowd: bool) -> bool:
-        """Whether there was anything to flush."""
-        tasks = {log: task for log in logs if (task := log.take_dirty()) is not None}
-        if not tasks:
-            return False
+    def _new_job(self, tasks: dict[PartitionLog, FlushTask], *, is_crowd: bool = False) -> _Job:
         job = _Job(tasks, self._clock.monotonic(), is_crowd=is_crowd)
         self._running.update(tasks)
         self._jobs.add(job)
+        return job
+
+    def _start_in_thread(self, tasks: dict[PartitionLog, FlushTask], *, is_crowd: bool) -> None:
+        if not tasks:
+            return
+        job = self._new_job(tasks, is_crowd=is_crowd)
+        job.uses_names = True
         self._queue.put(job)
-        return True
+        if len(self._threads) < self._thread_count:
+            thread = threading.Thread(target=self._work, name=f"flush-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _synced(self, job: _Job, error: OSError | None) -> None:
+        job.finish(error)
+        self._finished(job)
 
     def _work(self) -> None:
         """A flush thread: system calls, and word to the loop."""
@@ -225,12 +259,10 @@ class Flusher:
             self._running.discard(log)
             self.flushed_bytes += task.appended_bytes
             log.flushed(task)
-        if job.is_crowd:
-            self._start_crowd(list(self._crowd or ()))
-        for log in job.tasks:
             if log in self._again:
-                del self._again[log]
-                self._begin(log)
+                self._again.discard(log)
+                self._due[log] = None
+        self._start_due()
         for log in job.tasks:
             self._on_flushed(log)
 

@@ -40,6 +40,11 @@ class FlushTask(NamedTuple):
     replacements: tuple[tuple[str, bytes], ...]
     directories: tuple[str, ...]
 
+    @property
+    def is_one_file(self) -> bool:
+        """Whether syncing one file is all there is to do."""
+        return len(self.unsynced) == 1 and not self.replacements and not self.directories
+
     def run(self) -> None:
         self.replace_files()
         for file in self.unsynced:

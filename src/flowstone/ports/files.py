@@ -69,6 +69,11 @@ class File(Protocol):
 
 
 class Files(Protocol):
+    @property
+    def has_descriptors(self) -> bool:
+        """Whether native code may sync a file through its `fileno` instead of calling `sync`."""
+        ...
+
     def open(self, path: str, *, create: bool = False) -> File: ...
 
     def read(self, path: str) -> bytes: ...
@@ -197,6 +202,8 @@ class SystemFile:
 
 class SystemFiles:
     """The machine's own file system."""
+
+    has_descriptors = True
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

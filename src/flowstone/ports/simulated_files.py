@@ -26,6 +26,8 @@ class _Directory:
 
 
 class SimulatedFiles:
+    has_descriptors = False
+
     def __init__(self) -> None:
         self._root = _Directory()
         self._failures: dict[str, list[OSError | None]] = {}
