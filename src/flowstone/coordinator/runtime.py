@@ -7,7 +7,8 @@ The rules, the same for every coordinator (D7):
 - There is no undo. When an append or a commit fails the state machine is thrown away, whoever waits is told to look for
   the coordinator again, and the log is replayed into a new one.
 - Loading is the same `replay`, in steps that do not hold the event loop for long; meanwhile clients hear
-  COORDINATOR_LOAD_IN_PROGRESS.
+  COORDINATOR_LOAD_IN_PROGRESS. A load that fails is tried again; one that fails by a mistake of ours only so often.
+- At the end nothing more is taken, but what waits for its commit is still answered: it is in the log.
 
 Knows nothing of groups, sockets or files. Runs on the event loop. Its time is steady, wall clock at the start plus
 monotonic time since: a wall clock that jumps expires nobody.
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 # A log that refuses what is appended to it (a full disk) is not replayed more often than this.
 RELOAD_DELAY_S = 1.0
+# A mistake of ours while loading will most likely be made again: each try waits twice as long, and there is a last one.
+FAULTY_LOADS_MAX = 6
 
 # What a coordinator's clients hear when its log fails, as in Kafka; anything else is our own mistake.
 _CLIENT_ERRORS = {
@@ -81,14 +84,16 @@ class HostedShard(Generic[Machine]):
         # None while it loads, cannot be loaded, or is closed; then this is what clients hear.
         self._machine: Machine | None = None
         self._unavailable = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        # Requests that the state machine has, or whose replies wait for a commit.
+        # Requests that the state machine has, and those whose replies wait for a commit.
         self._unanswered: set[Token] = set()
+        self._uncommitted: set[Token] = set()
         # What must not be lost because it came while there was no state machine, or its log took nothing.
         self._calls_after_load: list[Call[Machine]] = []
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._rewriting: asyncio.Task[None] | None = None
         self._last_failure = ""
+        self._faulty_loads = 0
         self.loading: asyncio.Future[None]  # the load under way, or the last one
         self._begin_load()
 
@@ -109,12 +114,13 @@ class HostedShard(Generic[Machine]):
             self._calls_after_load.append(call)
 
     def close(self, code: ErrorCode) -> None:
-        """Serves no more; `code` is what everybody hears from now on."""
+        """Serves no more. Everybody hears `code`, but those whose requests are in the log: they hear of its commit."""
         for task in (self.loading, self._rewriting):
             if task is not None:
                 task.cancel()
         self._calls_after_load.clear()
-        self._drop_machine(code, code)
+        self._drop_machine(code)
+        _refuse(self._unanswered, code)
 
     # Calling
 
@@ -139,6 +145,9 @@ class HostedShard(Generic[Machine]):
             self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
             return True
         if effects.replies:
+            tokens = [token for token, _ in effects.replies]
+            self._unanswered.difference_update(tokens)
+            self._uncommitted.update(tokens)
             self._log.when_committed(partial(self._release, machine, effects.replies))
         if machine is self._machine:
             self._schedule(machine)
@@ -147,15 +156,16 @@ class HostedShard(Generic[Machine]):
         return True
 
     def _release(self, machine: Machine, replies: Sequence[tuple[Token, Any]], code: ErrorCode) -> None:
-        if machine is not self._machine:
-            return  # it has failed meanwhile, and everybody was told
-        if code is not ErrorCode.NONE:
+        if code is not ErrorCode.NONE and machine is self._machine:
             self._failed(code, f"a commit failed with {code.name}")
-            return
         for token, response in replies:
-            self._unanswered.discard(token)
-            if not token.done():  # whoever asked may be gone; what was asked is done all the same
+            self._uncommitted.discard(token)
+            if token.done():  # whoever asked may be gone; what was asked is done all the same
+                continue
+            if code is ErrorCode.NONE:
                 token.set_result(response)
+            else:
+                token.set_exception(ApiError(_told(code)))
 
     # Time
 
@@ -185,8 +195,8 @@ class HostedShard(Generic[Machine]):
         self.loading = asyncio.ensure_future(self._load())
 
     async def _load(self) -> None:
-        machine = self._host.new_machine()
         try:
+            machine = self._host.new_machine()
             await self._log.wait_committed()
             async with self._host.load_turn:
                 await self._log.load(machine)
@@ -194,7 +204,12 @@ class HostedShard(Generic[Machine]):
             code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
             self._failed(code, str(error), is_loaded=False)
             return
-        self._machine, self._last_failure = machine, ""
+        except Exception as error:
+            logger.exception("%s: loading failed", self._name)
+            self._faulty_loads += 1
+            self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error), is_loaded=False)
+            return
+        self._machine, self._last_failure, self._faulty_loads = machine, "", 0
         self._run(machine, lambda machine, now_ms: machine.loaded(now_ms))
         calls, self._calls_after_load = self._calls_after_load, []
         for call in calls:
@@ -211,15 +226,29 @@ class HostedShard(Generic[Machine]):
         if reason != self._last_failure:
             self._last_failure = reason
             logger.error("%s must be replayed from its log: %s", self._name, reason)
-        told = _CLIENT_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+        told = _told(code)
         # Where even loading fails, waiting for it to end is no advice.
-        self._drop_machine(told, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loaded else told)
-        self._timer = self._clock.call_later(RELOAD_DELAY_S, self._begin_load)
+        self._drop_machine(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loaded else told)
+        _refuse(self._unanswered, told)
+        _refuse(self._uncommitted, told)
+        if self._faulty_loads < FAULTY_LOADS_MAX:
+            delay_s = RELOAD_DELAY_S * 2 ** max(self._faulty_loads - 1, 0)
+            self._timer = self._clock.call_later(delay_s, self._begin_load)
+        else:
+            logger.error("%s cannot be loaded and is given up until the broker starts again: %s", self._name, reason)
 
-    def _drop_machine(self, told: ErrorCode, unavailable: ErrorCode) -> None:
+    def _drop_machine(self, unavailable: ErrorCode) -> None:
         self._cancel_timer()
         self._machine, self._unavailable = None, unavailable
-        unanswered, self._unanswered = self._unanswered, set()
-        for token in unanswered:
-            if not token.done():
-                token.set_exception(ApiError(told))
+
+
+def _told(code: ErrorCode) -> ErrorCode:
+    return _CLIENT_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _refuse(tokens: set[Token], code: ErrorCode) -> None:
+    """Tells all of them, and forgets them."""
+    for token in tokens:
+        if not token.done():
+            token.set_exception(ApiError(code))
+    tokens.clear()

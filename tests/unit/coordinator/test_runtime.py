@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowstone.coordinator.effects import CoordinatorRecord, Effects
-from flowstone.coordinator.runtime import RELOAD_DELAY_S, Host, HostedShard
+from flowstone.coordinator.runtime import FAULTY_LOADS_MAX, RELOAD_DELAY_S, Host, HostedShard
 from flowstone.coordinator.shard_log import REWRITE_BYTES_MIN
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
@@ -73,10 +73,11 @@ class Counters:
 class Bench:
     """A shard of counters on a log in memory."""
 
-    def __init__(self, log: MemoryInternalLog) -> None:
+    def __init__(self, log: MemoryInternalLog, codec: Counters.Codec | None = None) -> None:
         self.log, self.clock = log, SimulatedClock()
         self.machines: list[Counters] = []
-        self.shard = HostedShard("counters-0", log, Host(self.clock, Counters.Codec(), self._new, asyncio.Lock()))
+        host = Host(self.clock, codec or Counters.Codec(), self._new, asyncio.Lock())
+        self.shard = HostedShard("counters-0", log, host)
 
     def _new(self) -> Counters:
         self.machines.append(Counters())
@@ -325,3 +326,72 @@ def test_a_log_that_grows_is_rewritten_once_at_a_time() -> None:
         assert 0 < bench.log.log_start_offset < bench.log.log_end_offset <= 21 + 20 // 8
 
     on_a_bench(test)
+
+
+def test_what_is_in_the_log_is_answered_although_the_shard_closes_before_its_commit() -> None:
+    async def test(bench: Bench) -> None:
+        stored, parked = bench.add(), bench.park(1000)
+        bench.shard.close(ErrorCode.NOT_COORDINATOR)
+        assert error(parked) is ErrorCode.NOT_COORDINATOR
+        assert error(bench.add()) is ErrorCode.NOT_COORDINATOR
+        assert not stored.done()
+        bench.log.commit()
+        assert await stored == 1
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_a_commit_that_fails_after_the_end_is_told_too() -> None:
+    async def test(bench: Bench) -> None:
+        stored = bench.add()
+        bench.shard.close(ErrorCode.NOT_COORDINATOR)
+        bench.log.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        assert error(stored) is ErrorCode.NOT_COORDINATOR
+
+    on_a_bench(test, commits_at_once=False)
+
+
+class FaultyCodec(Counters.Codec):
+    """Decoding has a mistake for as long as the test leaves it there."""
+
+    is_faulty = True
+
+    def decode(self, key: bytes, value: bytes | None) -> tuple[str, int] | None:
+        if self.is_faulty:
+            raise KeyError("a mistake")
+        return super().decode(key, value)
+
+
+def on_a_faulty_bench(test: Callable[[Bench, FaultyCodec], Any]) -> None:
+    async def run() -> None:
+        log, codec = MemoryInternalLog(), FaultyCodec()
+        before = Bench(log)
+        await before.turn()
+        await before.add()
+        bench = Bench(log, codec)
+        await bench.turn()
+        await test(bench, codec)
+
+    asyncio.run(run())
+
+
+def test_a_mistake_while_loading_is_shown_and_the_load_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(bench: Bench, codec: FaultyCodec) -> None:
+        assert error(bench.get()) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "a mistake" in caplog.text
+        codec.is_faulty = False
+        await bench.reload()
+        assert await bench.get() == 1
+
+    on_a_faulty_bench(test)
+
+
+def test_a_mistake_that_is_always_made_is_given_up_after_some_tries(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(bench: Bench, codec: FaultyCodec) -> None:
+        for _ in range(1000):
+            await bench.reload()
+        assert len(bench.machines) == FAULTY_LOADS_MAX
+        assert error(bench.get()) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "is given up" in caplog.text
+
+    on_a_faulty_bench(test)
