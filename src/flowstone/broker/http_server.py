@@ -5,11 +5,13 @@ server, which would take over signals and wake up ten times a second.
 
 Every connection has a deadline for its next answer to be complete, which bounds slow headers, endless bodies and idle
 peers alike. Timers are the event loop's own and not the clock port's: moving a virtual clock is no reason to hang up.
+What peers send that is not HTTP is told once a while, however many they are.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,9 @@ ANSWER_TIMEOUT_S = 30.0
 KEEP_ALIVE_S = 20
 # What a stop grants to answers under way.
 FINISH_TIMEOUT_S = 0.5
+
+# Warnings are about peers, who may be many; the first is told, then how many more there were.
+WARNING_INTERVAL_S = 60.0
 
 OK, UNAVAILABLE = 200, 503
 JSON_TYPE = "application/json"
@@ -80,10 +85,34 @@ class HttpServer:
             self._server.close()
 
 
+class SparingFilter(logging.Filter):
+    """Lets one warning through per interval; errors are ours and always pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._quiet_until = 0.0
+        self._kept_back = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        if record.created < self._quiet_until:
+            self._kept_back += 1
+            return False
+        if self._kept_back:
+            record.msg = f"{record.msg} ({self._kept_back} more like this since the last line)"
+        self._quiet_until, self._kept_back = record.created + WARNING_INTERVAL_S, 0
+        return True
+
+
 class State(ServerState):
     """What the connections share."""
 
-    is_closed = False  # one accepted just before may be made known only after it
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_closed = False  # one accepted just before may be made known only after it
+        self.logger = logging.getLogger(__name__).getChild("connections")
+        self.logger.filters[:] = [SparingFilter()]
 
 
 class HttpConnection(H11Protocol):
@@ -92,6 +121,7 @@ class HttpConnection(H11Protocol):
     def __init__(self, config: uvicorn.Config, state: State, app_state: dict[str, Any]) -> None:
         super().__init__(config, state, app_state)
         self._state = state
+        self.logger = state.logger
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -154,6 +154,27 @@ def test_connections_beyond_the_limit_are_closed_at_once(listening: Listening, m
     first.close()
 
 
+def test_what_is_not_http_is_refused_and_told_once_for_many(
+    listening: Listening, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        with listening.connect() as connection:
+            connection.sendall(b"\x00\x00\x00\x10 not HTTP at all\r\n\r\n")
+            assert b" 400 " in received(connection)
+    assert [record.getMessage() for record in caplog.records] == ["Invalid HTTP request received."]
+
+
+def test_a_later_warning_tells_how_many_were_kept_back() -> None:
+    sparing = http_server.SparingFilter()
+    records = [logging.LogRecord("http", logging.WARNING, "", 0, "Invalid", None, None) for _ in range(4)]
+    for at, record in enumerate(records):
+        record.created = float(at)
+    records[-1].created = http_server.WARNING_INTERVAL_S
+    assert [sparing.filter(record) for record in records] == [True, False, False, True]
+    assert records[-1].getMessage() == "Invalid (2 more like this since the last line)"
+    assert sparing.filter(logging.LogRecord("http", logging.ERROR, "", 0, "a mistake of ours", None, None))
+
+
 def test_one_connection_serves_many_requests(listening: Listening) -> None:
     connection = http.client.HTTPConnection(listening.address, timeout=TIMEOUT_S)
     for path in ("/health", "/ready", "/metrics"):
