@@ -1,17 +1,17 @@
-"""One partition's log: batches in, slices out, offsets without a gap.
+"""One partition's log: batches in, slices out, offsets in order.
 
-Owns the order of things: the segments, the end of the log, the next offset, what is durable of it, and the state
-derived from it (producers, leader epochs). It knows nothing of replicas, requests or who waits; it never flushes, it
-only says what there is to flush. All calls come from the event loop. Reads never wait for the disk: see `reading`.
+Owns the order of things: the end of the log, the next offset, what is durable of it, and the state derived from it
+(producers, leader epochs); where records lie is `segment_list`'s business. It knows nothing of replicas, requests or
+who waits; it never flushes, it only says what there is to flush. All calls come from the event loop. Reads never wait
+for the disk: see `reading`.
 
-Invariants: offsets rise without a gap; `log_start_offset <= end`; `flushed_end <= end`; the recovery point, which is
-the flushed end, moves only when every byte, index, snapshot and name below it is durable. A failed write leaves the
-log as it was; if even that fails, the fault is for good.
+Invariants: offsets are given without a gap, and only compaction makes one; `log_start_offset <= end`;
+`flushed_end <= end`; the recovery point, which is the flushed end, moves only when every byte, index, snapshot and name
+below it is durable. A failed write leaves the log as it was; if even that fails, the fault is for good.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -23,7 +23,6 @@ from flowstone.log.derived import load_producers
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import (
-    DELETED_SUFFIX,
     NO_DESCRIPTORS,
     NO_SPACE,
     FlushTask,
@@ -34,6 +33,7 @@ from flowstone.log.producer_state import ProducerStates
 from flowstone.log.reading import LogSlice, NotCached, wait_for
 from flowstone.log.rolling import must_roll, roll_age_ms
 from flowstone.log.segment import Segment
+from flowstone.log.segment_list import SegmentList
 from flowstone.log.validation import check_batch
 from flowstone.ports.clock import Clock
 from flowstone.types import ZERO_UUID, Bytes, TopicPartition
@@ -73,11 +73,11 @@ class PartitionLog:
         self._directory = directory
         self._generation = 0
         self._untaken_bytes = 0
-        self._segments: list[Segment] = []
-        self._bases: list[int] = []
+        self.first_dirty_offset = 0  # compaction has seen to all below it
         self.end = LogPosition(0, 0, 0)
         self.flushed_end = self.end
-        self._add_segment(self._new_segment(0))
+        self._segments = SegmentList([self._new_segment(0)])
+        self._roll_ms = self._roll_age_ms()
 
     def adopt(
         self,
@@ -88,12 +88,11 @@ class PartitionLog:
         producers: ProducerStates,
     ) -> None:
         """Takes over what recovery found; all of it is durable. The last segment is the active one."""
-        assert segments
-        self._segments, self._bases = list(segments), [segment.base_offset for segment in segments]
+        self._segments = SegmentList(segments)
         self._roll_ms = self._roll_age_ms()
         self.log_start_offset = log_start_offset
         self.epochs, self.producers = epochs, producers
-        self.end = LogPosition(log_end_offset, self._bases[-1], segments[-1].size_bytes)
+        self.end = LogPosition(log_end_offset, segments[-1].base_offset, segments[-1].size_bytes)
         self.flushed_end = self.end
 
     # What it is
@@ -116,7 +115,7 @@ class PartitionLog:
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
-    def segments(self) -> Sequence[Segment]:
+    def segments(self) -> SegmentList:
         return self._segments
 
     @property
@@ -126,7 +125,7 @@ class PartitionLog:
 
     @property
     def has_segments_to_drop(self) -> bool:
-        return len(self._bases) > 1 and self._bases[1] <= self.log_start_offset
+        return self._segments.has_any_below(self.log_start_offset)
 
     def claim(self, topic_id: bytes) -> None:
         """The log is this topic's: a directory whose partition.metadata was lost gets it back."""
@@ -155,7 +154,7 @@ class PartitionLog:
         try:
             if not self._directory.exists:
                 self._create()
-            active, size_bytes = self._segments[-1], len(records)
+            active, size_bytes = self._segments.active, len(records)
             if must_roll(active, self.config, self._roll_ms, size_bytes, last_offset, stored.max_timestamp, now_ms):
                 self.roll()
         except OSError as error:
@@ -180,7 +179,7 @@ class PartitionLog:
             payload = memoryview(records)[HEADER_BYTES:]
             placed = stored._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
             buffers = [encode_header(placed, payload), payload]
-        segment = self._segments[-1]
+        segment = self._segments.active
         last_offset = base_offset + header.last_offset_delta
         try:
             segment.append(buffers, base_offset, len(records), last_offset, stored.max_timestamp)
@@ -209,7 +208,7 @@ class PartitionLog:
     # Segments
 
     def _create(self) -> None:
-        segment = self._segments[-1]
+        segment = self._segments.active
         self._directory.create(self.topic_id)
         segment.log.create().truncate(0)
         segment.created_ms = self._clock.time_ms()
@@ -224,17 +223,12 @@ class PartitionLog:
             index_interval_bytes=self.config.index_interval_bytes,
         )
 
-    def _add_segment(self, segment: Segment) -> None:
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
-        self._roll_ms = self._roll_age_ms()
-
     def _roll_age_ms(self) -> int:
-        return roll_age_ms(self.config, f"{self.topic_partition}:{self._bases[-1]}")
+        return roll_age_ms(self.config, f"{self.topic_partition}:{self._segments.active.base_offset}")
 
     def roll(self) -> None:
         """Seals the active segment and begins another. OSError leaves the active one as it was."""
-        sealed = self._segments[-1]
+        sealed = self._segments.active
         assert sealed.size_bytes
         segment = self._new_segment(self.end.offset)
         sealed.indexes.write()
@@ -244,13 +238,14 @@ class PartitionLog:
         self._directory.note_unsynced(*(handle.get() for handle in sealed.handles))
         sealed.log.pinned = False  # the list of unsynced files keeps it now
         sealed.indexes.seal()
-        self._add_segment(segment)
+        self._segments.add(segment)
+        self._roll_ms = self._roll_age_ms()
         self.end = LogPosition(self.end.offset, segment.base_offset, 0)
 
     # Reading
 
     def read(self, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
-        """Bytes of one segment from the batch that holds `offset` on, none of them at or after `until`.
+        """Bytes of one segment from the batch that holds `offset` on, or the first one after it, up to `until`.
 
         None if there are none, or if the first batch is above `max_bytes` and not asked for all the same.
         """
@@ -262,7 +257,7 @@ class PartitionLog:
         if offset >= until.offset:
             return None
         try:
-            segment, position, batch_bytes = self._locate(offset)
+            segment, position, batch_bytes = self._segments.locate(offset)
             if batch_bytes > max_bytes:
                 if not at_least_one:
                     return None
@@ -270,35 +265,27 @@ class PartitionLog:
             file = segment.log.get()
         except OSError as error:
             raise self._file_error(error) from error
-        end = until.position if segment.base_offset == until.segment_base_offset else segment.size_bytes
+        end = segment.size_bytes
+        if segment.base_offset == until.segment_base_offset:
+            end = min(end, until.position)  # the segment may have been compacted since
         return LogSlice(file, position, min(max_bytes, end - position))
 
     def position_of(self, offset: int) -> LogPosition:
-        """Where the batch that holds `offset` begins; NotCached."""
+        """Where the batch that holds `offset`, or the first one after it, begins; NotCached."""
         assert self.log_start_offset <= offset <= self.end.offset
         if offset == self.end.offset:
             return self.end
-        segment, position, _batch_bytes = self._locate(offset)
+        segment, position, _batch_bytes = self._segments.locate(offset)
         return LogPosition(offset, segment.base_offset, position)
-
-    def _locate(self, offset: int) -> tuple[Segment, int, int]:
-        """The segment, position and size of the batch that holds `offset`, which the log has."""
-        segment = self._segments[bisect_right(self._bases, offset) - 1]
-        located = segment.locate(offset)
-        if located is None:
-            raise segment.fault(segment.size_bytes, offset)
-        return segment, *located
 
     def find_timestamp(self, target_ms: int) -> LogSlice | None:
         """The batch with the first record at or after `target_ms`: see `timestamps.first_record_at`. NotCached."""
-        return timestamps.find_batch(self._live_segments(), target_ms, self.log_start_offset)
+        segments = self._segments.from_offset(self.log_start_offset)
+        return timestamps.find_batch(segments, target_ms, self.log_start_offset)
 
     def max_timestamp(self) -> tuple[int, LogSlice] | None:
         """The newest timestamp, and the first batch that has it; None for an empty log. NotCached."""
-        return timestamps.newest_batch(self._live_segments())
-
-    def _live_segments(self) -> Sequence[Segment]:
-        return self._segments[bisect_right(self._bases, self.log_start_offset) - 1 :]
+        return timestamps.newest_batch(self._segments.from_offset(self.log_start_offset))
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.end.offset)
@@ -310,7 +297,7 @@ class PartitionLog:
         if self.flushed_end.offset == self.end.offset and not self._directory.has_unsynced:
             return None
         appended_bytes, self._untaken_bytes = self._untaken_bytes, 0
-        return self._directory.take(self.end, self._generation, appended_bytes, self._segments[-1].log.get())
+        return self._directory.take(self.end, self._generation, appended_bytes, self._segments.active.log.get())
 
     def flushed(self, task: FlushTask) -> None:
         """The task has run: what it covers is durable."""
@@ -319,7 +306,7 @@ class PartitionLog:
         assert self.flushed_end.offset <= task.end.offset <= self.end.offset
         self.flushed_end = task.end
         if task.end == self.end:
-            self._segments[-1].log.pinned = False
+            self._segments.active.log.pinned = False
 
     # Losing records on purpose
 
@@ -335,16 +322,9 @@ class PartitionLog:
 
     def drop_segments(self) -> list[str]:
         """Lets go of the segments below the log's start, which must be durable; their renamed files, to be removed."""
-        paths: list[str] = []
-        while self.has_segments_to_drop:
-            for handle in self._segments[0].handles:
-                if self._directory.files.exists(handle.path):
-                    self._directory.files.rename(handle.path, handle.path + DELETED_SUFFIX)
-                    paths.append(handle.path + DELETED_SUFFIX)
-                handle.drop()
-            del self._segments[0], self._bases[0]
+        if self.has_segments_to_drop:
             self._directory.note_names_changed()
-        return paths
+        return self._segments.drop_below(self.log_start_offset, self._directory.files)
 
     def lower_recovery_point(self, offset: int) -> None:
         """What lies from `offset` on counts as not durable; a flush under way does not change that."""
@@ -361,20 +341,15 @@ class PartitionLog:
             return
         assert self.log_start_offset <= offset
         assert self.flushed_end.offset <= offset
-        segment, position, _batch_bytes = wait_for(partial(self._locate, offset))
-        at = self._segments.index(segment)
-        for later in reversed(self._segments[at + 1 :]):
-            for handle in later.handles:
-                handle.drop()
-                if self._directory.files.exists(handle.path):
-                    self._directory.files.remove(handle.path)
+        segment, position, _batch_bytes = wait_for(partial(self._segments.locate, offset))
         file = segment.log.get()
         shortened = segment.rebuild(file, position)
+        self._segments.cut_at(segment, shortened, self._directory.files)
         file.truncate(position)
-        del self._segments[at:], self._bases[at:]
-        self._add_segment(shortened)
+        self._roll_ms = self._roll_age_ms()
         self._generation += 1
         end_offset = shortened.next_offset
+        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
         self.end = LogPosition(end_offset, shortened.base_offset, shortened.size_bytes)
         self.flushed_end = min(self.flushed_end, self.end)
         self._directory.note_unsynced(file)
@@ -390,7 +365,7 @@ class PartitionLog:
         """What makes all of the log durable, with what shortens the next start; None if nothing was ever appended."""
         if not self._directory.exists:
             return None
-        active = self._segments[-1]
+        active = self._segments.active
         active.indexes.write()
         self._directory.note_unsynced(*(handle.get() for handle in active.handles))
         self._directory.note_names_changed()

@@ -27,7 +27,7 @@ from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from flowstone.log.partition_directory import DELETED_SUFFIX, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import wait_for
-from flowstone.log.scanning import DamagedBatch, scan
+from flowstone.log.scanning import OFFSET_MAX, DamagedBatch, scan
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, OFFSET_DIGITS, TIME_INDEX_SUFFIX, Segment, segment_path
 from flowstone.ports.clock import Clock
 
@@ -92,7 +92,7 @@ class _Recovery:
             if segments and base_offset != end_offset:
                 self._cut(bases[at:], end_offset, f"segment {base_offset} does not follow offset {end_offset}")
                 break
-            segment, end_offset, whole = self._check_segment(base_offset)
+            segment, end_offset, whole = self._check_segment(base_offset, following)
             segments.append(segment)
             if not whole:
                 self._cut(bases[at + 1 :], end_offset, "it follows a batch that is not whole")
@@ -123,7 +123,7 @@ class _Recovery:
         segment.open_sealed(sizes[0], sizes[1], sizes[2])
         return segment
 
-    def _check_segment(self, base_offset: int) -> tuple[Segment, int, bool]:
+    def _check_segment(self, base_offset: int, following: int | None) -> tuple[Segment, int, bool]:
         """The segment, where it ends, and whether all of it was good; after a clean stop its indexes are taken."""
         if self._stored.clean:
             opened = self._open_clean(base_offset)
@@ -132,10 +132,14 @@ class _Recovery:
         segment = self._segment(base_offset)
         file = segment.log.get()
         size_bytes, next_offset, whole = file.size(), base_offset, True
-        verify_from = None if self._stored.clean else self._stored.recovery_point
+        recovery_point = self._stored.recovery_point
+        verify_from = None if self._stored.clean else recovery_point
+        # Compaction stays below the recovery point; if that was lost with its file, holes may be anywhere.
+        holes_end_max = following or recovery_point or OFFSET_MAX
+        batches = scan(file, 0, size_bytes, base_offset, verify_from_offset=verify_from, holes_end_max=holes_end_max)
         try:
-            for position, header in scan(file, 0, size_bytes, base_offset, verify_from_offset=verify_from):
-                segment.note(position, header.base_offset, header.size_bytes, header.last_offset, header.max_timestamp)
+            for position, header in batches:
+                segment.note_found(position, header)
                 self._epochs_seen.assign(header.partition_leader_epoch, header.base_offset)
                 next_offset = header.next_offset
         except DamagedBatch as damage:

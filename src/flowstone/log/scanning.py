@@ -1,7 +1,8 @@
 """Walking a log file batch by batch, in large reads that may wait for the disk.
 
 For recovery, for rebuilding what is derived from the log, and for tools. It trusts no byte: what cannot be a batch
-ends the walk with `DamagedBatch`, which says where and why. What the damage means is for the caller to say.
+ends the walk with `DamagedBatch`, which says where and why. What the damage means is for the caller to say. Offsets
+rise, but need not follow each other: compaction leaves holes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch,
 
 VERIFY_CHUNK_BYTES = 1 << 20
 HEADERS_CHUNK_BYTES = 1 << 16
+OFFSET_MAX = 2**63 - 1
 
 
 class DamagedBatch(Exception):
@@ -29,6 +31,10 @@ class ScannedBatch(NamedTuple):
     header: BatchHeader
 
 
+class OutOfOrder(DamagedBatch):
+    """A batch begins before the one before it ends: the offset of one of the two is wrong."""
+
+
 def scan(
     file: File,
     position: int,
@@ -36,12 +42,42 @@ def scan(
     next_offset: int,
     *,
     verify_from_offset: int | None = None,
+    holes_end_max: int = OFFSET_MAX,
 ) -> Iterator[ScannedBatch]:
-    """Every batch from `position`, a batch's start, to `end`; offsets go on from `next_offset`.
+    """Every batch from `position`, a batch's start, to `end`; offsets rise from `next_offset` on.
 
     Batches that reach beyond `verify_from_offset` have their checksums checked, so that all their bytes are read; of
     the others only the headers are looked at.
+
+    Checksums do not cover offsets. A batch that follows a hole is believed once another one follows it; at the end, if
+    its offsets do not reach beyond `holes_end_max`. If it is not, it is the damaged one.
     """
+    held: ScannedBatch | None = None  # it follows a hole
+    damage: DamagedBatch | None = None
+    try:
+        for batch in _walk(file, position, end, next_offset, verify_from_offset):
+            if held is not None:
+                yield held
+                next_offset = held.header.next_offset
+                held = None
+            if batch.header.base_offset > next_offset:
+                held = batch
+            else:
+                yield batch
+                next_offset = batch.header.next_offset
+    except DamagedBatch as found:
+        damage = found
+    if held is not None:
+        if isinstance(damage, OutOfOrder) or held.header.next_offset > holes_end_max:
+            raise _out_of_order(held, next_offset)
+        yield held
+    if damage is not None:
+        raise damage
+
+
+def _walk(
+    file: File, position: int, end: int, next_offset: int, verify_from_offset: int | None
+) -> Iterator[ScannedBatch]:
     chunk, chunk_start = memoryview(b""), position
     while position < end:
         if position + HEADER_BYTES > end:
@@ -58,6 +94,10 @@ def scan(
         yield ScannedBatch(position, header)
         position += header.size_bytes
         next_offset = header.next_offset
+
+
+def _out_of_order(batch: ScannedBatch, next_offset: int) -> OutOfOrder:
+    return OutOfOrder(batch.position, next_offset, f"a batch with offset {batch.header.base_offset} is out of order")
 
 
 def _read(file: File, position: int, count: int, end: int) -> tuple[memoryview, int]:
@@ -80,7 +120,7 @@ def _check(header: BatchHeader, position: int, end: int, next_offset: int) -> No
         raise DamagedBatch(position, next_offset, f"a batch of {header.size_bytes} bytes cannot be")
     if position + header.size_bytes > end:
         raise DamagedBatch(position, next_offset, f"a batch of {header.size_bytes} bytes goes beyond the file's end")
-    if header.base_offset != next_offset:
-        raise DamagedBatch(position, next_offset, f"a batch with offset {header.base_offset} is out of order")
+    if header.base_offset < next_offset:
+        raise _out_of_order(ScannedBatch(position, header), next_offset)
     if header.last_offset_delta < 0 or header.record_count < 0:
         raise DamagedBatch(position, next_offset, "negative counts")

@@ -5,8 +5,9 @@ the indexes name is `segment_index`'s business.
 
 Every answer is checked against the log's own headers. An index entry that does not lead to the batch it names makes
 the index damaged; a damaged or missing index is built again from the log, off the loop like any other read that must
-wait (`IndexDamaged.warm`). A header that does not follow the one before is damage to the log itself: a
-`StorageFault`.
+wait (`IndexDamaged.warm`). A header whose offset is not above the one before is damage to the log itself: a
+`StorageFault`. Offsets may be missing between batches and in them: compaction leaves such holes, and may leave batches
+without records, whose timestamps count for nothing.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     return f"{directory}/{base_offset:0{OFFSET_DIGITS}d}{suffix}"
 
 
+def newest_timestamp(header: BatchHeader) -> int:
+    """Of the batch's records; a batch that compaction has emptied has none."""
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP
+
+
 class IndexDamaged(NotCached):
     """An index is missing or wrong; `warm` builds it again, and the next call takes it over."""
 
@@ -64,7 +70,7 @@ class FarSearch(NotCached):
         found: tuple[int, int] | None = None
         try:
             for position, header in scan(self.file, self.position, self.position + self.count, self._base_offset):
-                if header.max_timestamp >= self._target_ms:
+                if newest_timestamp(header) >= self._target_ms:
                     found = position, header.size_bytes
                     break
         except DamagedBatch as damage:
@@ -130,7 +136,7 @@ class Segment:
         self.note(position, base_offset, size_bytes, last_offset, timestamp)
 
     def note(self, position: int, base_offset: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
-        """A batch now lies at `position`, the segment's end."""
+        """A batch now lies at `position`, the segment's end; `timestamp` is its newest."""
         assert position == self.size_bytes
         if position == 0:
             self.first_timestamp = timestamp
@@ -138,6 +144,11 @@ class Segment:
         self._last_batch_offset, self._last_batch_position = base_offset, position
         self.next_offset = last_offset + 1
         self.size_bytes = position + size_bytes
+
+    def note_found(self, position: int, header: BatchHeader) -> None:
+        """A batch was found at `position`, the end of what is known of the segment."""
+        newest = newest_timestamp(header)
+        self.note(position, header.base_offset, header.size_bytes, header.last_offset, newest)
 
     # Taking up what an earlier life left
 
@@ -159,7 +170,7 @@ class Segment:
             return True
         self._last_batch_offset = -1  # not known yet
         try:
-            self.first_timestamp = self.header_at(0).max_timestamp
+            self.first_timestamp = newest_timestamp(self.header_at(0))
             self._check_closing_entry(times.keys[-1], times.values[-1])
             position, header = last_position, self.header_at(last_position)
             if offsets.keys and header.last_offset != self.base_offset + offsets.keys[-1]:
@@ -176,7 +187,7 @@ class Segment:
     # Finding offsets
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the batch that holds `offset`; None if the segment ends before it."""
+        """Position and size of the first batch that ends at or after `offset`; None if the segment ends before it."""
         if offset >= self._last_batch_offset >= 0 and self.size_bytes:
             return self._last_batch_position, self.size_bytes - self._last_batch_position
         if self.rebuilt is not None:
@@ -193,10 +204,10 @@ class Segment:
         return self._walk(position, offset, self.base_offset + relative_offset)
 
     def _walk(self, position: int, offset: int, indexed_offset: int | None) -> tuple[int, int] | None:
-        """From batch to batch to the one that holds `offset`; the first one's last offset must be `indexed_offset`."""
+        """From batch to batch to the one that `locate` looks for; the first one's last offset is `indexed_offset`."""
         file, end = self.log.get(), self.size_bytes
         far = position + max(self.indexes.interval_bytes, WALK_FAR_BYTES)
-        expected_offset = self.base_offset
+        next_offset = self.base_offset
         data, start, size_bytes = b"", position, 0
         while position < end:
             if position - size_bytes > far:
@@ -212,14 +223,21 @@ class Segment:
                 # Whatever is wrong here, the index led to it. If it is the log all the same, the rebuilding finds out.
                 if not is_batch or base_offset + delta != indexed_offset:
                     raise IndexDamaged(self)
-                expected_offset, indexed_offset = base_offset, None
-            if not is_batch or base_offset != expected_offset:
+                indexed_offset = None
+            if not is_batch or base_offset < next_offset:
                 raise self.fault(position, offset)
-            expected_offset = base_offset + delta + 1
-            if offset < expected_offset:
+            next_offset = base_offset + delta + 1
+            if offset < next_offset:
+                if offset < base_offset and position + size_bytes < end:
+                    self._check_hole(position, position + size_bytes, next_offset)
                 return position, size_bytes
             position += size_bytes
         return None
+
+    def _check_hole(self, position: int, following: int, next_offset: int) -> None:
+        """Checksums do not cover offsets: where one seems to be missing, the batch after the next must agree."""
+        if self.header_at(following).base_offset < next_offset:
+            raise self.fault(position, next_offset)
 
     def header_at(self, position: int) -> BatchHeader:
         """The header of the batch that must be there."""
@@ -256,7 +274,7 @@ class Segment:
         position, far = located[0], located[0] + WALK_FAR_BYTES
         while position < self.size_bytes:
             header = self.header_at(position)
-            if header.max_timestamp >= target_ms:
+            if newest_timestamp(header) >= target_ms:
                 return position, header.size_bytes
             if position > far:
                 if (position, target_ms) in self.far_searches:
@@ -285,7 +303,7 @@ class Segment:
         if located is None:
             raise IndexDamaged(self)
         header = self.header_at(located[0])
-        if header.last_offset != offset or header.max_timestamp != timestamp:
+        if header.last_offset != offset or newest_timestamp(header) != timestamp:
             raise IndexDamaged(self)
         return sum(located)
 
@@ -299,7 +317,7 @@ class Segment:
             raise IndexDamaged(self)
         while position < self.size_bytes:
             header = self.header_at(position)
-            if header.max_timestamp > timestamp:
+            if newest_timestamp(header) > timestamp:
                 raise IndexDamaged(self)
             position += header.size_bytes
 
@@ -316,7 +334,7 @@ class Segment:
         )
         try:
             for position, header in scan(file, 0, size_bytes, self.base_offset):
-                fresh.note(position, header.base_offset, header.size_bytes, header.last_offset, header.max_timestamp)
+                fresh.note_found(position, header)
         except DamagedBatch as damage:
             raise StorageFault(f"{self.log.path}: {damage}") from None
         fresh.indexes.add_time_entry()
