@@ -10,6 +10,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -18,6 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from flowstone import Broker
 
 FLUSH_TIMEOUT_S = 30
+# The first query of a session takes its time, and a test that is cut off takes the session with it.
+TEST_TIMEOUT_S = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
