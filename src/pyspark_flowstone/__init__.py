@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -45,6 +51,18 @@ class DefaultSource(DataSource):
         options = self._source_options()
         check_schema(schema, options.columns)
         return FlowstoneStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        _check_pyspark_version()
+        from pyspark_flowstone.sink import FlowstoneWriter
+
+        return FlowstoneWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        _check_pyspark_version()
+        from pyspark_flowstone.sink import FlowstoneStreamWriter
+
+        return FlowstoneStreamWriter(self.options, schema)
 
     def _source_options(self) -> SourceOptions:
         _check_pyspark_version()
