@@ -64,18 +64,6 @@ class DefaultSource(DataSource):
 
         return FlowstoneStreamWriter(self.options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        _check_pyspark_version()
-        from pyspark_flowstone.sink import FlowstoneWriter
-
-        return FlowstoneWriter(self.options, schema, overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        _check_pyspark_version()
-        from pyspark_flowstone.sink import FlowstoneStreamWriter
-
-        return FlowstoneStreamWriter(self.options, schema)
-
     def _source_options(self) -> SourceOptions:
         _check_pyspark_version()
         from pyspark_flowstone.options import parse_options
