@@ -100,12 +100,12 @@ class Connection:
     def send(self, request: Message, timeout_s: float, *, is_answered: bool = True) -> None:
         """`timeout_s` is for how long the broker may take nothing; a produce with acks=0 is not answered."""
         api = _APIS[type(request)]
-        version = self._version(request)
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
-        body: list[Bytes] = request_encoder(api.key, version)(request)  # type: ignore[assignment]
-        header = encode_request_header(api.key, version, self._correlation_id, self._client_id)
-        size = _SIZE.pack(len(header) + sum(map(len, body)))
         with self._closed_by_failure():
+            version = self._version(request)
+            body: list[Bytes] = request_encoder(api.key, version)(request)  # type: ignore[assignment]
+            header = encode_request_header(api.key, version, self._correlation_id, self._client_id)
+            size = _SIZE.pack(len(header) + sum(map(len, body)))
             self.stream.send_all((size + header, *body), timeout_s)
         if is_answered:
             self._unanswered.append((api, version, self._correlation_id))

@@ -13,6 +13,8 @@ from flowstone.ports.network import wait_readable
 
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 1.0
+# What the last attempt before the deadline has at least.
+ATTEMPT_S_MIN = 0.05
 
 monotonic = SystemClock.monotonic
 
@@ -25,9 +27,10 @@ class Patience:
 
     @property
     def left_s(self) -> float:
+        """How long one attempt may take."""
         if self._troubled_since is None:
             return self.deadline_s
-        return self.deadline_s - (monotonic() - self._troubled_since)
+        return max(ATTEMPT_S_MIN, self.deadline_s - (monotonic() - self._troubled_since))
 
     def succeeded(self) -> None:
         self._troubled_since = None

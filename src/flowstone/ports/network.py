@@ -177,6 +177,10 @@ class Stream:
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
+        if self._socket.getsockname() == self._socket.getpeername():
+            # The kernel gave us, of all ports, the one we want to reach, where nobody listens.
+            self._socket.close()
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._timeout_s = -1.0
