@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from flowstone.cluster.layered_map import LayeredMap
 from flowstone.types import TopicPartition
 
 NO_LEADER = -1
@@ -61,8 +62,8 @@ class TopicImage:
 class ClusterImage:
     cluster_id: str = ""
     brokers: Mapping[int, BrokerImage] = field(default_factory=_nothing)
-    topics: Mapping[str, TopicImage] = field(default_factory=_nothing)
-    topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=_nothing)
+    topics: LayeredMap[str, TopicImage] = field(default_factory=LayeredMap)
+    topics_by_id: LayeredMap[bytes, TopicImage] = field(default_factory=LayeredMap)
     # Dynamic broker settings, by node id as text, or by CLUSTER_DEFAULT.
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
     next_producer_id: int = 0

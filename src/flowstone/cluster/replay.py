@@ -3,7 +3,7 @@
 `apply` is pure and deterministic: every broker that has applied the same records holds an equal image. A record that
 does not fit the image (a topic made twice, a change to an unknown one) means a damaged log and raises `StorageFault`.
 
-Cost: one shallow copy of the maps that change per call, whatever the number of records; partitions of other topics are
+Cost: that of the records, and little more where there are many topics (`layered_map`); partitions of other topics are
 shared, never copied. `snapshot` gives at most as many records as the image has applied, so that a compacted log can end
 at the offset at which the long one ended.
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from flowstone.cluster.ids import id_text
 from flowstone.cluster.image import BrokerImage, ClusterImage, TopicImage
+from flowstone.cluster.layered_map import GONE
 from flowstone.cluster.records import (
     BrokerConfigChanged,
     BrokerRegistered,
@@ -53,14 +54,14 @@ def snapshot(image: ClusterImage) -> list[MetadataRecord]:
 
 
 class _Draft:
-    """An image being changed. A map is copied when it is first written to."""
+    """An image being changed. A small map is copied when it is first written to; of topics only changes are here."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._before = image
         self._cluster_id = image.cluster_id
         self._brokers: dict[int, BrokerImage] | None = None
-        self._topics: dict[str, TopicImage] | None = None
-        self._topics_by_id: dict[bytes, TopicImage] | None = None
+        self._topics: dict[str, TopicImage] = {}
+        self._topics_by_id: dict[bytes, TopicImage] = {}
         self._broker_configs: dict[str, Mapping[str, str]] | None = None
         self._next_producer_id = image.next_producer_id
         self._partition_count = image.partition_count
@@ -71,8 +72,8 @@ class _Draft:
         return ClusterImage(
             cluster_id=self._cluster_id,
             brokers=before.brokers if self._brokers is None else self._brokers,
-            topics=before.topics if self._topics is None else self._topics,
-            topics_by_id=before.topics_by_id if self._topics_by_id is None else self._topics_by_id,
+            topics=before.topics.changed(self._topics) if self._topics else before.topics,
+            topics_by_id=before.topics_by_id.changed(self._topics_by_id) if self._topics else before.topics_by_id,
             broker_configs=before.broker_configs if self._broker_configs is None else self._broker_configs,
             next_producer_id=self._next_producer_id,
             partition_count=self._partition_count,
@@ -114,33 +115,34 @@ class _Draft:
                 self._next_producer_id = next_producer_id
         self._version += 1
 
-    def _topic_maps(self) -> tuple[dict[str, TopicImage], dict[bytes, TopicImage]]:
-        if self._topics is None or self._topics_by_id is None:
-            self._topics, self._topics_by_id = dict(self._before.topics), dict(self._before.topics_by_id)
-        return self._topics, self._topics_by_id
-
     def _topic(self, topic_id: bytes) -> TopicImage:
-        topics_by_id = self._before.topics_by_id if self._topics_by_id is None else self._topics_by_id
-        topic = topics_by_id.get(topic_id)
+        topic = self._find_topic(topic_id)
         if topic is None:
             raise StorageFault(f"the metadata log changes the unknown topic {id_text(topic_id)}")
         return topic
 
+    def _find_topic(self, topic_id: bytes) -> TopicImage | None:
+        changed = self._topics_by_id.get(topic_id)
+        if changed is None:
+            return self._before.topics_by_id.get(topic_id)
+        return None if changed is GONE else changed
+
+    def _has_topic(self, name: str) -> bool:
+        changed = self._topics.get(name)
+        return name in self._before.topics if changed is None else changed is not GONE
+
     def _put(self, topic: TopicImage) -> None:
-        topics, topics_by_id = self._topic_maps()
-        topics[topic.name] = topics_by_id[topic.topic_id] = topic
+        self._topics[topic.name] = self._topics_by_id[topic.topic_id] = topic
 
     def _create_topic(self, topic: TopicImage) -> None:
-        topics, topics_by_id = self._topic_maps()
-        if topic.name in topics or topic.topic_id in topics_by_id:
+        if self._has_topic(topic.name) or self._find_topic(topic.topic_id) is not None:
             raise StorageFault(f"the metadata log makes topic {topic.name} ({id_text(topic.topic_id)}) twice")
         self._partition_count += len(topic.partitions)
         self._put(topic)
 
     def _delete_topic(self, topic_id: bytes) -> None:
         topic = self._topic(topic_id)
-        topics, topics_by_id = self._topic_maps()
-        del topics[topic.name], topics_by_id[topic_id]
+        self._topics[topic.name] = self._topics_by_id[topic_id] = GONE
         self._partition_count -= len(topic.partitions)
 
     def _change_broker_config(self, name: str, changes: Mapping[str, str | None]) -> None:
