@@ -1,7 +1,7 @@
 """A broker that answers as a test tells it to: for what no single healthy broker does.
 
 It decodes requests with the codec and answers each with what the test's function returns: a message, raw bytes that
-take the place of the whole frame, or `CLOSE`.
+take the place of the whole frame, such bytes after which it hangs up, or `CLOSE`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from flowstone.types import TopicPartition
 from flowstone.wire.apis import APIS
@@ -31,14 +31,22 @@ from flowstone.wire.messages import (
     MetadataResponseTopic,
 )
 
-CLOSE = object()
+
+class Torn(NamedTuple):
+    data: bytes
+
+
+CLOSE = Torn(b"")
 VERSIONS = {api.key: (api.min_version, api.max_version) for api in APIS.values()}
 Answer = Callable[[Any], Any]
 
 
 class ScriptedBroker:
-    def __init__(self, answer: Answer, versions: dict[int, tuple[int, int]] = VERSIONS) -> None:
-        self._answer, self._versions = answer, versions
+    def __init__(
+        self, answer: Answer, versions: dict[int, tuple[int, int]] = VERSIONS, greeting: bytes | None = None
+    ) -> None:
+        """`greeting` is what it answers to the question which versions it has, instead of those."""
+        self._answer, self._versions, self._greeting = answer, versions, greeting
         self.requests: list[Any] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self._listener.getsockname()
@@ -91,7 +99,8 @@ class ScriptedBroker:
             request = request_decoder(api.key, version)(view, header.body_position)
             self.requests.append(request)
             answer = self._api_versions(0) if api.request is ApiVersionsRequest else self._answer(request)
-        if answer is CLOSE:
+        if isinstance(answer, Torn):
+            connection.sendall(answer.data)
             return False
         if not isinstance(answer, bytes):
             body = b"".join(response_encoder(api.key, version)(answer))
@@ -100,7 +109,9 @@ class ScriptedBroker:
         connection.sendall(answer)
         return True
 
-    def _api_versions(self, error_code: int) -> ApiVersionsResponse:
+    def _api_versions(self, error_code: int) -> ApiVersionsResponse | bytes:
+        if self._greeting is not None:
+            return self._greeting
         keys = [
             ApiVersionsResponseApiVersion(api_key=key, min_version=lowest, max_version=highest)
             for key, (lowest, highest) in self._versions.items()
