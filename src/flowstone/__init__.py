@@ -1,7 +1,7 @@
 """Flowstone: a log-based message broker that speaks Kafka's wire protocol.
 
-`flowstone.Broker` runs one inside this process; it is loaded when first asked for, so that importing the package costs
-nothing.
+`flowstone.Broker` runs one inside this process, `flowstone.read` and `flowstone.read_batches` give a topic as Arrow
+columns. Each is loaded when first asked for, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flowstone.arrow.read import read, read_batches
     from flowstone.embedded import Broker
 
-__all__ = ["Broker", "__version__"]
+__all__ = ["Broker", "__version__", "read", "read_batches"]
 __version__ = "0.1.0"
 
 
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from flowstone.embedded import Broker
 
         return Broker
+    if name in ("read", "read_batches"):
+        from flowstone.arrow import read
+
+        return getattr(read, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

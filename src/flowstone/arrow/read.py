@@ -1,0 +1,162 @@
+"""`flowstone.read`: a topic, or a part of it, as Arrow columns, without Spark.
+
+Offsets are settled when the call is made: what is written later is not read, and reading the same offsets again gives
+the same rows. Partitions come one after the other, each in the order of its offsets. pandas, Polars and DuckDB take a
+Table or a RecordBatchReader as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+try:
+    import pyarrow as pa
+except ImportError:
+    raise ImportError("reading topics as Arrow columns needs pyarrow: run `pip install 'flowstone[arrow]'`") from None
+
+from flowstone.arrow.decode import Decoder
+from flowstone.arrow.schema import COLUMNS, schema
+from flowstone.client import EARLIEST, LATEST, Cluster, UnknownTopic
+from flowstone.types import TopicPartition
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+# Somebody waits for it, as a rule: long enough for a broker to restart.
+DEADLINE_S = 20.0
+CLIENT_ID = "flowstone-read"
+
+# A place in a partition: "earliest", "latest", an offset, or a time.
+Place: TypeAlias = str | int | datetime
+Places: TypeAlias = Place | Mapping[int, Place]
+
+
+class Range(NamedTuple):
+    """The offsets of one partition from `start` on, to `end` without it."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+
+def read(
+    topic: str,
+    *,
+    start: Places = "earliest",
+    end: Places = "latest",
+    columns: Sequence[str] = COLUMNS,
+    partitions: Iterable[int] | None = None,
+    read_committed: bool = False,
+    bootstrap: str = DEFAULT_BOOTSTRAP,
+    deadline_s: float = DEADLINE_S,
+) -> Any:
+    """The records from `start` on, to `end` without it, as a `pyarrow.Table`.
+
+    `start` and `end` are "earliest", "latest", an offset, a `datetime` (the first record at or after it; one without a
+    time zone is local), or a dict of these by partition, where a partition that is missing is read whole. An `end`
+    beyond the log's is the log's. `columns` are those of Spark's Kafka source, and "headers". With `read_committed`
+    records of open and aborted transactions are left out. A call that makes no progress for `deadline_s` fails.
+
+    ValueError for what cannot be asked; `flowstone.client.ClientError` for what the cluster does not give, such as
+    `OffsetsLost` where retention has taken records that were asked for.
+    """
+    return read_batches(
+        topic,
+        start=start,
+        end=end,
+        columns=columns,
+        partitions=partitions,
+        read_committed=read_committed,
+        bootstrap=bootstrap,
+        deadline_s=deadline_s,
+    ).read_all()
+
+
+def read_batches(
+    topic: str,
+    *,
+    start: Places = "earliest",
+    end: Places = "latest",
+    columns: Sequence[str] = COLUMNS,
+    partitions: Iterable[int] | None = None,
+    read_committed: bool = False,
+    bootstrap: str = DEFAULT_BOOTSTRAP,
+    deadline_s: float = DEADLINE_S,
+) -> Any:
+    """As `read`, but a `pyarrow.RecordBatchReader` that fetches as it is read: for topics larger than memory."""
+    columns_schema = schema(columns)
+    cluster = Cluster(bootstrap, client_id=CLIENT_ID, deadline_s=deadline_s)
+    with cluster:  # whoever never reads on leaves no connection open
+        ranges = settle(cluster, topic, start, end, partitions, read_committed=read_committed)
+    batches = read_ranges(cluster, ranges, columns, read_committed=read_committed)
+    return pa.RecordBatchReader.from_batches(columns_schema, batches)
+
+
+def read_ranges(
+    cluster: Cluster, ranges: Iterable[Range], columns: Sequence[str], *, read_committed: bool = False
+) -> Iterator[Any]:
+    """RecordBatches of the ranges, one after the other; the cluster's connections are closed at the end."""
+    with cluster:
+        for partition, start, end in ranges:
+            decoder = Decoder(partition, columns, start, end, read_committed=read_committed)
+            for fetched in cluster.fetch(partition, start, end, read_committed=read_committed):
+                yield from decoder.feed(fetched.records, fetched.aborted)
+            yield from decoder.finish()
+
+
+def settle(
+    cluster: Cluster,
+    topic: str,
+    start: Places,
+    end: Places,
+    partitions: Iterable[int] | None = None,
+    *,
+    read_committed: bool = False,
+) -> list[Range]:
+    """The ranges that `start` and `end` stand for now; empty ones are left out. ValueError, UnknownTopic."""
+    count = cluster.topics([topic]).get(topic)
+    if count is None:
+        raise UnknownTopic(f"there is no topic {topic}: check the name, or create it first")
+    wanted = sorted(set(range(count) if partitions is None else partitions))
+    for index in (*wanted, *(each for places in (start, end) if isinstance(places, Mapping) for each in places)):
+        if index not in range(count):
+            raise ValueError(f"topic {topic} has {count} partitions, and no partition {index!r}")
+    parts = [TopicPartition(topic, index) for index in wanted]
+    latest = {
+        part: found.offset
+        for part, found in cluster.list_offsets(dict.fromkeys(parts, LATEST), read_committed=read_committed).items()
+    }
+    starts = _offsets(cluster, _places(parts, start, "earliest"), latest)
+    ends = _offsets(cluster, _places(parts, end, "latest"), latest)
+    ranges = [Range(part, starts[part], min(ends[part], latest[part])) for part in parts]
+    return [each for each in ranges if each.start < each.end]
+
+
+def _places(parts: Sequence[TopicPartition], places: Places, default: str) -> dict[TopicPartition, Place]:
+    if isinstance(places, Mapping):
+        return {part: places.get(part.partition, default) for part in parts}
+    return dict.fromkeys(parts, places)
+
+
+def _offsets(
+    cluster: Cluster, places: Mapping[TopicPartition, Place], latest: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    offsets = {}
+    asked = {}
+    for part, place in places.items():
+        if isinstance(place, datetime):
+            asked[part] = max(0, int(place.timestamp() * 1000))
+        elif isinstance(place, int) and not isinstance(place, bool) and place >= 0:
+            offsets[part] = place
+        elif place == "latest":
+            offsets[part] = latest[part]
+        elif place == "earliest":
+            asked[part] = EARLIEST
+        else:
+            raise ValueError(
+                f"{place!r} is no place in a partition: give 'earliest', 'latest', an offset, a datetime, "
+                "or a dict of these by partition"
+            )
+    for part, found in cluster.list_offsets(asked).items():
+        offsets[part] = latest[part] if found.offset < 0 else found.offset  # no record that late
+    return offsets
