@@ -41,6 +41,9 @@ class GroupProgress:
         else:
             self._committed.update(new)
 
+    def close(self) -> None:
+        self._cluster.close()
+
 
 def warn_of_no_group() -> None:
     LOGGER.warning(

@@ -65,6 +65,10 @@ class StreamPlanner:
         if self._group is not None:
             self._group.commit(offsets)
 
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
+
     def pin_end(self) -> None:
         """From now on nothing counts that is not there yet: the query ends when it has read what is."""
         self._target = self._current_ends()

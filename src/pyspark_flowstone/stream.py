@@ -75,6 +75,10 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def commit(self, end: Any) -> None:
         self._planner.finished(_offsets(end))
 
+    def stop(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
 
 def _offsets(value: Any) -> Offsets:
     """From a checkpoint, ours or the Kafka connector's. ValueError if it is no such thing."""
