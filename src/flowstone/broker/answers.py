@@ -1,7 +1,7 @@
 """Answers that are not there yet, and their place in the order of answers.
 
-A handler either answers at once, or returns a future (something parked: a fetch that waits for data, a produce that
-waits for the disk) or a coroutine (a change that takes several steps). When the connection goes away a future is
+A handler either answers at once, or returns a promise (something parked: a fetch that waits for data, a produce that
+waits for the disk) or a coroutine (a change that takes several steps). When the connection goes away a promise is
 cancelled, which un-parks it; a coroutine runs to its end, because what it does is not the connection's alone.
 """
 
@@ -14,14 +14,17 @@ from typing import Any
 
 from flowstone.broker.outbox import Chunk
 from flowstone.errors import ProtocolError
+from flowstone.promise import Promise
+
+Outcome = asyncio.Future[Any] | Promise[Any]
 
 
 @dataclass(slots=True)
 class Deferred:
-    """An answer that is still being made, and how its response is turned into bytes."""
+    """An answer that is still being made, not done already, and how its response is turned into bytes."""
 
-    future: asyncio.Future[Any]
-    encode: Callable[[asyncio.Future[Any]], list[Chunk]]
+    outcome: Outcome
+    encode: Callable[[Outcome], list[Chunk]]
 
 
 Answer = list[Chunk] | Deferred | None
@@ -48,14 +51,14 @@ class Slot:
     def waiting(cls, deferred: Deferred, on_answered: Callable[[Slot], None]) -> Slot:
         slot = cls()
         slot._deferred, slot._on_answered = deferred, on_answered
-        deferred.future.add_done_callback(slot._done)
+        deferred.outcome.add_done_callback(slot._done)
         return slot
 
     @property
     def is_at_work(self) -> bool:
         """Whether a coroutine is still busy with it; something parked is not."""
         deferred = self._deferred
-        return deferred is not None and isinstance(deferred.future, asyncio.Task) and not deferred.future.done()
+        return deferred is not None and isinstance(deferred.outcome, asyncio.Task) and not deferred.outcome.done()
 
     @property
     def size_bytes(self) -> int:
@@ -63,20 +66,20 @@ class Slot:
 
     def cancel(self) -> None:
         self._on_answered = None
-        if self._deferred is not None and not isinstance(self._deferred.future, asyncio.Task):
-            self._deferred.future.cancel()
+        if self._deferred is not None and not isinstance(self._deferred.outcome, asyncio.Task):
+            self._deferred.outcome.cancel()
 
-    def _done(self, future: asyncio.Future[Any]) -> None:
+    def _done(self, outcome: Outcome) -> None:
         if self._on_answered is None:
-            if not future.cancelled():
-                future.exception()  # nobody is left to hear of it; dispatch has logged it where that matters
+            if not outcome.cancelled():
+                outcome.exception()  # nobody is left to hear of it; dispatch has logged it where that matters
             return
         assert self._deferred is not None
-        if future.cancelled():
+        if outcome.cancelled():
             self.failure = "the broker is stopping"
         else:
             try:
-                self.chunks = self._deferred.encode(future)
+                self.chunks = self._deferred.encode(outcome)
             except ProtocolError as error:
                 self.failure = str(error)
         self._deferred = None  # the response itself takes several times its bytes

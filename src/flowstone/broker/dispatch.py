@@ -12,15 +12,16 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
-from flowstone.broker.answers import Answer, Deferred
+from flowstone.broker.answers import Answer, Deferred, Outcome
 from flowstone.broker.context import Handler, RequestContext, Services
 from flowstone.broker.error_responses import error_response
 from flowstone.broker.metrics import RequestMetrics
 from flowstone.broker.outbox import Chunk
 from flowstone.broker.registry import ENDPOINTS
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
+from flowstone.promise import Promise
 from flowstone.wire.apis import API_VERSIONS_KEY, APIS
 from flowstone.wire.codec import Decoder, Encoder, request_decoder, response_encoder
 from flowstone.wire.frames import parse_request_header, response_header
@@ -81,7 +82,9 @@ class Dispatcher:
             return None
         if isinstance(response, Message):
             return self._encode(route, context, started, response)
-        return Deferred(asyncio.ensure_future(response), partial(self._encode_later, route, context, request, started))
+        outcome = response if isinstance(response, Promise) else asyncio.ensure_future(response)
+        encode = partial(self._encode_later, route, context, request, started)
+        return encode(outcome) if outcome.done() else Deferred(outcome, encode)
 
     def _find_route(self, key: int, version: int) -> Route:
         endpoint = ENDPOINTS.get(key)
@@ -131,14 +134,14 @@ class Dispatcher:
         return chunks
 
     def _encode_later(
-        self, route: Route, context: RequestContext, request: Message, started: float, future: asyncio.Future[Any]
+        self, route: Route, context: RequestContext, request: Message, started: float, outcome: Outcome
     ) -> list[Chunk]:
-        error = future.exception()
+        error = outcome.exception()
         if isinstance(error, ProtocolError):
             raise error
         if error is not None:
             return self._encode(route, context, started, self._failure(route, context, request, error))
-        response = future.result()
+        response = outcome.result()
         return [] if response is None else self._encode(route, context, started, response)
 
     def _failure(self, route: Route, context: RequestContext, request: Message, error: BaseException) -> Message:

@@ -1,45 +1,43 @@
 """From what the group coordinator says, now or later, to the answer a handler gives.
 
-A join or a sync may wait for minutes. Its answer is a plain future, so that the connection goes on reading. When the
-connection goes away only the answer is dropped: the coordinator keeps what was asked of it.
+A join or a sync may wait for minutes. Its answer is a promise and no coroutine, so that the connection goes on reading.
+When the connection goes away only the answer is dropped: the coordinator keeps what was asked of it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.promise import Promise
 
 Response = TypeVar("Response")
 
 
 def answer(
     token: Token, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]
-) -> Response | asyncio.Future[Response]:
+) -> Response | Promise[Response]:
     """`respond` to the coordinator's response, or `refuse` with the code of its ApiError."""
     if token.done():
         return settle(_outcome(token), respond, refuse)
-    future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-    token.add_done_callback(lambda token: _resolve(future, lambda: settle(_outcome(token), respond, refuse)))
-    return future
+    promise: Promise[Response] = Promise()
+    token.add_done_callback(lambda token: _resolve(promise, lambda: settle(_outcome(token), respond, refuse)))
+    return promise
 
 
-def answer_all(
-    tokens: Sequence[Token], respond: Callable[[Sequence[Any]], Response]
-) -> Response | asyncio.Future[Response]:
+def answer_all(tokens: Sequence[Token], respond: Callable[[Sequence[Any]], Response]) -> Response | Promise[Response]:
     """`respond` to the outcomes, in the tokens' order: responses, and ApiError where there is none."""
     waiting = sum(not token.done() for token in tokens)
     if not waiting:
         return respond([_outcome(token) for token in tokens])
-    future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-    count = _Countdown(waiting, lambda: _resolve(future, lambda: respond([_outcome(token) for token in tokens])))
+    promise: Promise[Response] = Promise()
+    count = _Countdown(waiting, lambda: _resolve(promise, lambda: respond([_outcome(token) for token in tokens])))
     for token in tokens:
         if not token.done():
             token.add_done_callback(count)
-    return future
+    return promise
 
 
 def settle(outcome: Any, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]) -> Response:
@@ -56,13 +54,13 @@ class _Countdown:
             self._then()
 
 
-def _resolve(future: asyncio.Future[Response], respond: Callable[[], Response]) -> None:
-    if future.done():  # the connection is gone
+def _resolve(promise: Promise[Response], respond: Callable[[], Response]) -> None:
+    if promise.done():  # the connection is gone
         return
     try:
-        future.set_result(respond())
+        promise.set_result(respond())
     except Exception as error:
-        future.set_exception(error)
+        promise.set_exception(error)
 
 
 def _outcome(token: Token) -> Any:

@@ -31,6 +31,7 @@ from flowstone.coordinator.runtime import Host, HostedShard, Token
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock
+from flowstone.promise import Promise
 from flowstone.replication.partitions import Partitions
 from flowstone.types import TopicPartition
 
@@ -114,7 +115,7 @@ class GroupCoordinator:
     # Requests
 
     def request(self, group_id: str, call: GroupCall, *, may_wait: bool = False) -> Token:
-        """Hands a request to the group's shard; its response, or ApiError, comes with the future.
+        """Hands a request to the group's shard; its response, or ApiError, comes with the promise.
 
         Of those that may wait for other members only so many are taken, so that the rest always gets through.
         """
@@ -207,6 +208,6 @@ def _new_member_id(name: str) -> str:
 
 
 def _refused(code: ErrorCode) -> Token:
-    token: Token = asyncio.get_running_loop().create_future()
+    token: Token = Promise()
     token.set_exception(ApiError(code))
     return token

@@ -1,7 +1,7 @@
 """Parked requests: fetches that wait for data, produces that wait for their records to be committed.
 
-Each is a future that its connection holds. It is answered by an event (the high watermark moved, the partition went
-away) or by its deadline, whichever comes first; cancelling the future un-parks it. How many may be parked is limited:
+Each is a promise that its connection holds. It is answered by an event (the high watermark moved, the partition went
+away) or by its deadline, whichever comes first; cancelling the promise un-parks it. How many may be parked is limited:
 beyond it a fetch is answered at once with what there is, and a produce is refused before anything is written. Fetches,
 which may wait for long, get half of the places: they cannot keep produces out.
 """
@@ -13,8 +13,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
+from flowstone.broker.deadlines import Deadlines
 from flowstone.errors import ErrorCode
-from flowstone.ports.clock import Clock, Timer
+from flowstone.ports.clock import Clock
+from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
 
 # However long a client is ready to wait, an empty answer comes after this: it may have gone without a word.
@@ -23,7 +25,7 @@ FETCH_WAIT_MS_MAX = 60_000
 
 class Waiting:
     def __init__(self, clock: Clock, parked_max: int) -> None:
-        self.clock = clock
+        self.deadlines = Deadlines(clock)
         self._parked_max = parked_max
         self.fetches: set[ParkedFetch] = set()
         self.produces: set[ParkedProduce] = set()
@@ -55,14 +57,19 @@ class ParkedFetch:
     ) -> None:
         self._waiting, self._missing_bytes, self._read_again = waiting, missing_bytes, read_again
         self._partitions = list(partitions)
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.future.add_done_callback(self._unpark)
+        self.promise: Promise[Any] = Promise()
+        self.promise.add_done_callback(self._unpark)
         waiting.fetches.add(self)
         self._woken = False
-        wait_ms = min(max_wait_ms, FETCH_WAIT_MS_MAX)
-        self._timer: Timer = waiting.clock.call_later(wait_ms / 1000, self.interrupted)
+        waiting.deadlines.add(self, min(max_wait_ms, FETCH_WAIT_MS_MAX))
         for partition in self._partitions:
             partition.watch(self)
+
+    def done(self) -> bool:
+        return self.promise.done()
+
+    def timed_out(self) -> None:
+        self.interrupted()
 
     def advanced(self, size_bytes: int) -> None:
         self._missing_bytes -= size_bytes
@@ -70,31 +77,30 @@ class ParkedFetch:
             self.interrupted()
 
     def interrupted(self) -> None:
-        if self._woken or self.future.done():
+        if self._woken or self.promise.done():
             return
         self._woken = True
         try:
             response = self._read_again()
         except Exception as error:  # who woke it, a flush or another's produce, must not fail with it
-            self.future.set_exception(error)
+            self.promise.set_exception(error)
             return
         if asyncio.iscoroutine(response):  # what it reads is not in the page cache
             asyncio.ensure_future(response).add_done_callback(self._has_read)
         else:
-            self.future.set_result(response)
+            self.promise.set_result(response)
 
     def _has_read(self, reading: asyncio.Future[Any]) -> None:
-        if self.future.done():
+        if self.promise.done():
             return
         error = reading.exception()
         if error is not None:
-            self.future.set_exception(error)
+            self.promise.set_exception(error)
         else:
-            self.future.set_result(reading.result())
+            self.promise.set_result(reading.result())
 
-    def _unpark(self, _: asyncio.Future[Any]) -> None:
+    def _unpark(self, _: Promise[Any]) -> None:
         self._waiting.fetches.discard(self)
-        self._timer.cancel()
         for partition in self._partitions:
             partition.unwatch(self)
 
@@ -110,29 +116,33 @@ class Uncommitted(NamedTuple):
 class ParkedProduce:
     """Waits until what was appended to each partition is committed, or until its time is up."""
 
+    __slots__ = ("_answer", "_open", "_waiting", "promise")
+
     def __init__(
         self, waiting: Waiting, uncommitted: list[Uncommitted], timeout_ms: int, answer: Callable[[], Any]
     ) -> None:
         self._waiting, self._answer = waiting, answer
         self._open = dict(enumerate(uncommitted))
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.future.add_done_callback(self._unpark)
+        self.promise: Promise[Any] = Promise()
+        self.promise.add_done_callback(self._unpark)
         waiting.produces.add(self)
-        self._timer: Timer = waiting.clock.call_later(timeout_ms / 1000, self._timed_out)
+        waiting.deadlines.add(self, timeout_ms)
         for key, (partition, next_offset, _) in enumerate(uncommitted):
             partition.when_committed(next_offset, partial(self._committed, key))
 
-    def _committed(self, key: int, code: ErrorCode) -> None:
-        if self.future.done():
-            return
-        self._open.pop(key).on_committed(code)
-        if not self._open:
-            self.future.set_result(self._answer())
+    def done(self) -> bool:
+        return self.promise.done()
 
-    def _timed_out(self) -> None:
+    def timed_out(self) -> None:
         for key in tuple(self._open):
             self._committed(key, ErrorCode.REQUEST_TIMED_OUT)
 
-    def _unpark(self, _: asyncio.Future[Any]) -> None:
+    def _committed(self, key: int, code: ErrorCode) -> None:
+        if self.promise.done():
+            return
+        self._open.pop(key).on_committed(code)
+        if not self._open:
+            self.promise.set_result(self._answer())
+
+    def _unpark(self, _: Promise[Any]) -> None:
         self._waiting.produces.discard(self)
-        self._timer.cancel()

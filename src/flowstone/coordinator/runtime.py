@@ -29,6 +29,7 @@ from flowstone.coordinator.record_batches import RecordCodec
 from flowstone.coordinator.shard_log import ReplayedState, ShardLog
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import Clock, Timer
+from flowstone.promise import Promise
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class StateMachine(ReplayedState, Protocol):
 
 Machine = TypeVar("Machine", bound=StateMachine)
 Call = Callable[[Machine, int], Effects[Any]]
-Token = asyncio.Future[Any]
+Token = Promise[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,8 @@ class HostedShard(Generic[Machine]):
         self._begin_load()
 
     def request(self, call: Callable[[Machine, int, Token], Effects[Any]]) -> Token:
-        """Has the state machine handle a request; its response, or ApiError, comes with the future."""
-        token: Token = asyncio.get_running_loop().create_future()
+        """Has the state machine handle a request; its response, or ApiError, comes with the promise."""
+        token: Token = Promise()
         machine = self._machine
         if machine is None:
             token.set_exception(ApiError(self._unavailable))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from flowstone.broker.context import RequestContext, Services
@@ -10,12 +9,13 @@ from flowstone.broker.group_answers import answer_all, settle
 from flowstone.coordinator.groups import messages
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode
+from flowstone.promise import Promise
 from flowstone.wire.messages import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult
 
 
 def handle(
     services: Services, context: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse | asyncio.Future[DeleteGroupsResponse]:
+) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
     group_ids = list(dict.fromkeys(request.groups_names))
 
     return answer_all(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -12,6 +11,7 @@ from flowstone.cluster.acl_operations import NOT_ASKED, AclOperation
 from flowstone.coordinator.groups.messages import DescribedGroup
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode
+from flowstone.promise import Promise
 from flowstone.wire.messages import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -34,7 +34,7 @@ _UNKNOWN_GROUP_SINCE_VERSION = 6
 
 def handle(
     services: Services, context: RequestContext, request: DescribeGroupsRequest
-) -> DescribeGroupsResponse | asyncio.Future[DescribeGroupsResponse]:
+) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
     operations = ALL_GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     respond = partial(_respond, context.api_version, operations)
     tokens = [_describe(services, group_id) for group_id in request.groups]

@@ -23,6 +23,7 @@ from flowstone.broker.fetch_sessions import FetchPartition, FetchSession
 from flowstone.broker.waiting import ParkedFetch
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.reading import NotCached
+from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
 from flowstone.wire.messages import FetchRequest, FetchResponse, FetchResponsePartition, FetchResponseTopic
 
@@ -30,7 +31,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 10
 READ_COMMITTED = 1
 
-Answer = FetchResponse | asyncio.Future[FetchResponse]
+Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse]
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
@@ -111,13 +112,13 @@ class _Fetch:
                 cold = again
         return self.respond()
 
-    def park(self) -> asyncio.Future[FetchResponse]:
+    def park(self) -> Promise[FetchResponse]:
         request = self._request
         missing_bytes = request.min_bytes - self._size_bytes
         parked = ParkedFetch(
             self._services.waiting, self._watched, missing_bytes, request.max_wait_ms, self._read_again
         )
-        return parked.future
+        return parked.promise
 
     def _read_again(self) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
         try:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer
 from flowstone.coordinator.groups import messages
 from flowstone.errors import ErrorCode
+from flowstone.promise import Promise
 from flowstone.wire.messages import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(
     services: Services, context: RequestContext, request: HeartbeatRequest
-) -> HeartbeatResponse | asyncio.Future[HeartbeatResponse]:
+) -> HeartbeatResponse | Promise[HeartbeatResponse]:
     heartbeat = messages.HeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id,

@@ -6,11 +6,10 @@ and asks again with it; since version 9 a leader that comes back may be told to 
 
 from __future__ import annotations
 
-import asyncio
-
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer, client_host
 from flowstone.coordinator.groups.messages import JoinRequest, JoinResponse
+from flowstone.promise import Promise
 from flowstone.wire.messages import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 _REBALANCE_TIMEOUT_SINCE_VERSION = 1
@@ -21,7 +20,7 @@ _SKIP_ASSIGNMENT_SINCE_VERSION = 9
 
 def handle(
     services: Services, context: RequestContext, request: JoinGroupRequest
-) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
+) -> JoinGroupResponse | Promise[JoinGroupResponse]:
     version = context.api_version
     join = JoinRequest(
         group_id=request.group_id,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer
 from flowstone.coordinator.groups.messages import LeaveRequest, LeaveResponse, LeavingMember
 from flowstone.errors import ErrorCode
+from flowstone.promise import Promise
 from flowstone.wire.messages import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
 
 _MANY_MEMBERS_SINCE_VERSION = 3
@@ -15,7 +14,7 @@ _MANY_MEMBERS_SINCE_VERSION = 3
 
 def handle(
     services: Services, context: RequestContext, request: LeaveGroupRequest
-) -> LeaveGroupResponse | asyncio.Future[LeaveGroupResponse]:
+) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
     version = context.api_version
     if version >= _MANY_MEMBERS_SINCE_VERSION:
         members = tuple(LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in request.members)

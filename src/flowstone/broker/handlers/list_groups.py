@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +9,13 @@ from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer_all
 from flowstone.coordinator.groups import messages
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.promise import Promise
 from flowstone.wire.messages import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
 
 def handle(
     services: Services, context: RequestContext, request: ListGroupsRequest
-) -> ListGroupsResponse | asyncio.Future[ListGroupsResponse]:
+) -> ListGroupsResponse | Promise[ListGroupsResponse]:
     asked = messages.ListGroupsRequest(tuple(request.states_filter), tuple(request.types_filter))
     tokens = services.groups.request_all(lambda shard, now_ms, token: shard.list_groups(now_ms, token, asked))
     return answer_all(tokens, _respond)

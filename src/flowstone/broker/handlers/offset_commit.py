@@ -6,13 +6,12 @@ coordinator is not asked, as in Kafka. Versions before 9 do not know GROUP_ID_NO
 
 from __future__ import annotations
 
-import asyncio
-
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer
 from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse, OffsetToCommit
 from flowstone.errors import ErrorCode
+from flowstone.promise import Promise
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     OffsetCommitRequest,
@@ -31,7 +30,7 @@ _TOPIC_IDS_SINCE_VERSION = 10
 
 def handle(
     services: Services, context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
+) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
     commit = _Commit(services.metadata.image, context.api_version, request)
     if not commit.offsets:
         return commit.respond(CommitResponse({}))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer
 from flowstone.coordinator.groups.messages import DeleteOffsetsRequest, DeleteOffsetsResponse
 from flowstone.errors import ErrorCode
+from flowstone.promise import Promise
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     OffsetDeleteRequest,
@@ -19,7 +18,7 @@ from flowstone.wire.messages import (
 
 def handle(
     services: Services, context: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]:
+) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
     image = services.metadata.image
     asked = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     known = tuple(partition for partition in asked if image.partition(partition) is not None)

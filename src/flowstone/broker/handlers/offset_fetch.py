@@ -7,7 +7,6 @@ room for errors in partitions only. There are no transactions: every committed o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from flowstone.broker.context import RequestContext, Services
@@ -16,6 +15,7 @@ from flowstone.cluster.image import ClusterImage
 from flowstone.coordinator.groups.messages import CommittedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode
+from flowstone.promise import Promise
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     OffsetFetchRequest,
@@ -36,7 +36,7 @@ _NOTHING_COMMITTED = CommittedOffset()
 
 def handle(
     services: Services, context: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]:
+) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
     version, image = context.api_version, services.metadata.image
     groups = request.groups if version >= _MANY_GROUPS_SINCE_VERSION else [_only_group(request)]
     fetches = [_Fetch(image, version >= _TOPIC_IDS_SINCE_VERSION, group) for group in groups]

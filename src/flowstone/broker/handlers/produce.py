@@ -20,6 +20,7 @@ from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.waiting import ParkedProduce, Uncommitted
 from flowstone.cluster.topic_names import is_internal
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, RecordError
+from flowstone.promise import Promise
 from flowstone.replication.partition import ACKS_ALL, Partition
 from flowstone.types import Bytes
 from flowstone.wire.compression import Codec
@@ -83,7 +84,7 @@ class _Produce:
         except ApiError as error:
             _refuse(result, error)
 
-    def finish(self) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+    def finish(self) -> ProduceResponse | Promise[ProduceResponse] | None:
         if self._request.acks == 0:
             # No answer has room for an error: a closed connection is how the producer learns of it, as in Kafka.
             errors = [each.error_code for topic in self.topics for each in topic.partition_responses if each.error_code]
@@ -93,12 +94,12 @@ class _Produce:
         if not self._uncommitted:
             return self._respond()
         waiting, timeout_ms = self._services.waiting, self._request.timeout_ms
-        return ParkedProduce(waiting, self._uncommitted, timeout_ms, self._respond).future
+        return ParkedProduce(waiting, self._uncommitted, timeout_ms, self._respond).promise
 
     async def finish_later(self) -> ProduceResponse | None:
         await asyncio.gather(*self.rewriting)
         finished = self.finish()
-        return await finished if isinstance(finished, asyncio.Future) else finished
+        return await finished if isinstance(finished, Promise) else finished
 
     def _respond(self) -> ProduceResponse:
         return ProduceResponse(responses=self.topics)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer
 from flowstone.coordinator.groups.messages import SyncRequest, SyncResponse
 from flowstone.errors import ErrorCode
+from flowstone.promise import Promise
 from flowstone.wire.messages import SyncGroupRequest, SyncGroupResponse
 
 _PROTOCOL_SINCE_VERSION = 5
@@ -15,7 +14,7 @@ _PROTOCOL_SINCE_VERSION = 5
 
 def handle(
     services: Services, context: RequestContext, request: SyncGroupRequest
-) -> SyncGroupResponse | asyncio.Future[SyncGroupResponse]:
+) -> SyncGroupResponse | Promise[SyncGroupResponse]:
     if context.api_version >= _PROTOCOL_SINCE_VERSION and None in (request.protocol_type, request.protocol_name):
         return _refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     sync = SyncRequest(

@@ -1,0 +1,81 @@
+"""Many waits that end by themselves, few timers.
+
+A produce may wait for 30 seconds and is answered after a millisecond: a timer for each would be set and cancelled for
+nothing. Waits of the same length end in the order they began: one queue for each length and one timer for its head are
+enough.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from flowstone.ports.clock import Clock
+
+# What has ended already leaves a queue at its head; where the head is late, so many may be kept behind it in vain.
+ENDED_KEPT_MAX = 1024
+
+
+class Wait(Protocol):
+    def done(self) -> bool: ...
+
+    def timed_out(self) -> None: ...
+
+
+class Deadlines:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._queues: dict[int, _Queue] = {}
+
+    def add(self, wait: Wait, timeout_ms: int) -> None:
+        """Tells the wait when its time is up, unless it is done by then."""
+        queue = self._queues.get(timeout_ms)
+        due = self._clock.monotonic() + timeout_ms / 1000
+        if queue is None:
+            queue = self._queues[timeout_ms] = _Queue()
+            self._set_timer(timeout_ms, timeout_ms / 1000)
+        queue.add(due, wait)
+
+    def _set_timer(self, timeout_ms: int, delay_s: float) -> None:
+        self._clock.call_later(delay_s, lambda: self._look(timeout_ms))
+
+    def _look(self, timeout_ms: int) -> None:
+        now = self._clock.monotonic()
+        next_due = self._queues[timeout_ms].end(now)
+        if next_due is None:
+            del self._queues[timeout_ms]
+        else:
+            self._set_timer(timeout_ms, next_due - now)
+
+
+class _Queue:
+    """Waits of one length, the oldest first."""
+
+    __slots__ = ("_full_at", "_waits")
+
+    def __init__(self) -> None:
+        self._waits: deque[tuple[float, Wait]] = deque()
+        self._full_at = ENDED_KEPT_MAX
+
+    def add(self, due: float, wait: Wait) -> None:
+        waits = self._waits
+        while waits and waits[0][1].done():
+            waits.popleft()
+        if len(waits) >= self._full_at:
+            self._waits = waits = deque(each for each in waits if not each[1].done())
+            self._full_at = 2 * len(waits) + ENDED_KEPT_MAX
+        waits.append((due, wait))
+
+    def end(self, now: float) -> float | None:
+        """Ends what is due; when the next one is, None if there is none."""
+        waits = self._waits
+        while waits:
+            due, wait = waits[0]
+            if wait.done():
+                waits.popleft()
+            elif due <= now:
+                waits.popleft()
+                wait.timed_out()
+            else:
+                return due
+        return None
