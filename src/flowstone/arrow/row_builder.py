@@ -160,7 +160,7 @@ def _make_room(columns: Columns) -> bool:
 def _binary_array(kind: Any, count: int, column: BinaryBuffers) -> Any:
     state = column.state
     validity = column.validity if state.null_count else None
-    data = column.data.slice(0, state.size_bytes)  # type: ignore[attr-defined]
+    data = pa.py_buffer(column.data).slice(0, state.size_bytes)
     return pa.Array.from_buffers(kind, count, [validity, column.offsets, data], state.null_count)
 
 

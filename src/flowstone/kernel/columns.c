@@ -32,8 +32,9 @@ struct binary_column {
 
 /* Keep equal to DecodeCall in columns.py. Pointers that are null belong to columns that are not wanted. */
 struct decode_columns_call {
-    /* The batch: what its header says (the base timestamp is the only one with LogAppendTime), which offsets are wanted. */
-    int64_t size, record_count, base_offset, last_offset_delta, base_timestamp, uses_log_append_time, start_offset, end_offset;
+    /* The batch: what its header says (with LogAppendTime the base timestamp is the only one), which offsets are wanted. */
+    int64_t size, record_count, base_offset, last_offset_delta, base_timestamp, uses_log_append_time;
+    int64_t start_offset, end_offset;
     /* How far it is decoded: zero, zero and -1 at first; a call goes on where the last one stopped. */
     int64_t position, record_index, last_delta;
     int64_t status, full, needed;
@@ -53,7 +54,8 @@ struct record {
     struct field key, value;
 };
 
-static inline enum status read_field(const uint8_t **at, const uint8_t *end, int64_t least, enum status bad, struct field *field) {
+static inline enum status read_field(const uint8_t **at, const uint8_t *end, int64_t least, enum status bad,
+                                     struct field *field) {
     TRY(skip_bytes(at, end, least, bad, &field->length));
     field->data = *at - bytes_of(*field);
     return VALID;
@@ -73,7 +75,8 @@ static enum status read_headers(const uint8_t **at, const uint8_t *end, struct r
 }
 
 /* Offsets rise within a batch and end at most where its header says; compaction leaves holes. */
-static inline enum status read_record(const uint8_t *at, const uint8_t *end, const struct decode_columns_call *call, struct record *record) {
+static inline enum status read_record(const uint8_t *at, const uint8_t *end, const struct decode_columns_call *call,
+                                      struct record *record) {
     if (at == end)
         return BAD_LENGTH;
     at++; /* the record's attributes: unused by the format, any value is legal */
@@ -97,20 +100,25 @@ static inline int has_room(const struct binary_column *column, int64_t length) {
 
 /* The first column without room for the record, and how much it needs: bytes, or headers. */
 static inline enum full find_full(const struct decode_columns_call *call, const struct record *record, int64_t *needed) {
+    *needed = 1;
     if (call->row_count == call->row_capacity)
-        return *needed = 1, ROWS_FULL;
-    if (!LIKELY(has_room(&call->key, bytes_of(record->key))))
-        return *needed = record->key.length, KEY_FULL;
-    if (!LIKELY(has_room(&call->value, bytes_of(record->value))))
-        return *needed = record->value.length, VALUE_FULL;
-    if (!call->header_offsets)
-        return NOT_FULL;
-    if (record->header_count > call->header_capacity - call->header_count)
-        return *needed = record->header_count, HEADERS_FULL;
-    if (!has_room(&call->header_key, record->header_key_bytes))
-        return *needed = record->header_key_bytes, HEADER_KEY_FULL;
-    if (!has_room(&call->header_value, record->header_value_bytes))
-        return *needed = record->header_value_bytes, HEADER_VALUE_FULL;
+        return ROWS_FULL;
+    *needed = bytes_of(record->key);
+    if (!LIKELY(has_room(&call->key, *needed)))
+        return KEY_FULL;
+    *needed = bytes_of(record->value);
+    if (!LIKELY(has_room(&call->value, *needed)))
+        return VALUE_FULL;
+    *needed = record->header_count;
+    if (call->header_offsets && *needed > call->header_capacity - call->header_count)
+        return HEADERS_FULL;
+    *needed = record->header_key_bytes;
+    if (!LIKELY(has_room(&call->header_key, *needed)))
+        return HEADER_KEY_FULL;
+    *needed = record->header_value_bytes;
+    if (!LIKELY(has_room(&call->header_value, *needed)))
+        return HEADER_VALUE_FULL;
+    *needed = 0;
     return NOT_FULL;
 }
 
