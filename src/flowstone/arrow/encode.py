@@ -74,7 +74,7 @@ class Encoder:
             raise ValueError(f"there is no compression {compression!r}, only {', '.join(names)}")
         self._codec, self._batch_bytes_max, self._now_ms = names[compression], batch_bytes_max, now_ms
         self._first_partition = now_ms if first_partition is None else first_partition
-        self._scratch = bytearray(min(batch_bytes_max, BATCH_BYTES_FILLED))
+        self._scratch = bytearray(max(HEADER_BYTES, min(batch_bytes_max, BATCH_BYTES_FILLED)))
         self._keyless: dict[str, tuple[int, int]] = {}
         self._rows_before = 0
         bytearray(_LARGEST_BLOCK_BYTES)  # freed at once, never touched
