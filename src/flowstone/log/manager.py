@@ -15,19 +15,15 @@ from functools import partial
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
-from flowstone.log.checkpoints import (
-    LOG_START_CHECKPOINT,
-    PARTITION_METADATA,
-    RECOVERY_POINT_CHECKPOINT,
-    decode_partition_metadata,
-)
+from flowstone.log.checkpoints import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from flowstone.log.flusher import Flusher
 from flowstone.log.handles import FileHandles
 from flowstone.log.housekeeping import Housekeeping
 from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_directory import FlushTask, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.recovery import OfflineLog, StoredOffsets, recover
+from flowstone.log.recovering import Recovering
+from flowstone.log.recovery import OfflineLog, StoredOffsets
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition
@@ -88,20 +84,16 @@ class LogManager:
         found_partitions = self._log_directory.partitions()
         if found_partitions and not clean:
             logger.info("the last stop was not clean: %d partitions are recovered", len(found_partitions))
-        for topic_partition in found_partitions:
-            stored = StoredOffsets(recovery_points.get(topic_partition, 0), log_starts.get(topic_partition, 0), clean)
-            directory = self._partition_directory(topic_partition, exists=True)
-            metadata = f"{directory.path}/{PARTITION_METADATA}"
-            found = decode_partition_metadata(self._files.read(metadata)) if self._files.exists(metadata) else None
-            topic_id = found or ZERO_UUID
-            log = self._new_log(topic_partition, topic_id, topic_config(topic_partition.topic), directory)
-            try:
-                recover(log, directory, self._handles, self._clock, stored)
-            except StorageFault as fault:
-                logger.error("partition %s stays offline: %s", topic_partition, fault)
-                self.offline[topic_partition] = OfflineLog(topic_id, stored, fault)
+        recovering = Recovering(self._files, self.directory, self._handles, self._clock, topic_config)
+        stored = [
+            StoredOffsets(recovery_points.get(each, 0), log_starts.get(each, 0), clean) for each in found_partitions
+        ]
+        for topic_partition, found in recovering.recover(list(zip(found_partitions, stored, strict=True))):
+            if isinstance(found, OfflineLog):
+                logger.error("partition %s stays offline: %s", topic_partition, found.fault)
+                self.offline[topic_partition] = found
             else:
-                self.logs[topic_partition] = log
+                self.logs[topic_partition] = found
         self._log_directory.remove_clean_marker()
 
     # Logs
@@ -128,8 +120,9 @@ class LogManager:
             log.claim(topic_id)
             log.configure(config)
             return log
-        directory = self._partition_directory(topic_partition, exists=False)
-        log = self.logs[topic_partition] = self._new_log(topic_partition, topic_id, config, directory)
+        directory = PartitionDirectory(self._files, self._partition_path(topic_partition), exists=False)
+        log = PartitionLog(topic_partition, topic_id, config, self._clock, self._handles, directory)
+        self.logs[topic_partition] = log
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -269,14 +262,6 @@ class LogManager:
 
     def _partition_path(self, topic_partition: TopicPartition) -> str:
         return f"{self.directory}/{topic_partition}"
-
-    def _partition_directory(self, topic_partition: TopicPartition, *, exists: bool) -> PartitionDirectory:
-        return PartitionDirectory(self._files, self._partition_path(topic_partition), exists=exists)
-
-    def _new_log(
-        self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig, directory: PartitionDirectory
-    ) -> PartitionLog:
-        return PartitionLog(topic_partition, topic_id, config, self._clock, self._handles, directory)
 
 
 def _offline_since(log: PartitionLog | None, fault: StorageFault) -> OfflineLog:
