@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from flowstone.config.setting import DAY_MS, HOUR_MS, INT_MAX, KIB, MIB, MINUTE_MS, SECOND_MS, Kind, broker_setting
@@ -166,6 +167,26 @@ class BrokerConfig:
     )
     log_open_files_max: int = broker_setting(
         "log.open.files.max", Kind.INT, 4096, "The most log files kept open; lowered to what the system allows.", low=16
+    )
+    log_cleaner_enable: bool = broker_setting(
+        "log.cleaner.enable", Kind.BOOLEAN, True, "Whether compacted topics are compacted."
+    )
+    log_cleaner_backoff_ms: int = broker_setting(
+        "log.cleaner.backoff.ms", Kind.LONG, 15 * SECOND_MS, "How often logs to compact are looked for.", low=1
+    )
+    log_cleaner_dedupe_buffer_size: int = broker_setting(
+        "log.cleaner.dedupe.buffer.size",
+        Kind.LONG,
+        128 * MIB,
+        "Memory for the keys of a log that is compacted, 30 bytes each; with more keys it takes several rounds.",
+        low=MIB,
+    )
+    log_cleaner_io_max_bytes_per_second: float = broker_setting(
+        "log.cleaner.io.max.bytes.per.second",
+        Kind.DOUBLE,
+        sys.float_info.max,
+        "The most bytes a second that compaction reads and writes.",
+        low=1,
     )
     log_retention_check_interval_ms: int = broker_setting(
         "log.retention.check.interval.ms", Kind.LONG, 5 * MINUTE_MS, "How often old segments are looked for.", low=1

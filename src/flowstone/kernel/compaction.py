@@ -8,6 +8,7 @@ from __future__ import annotations
 from flowstone.kernel.compaction_contract import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
+    LOAD_PERCENT_MAX,
     OUTPUT_PER_INPUT_MAX,
     SEED_BYTES,
     SLOT_BYTES,
@@ -32,6 +33,7 @@ except ImportError:
 __all__ = [
     "CONTROL_FLAG",
     "DELETE_HORIZON_FLAG",
+    "LOAD_PERCENT_MAX",
     "OUTPUT_PER_INPUT_MAX",
     "SEED_BYTES",
     "SLOT_BYTES",

@@ -168,13 +168,9 @@ class RecordFilter:
             ctypes.addressof(self._kept_array),
             len(kept_offsets),
         )
-        self._output = bytearray(output_bytes)
-        self._output_export = (ctypes.c_char * output_bytes).from_buffer(self._output)
-        self._batches = _FilterBatchesCall(
-            filter=ctypes.addressof(self._fields),
-            output=ctypes.addressof(self._output_export),
-            output_capacity=output_bytes,
-        )
+        self._batches = _FilterBatchesCall(filter=ctypes.addressof(self._fields))
+        self._output = bytearray()
+        self.reserve(output_bytes)
         self._scratch = bytearray()
 
     @property
@@ -225,6 +221,14 @@ class RecordFilter:
 
     def is_kept(self, last_offset: int) -> bool:
         return last_offset in self._kept_offsets
+
+    def reserve(self, size_bytes: int) -> None:
+        assert not self._batches.output_size
+        if size_bytes > len(self._output):
+            self._output = bytearray(size_bytes)
+            self._output_export = (ctypes.c_char * size_bytes).from_buffer(self._output)
+            self._batches.output = ctypes.addressof(self._output_export)
+            self._batches.output_capacity = size_bytes
 
     def put(self, batch: Bytes) -> None:
         begin = self._batches.output_size

@@ -229,6 +229,11 @@ class RecordFilter:
         at = bisect_left(self._kept_offsets, last_offset)
         return at < len(self._kept_offsets) and self._kept_offsets[at] == last_offset
 
+    def reserve(self, size_bytes: int) -> None:
+        """Has room for so many bytes at least; everything must have been taken."""
+        assert not self._output
+        self._output_bytes = max(self._output_bytes, size_bytes)
+
     def put(self, batch: Bytes) -> None:
         """Adds a batch that the caller has dealt with; there must be room."""
         assert self.room_bytes >= len(batch)

@@ -1,8 +1,8 @@
 """Offsets per partition, and topic ids, in Kafka's small text files. Pure text in and out; the caller has it stored.
 
 An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
-`replication-offset-checkpoint`) is a version line, a count line and a line `topic partition offset` each. Files are
-replaced whole, so anything else than a whole file is damage.
+`replication-offset-checkpoint`, `cleaner-offset-checkpoint`) is a version line, a count line and a line
+`topic partition offset` each. Files are replaced whole, so anything else than a whole file is damage.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from flowstone.types import TopicPartition
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"  # where compaction must begin
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 _VERSION = "0"

@@ -16,7 +16,12 @@ from typing import TypeVar
 
 from flowstone.config import MIB, BrokerConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from flowstone.log.checkpoints import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from flowstone.log.flusher import Flusher
 from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_directory import NO_SPACE
@@ -59,6 +64,10 @@ class Housekeeping:
         self._timers: dict[str, Timer] = {}
         self._removals: set[Timer] = set()
         self.retention: asyncio.Task[None] | None = None
+        # As the worker thread last wrote them: most brokers compact nothing, and write nothing.
+        self._first_dirty_written = directory.read_offsets(CLEANER_CHECKPOINT)
+        for topic_partition, log in logs.items():
+            log.first_dirty_offset = self._first_dirty_written.get(topic_partition, 0)
         self.save_offsets()
         self._start_timer("checkpoint", config.log_flush_offset_checkpoint_interval_ms, self.save_offsets)
         self._start_timer("retention", config.log_retention_check_interval_ms, self._start_retention)
@@ -99,7 +108,7 @@ class Housekeeping:
         except (ApiError, StorageFault) as fault:
             # A full disk must not keep itself full. Where part of the last segment is durable, it tells as much.
             logger.warning("%s", fault)
-            dropping = [log for log in dropping if log.recovery_point > log.segments[-1].base_offset]
+            dropping = [log for log in dropping if log.recovery_point > log.segments.active.base_offset]
         self.drop_segments(dropping)
 
     def _is_ours(self, log: PartitionLog) -> bool:
@@ -107,11 +116,11 @@ class Housekeeping:
         return self._logs.get(log.topic_partition) is log
 
     async def _advance_start(self, log: PartitionLog, now_ms: int) -> None:
-        facts = await self._when_cached(partial(_segment_facts, log))
+        facts = await self.when_cached(partial(_segment_facts, log))
         if not self._is_ours(log):
             return
         start_offset = retained_from(facts, log.config, log.log_start_offset, self._high_watermark_of(log), now_ms)
-        if start_offset == log.end.offset and log.segments[-1].size_bytes:
+        if start_offset == log.end.offset and log.segments.active.size_bytes:
             log.roll()
         log.advance_log_start(start_offset)
         log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
@@ -125,9 +134,18 @@ class Housekeeping:
             except OSError as error:
                 logger.error("%s: old segments could not be dropped: %s", log.topic_partition, error)
                 continue
-            if paths:
-                self._flusher.request(log)
-                self.later(log.config.file_delete_delay_ms, partial(self._remove_files, paths))
+            self.remove_later(log, paths)
+
+    def remove_later(self, log: PartitionLog, paths: list[str]) -> None:
+        """Removes files that the log has let go of, after file.delete.delay.ms."""
+        if paths:
+            self._flusher.request(log)
+            self.later(log.config.file_delete_delay_ms, partial(self._remove_files, paths))
+
+    def roll(self, log: PartitionLog) -> None:
+        """Seals the log's active segment. OSError."""
+        log.roll()
+        self._flusher.request(log)
 
     def _remove_files(self, paths: list[str]) -> None:
         for path in paths:
@@ -139,6 +157,7 @@ class Housekeeping:
         logs = [log for log in self._logs.values() if log.exists]
         recovery_points = {log.topic_partition: log.recovery_point for log in logs}
         log_starts = {log.topic_partition: log.log_start_offset for log in logs}
+        first_dirty = {log.topic_partition: log.first_dirty_offset for log in logs if log.first_dirty_offset}
         high_watermarks = {log.topic_partition: self._high_watermark_of(log) for log in logs}
         for topic_partition, offline in self._offline.items():
             recovery_points[topic_partition] = offline.stored.recovery_point
@@ -148,6 +167,9 @@ class Housekeeping:
             self._directory.write_offsets(LOG_START_CHECKPOINT, log_starts)
             self._directory.write_offsets(RECOVERY_POINT_CHECKPOINT, recovery_points)
             self._directory.write_offsets(HIGH_WATERMARK_CHECKPOINT, high_watermarks)
+            if first_dirty != self._first_dirty_written:
+                self._directory.write_offsets(CLEANER_CHECKPOINT, first_dirty)
+                self._first_dirty_written = first_dirty
 
         return write
 
@@ -164,7 +186,8 @@ class Housekeeping:
         if self.retention is None or self.retention.done():
             self.retention = asyncio.get_running_loop().create_task(self.apply_retention())
 
-    async def _when_cached(self, read: Callable[[], T]) -> T:
+    async def when_cached(self, read: Callable[[], T]) -> T:
+        """What `read` gives, once what it must read first has been read in the worker thread."""
         while True:
             try:
                 return read()
@@ -177,6 +200,10 @@ class Housekeeping:
             action()
 
         self._timers[name] = self._clock.call_later(interval_ms / 1000, fire)
+
+    async def in_thread(self, action: Callable[[], None]) -> None:
+        """Runs what waits for the disk, and somebody for it; its OSError is the caller's."""
+        await asyncio.wrap_future(self._worker.submit(action))
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """In the worker thread, after a while; if the broker stops before, the next start does it."""

@@ -12,6 +12,7 @@ below it is durable. A failed write leaves the log as it was; if even that fails
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log import timestamps
+from flowstone.log.compaction_job import CleanedSegment
 from flowstone.log.derived import load_producers
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
@@ -34,8 +36,10 @@ from flowstone.log.reading import LogSlice, NotCached, wait_for
 from flowstone.log.rolling import must_roll, roll_age_ms
 from flowstone.log.segment import Segment
 from flowstone.log.segment_list import SegmentList
+from flowstone.log.segment_swap import InThread, SegmentSwap
 from flowstone.log.validation import check_batch
 from flowstone.ports.clock import Clock
+from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, Bytes, TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, prefix
 
@@ -74,6 +78,7 @@ class PartitionLog:
         self._generation = 0
         self._untaken_bytes = 0
         self.first_dirty_offset = 0  # compaction has seen to all below it
+        self.names_lock = asyncio.Lock()  # held while files change their names in several steps
         self.end = LogPosition(0, 0, 0)
         self.flushed_end = self.end
         self._segments = SegmentList([self._new_segment(0)])
@@ -100,6 +105,10 @@ class PartitionLog:
     @property
     def path(self) -> str:
         return self._directory.path
+
+    @property
+    def files(self) -> Files:
+        return self._directory.files
 
     @property
     def log_end_offset(self) -> int:
@@ -326,6 +335,15 @@ class PartitionLog:
             self._directory.note_names_changed()
         return self._segments.drop_below(self.log_start_offset, self._directory.files)
 
+    async def replace_segments(self, old: Sequence[Segment], cleaned: CleanedSegment, in_thread: InThread) -> list[str]:
+        """Puts a compacted segment in the place of those it was made of; their renamed files, to be removed.
+
+        None if they are gone already. OSError: nothing has changed. StorageFault: the log directory has failed.
+        """
+        async with self.names_lock:
+            swap = SegmentSwap(self._directory, self._segments, old)
+            return await swap.run(cleaned, self._new_segment(cleaned.base_offset), in_thread)
+
     def lower_recovery_point(self, offset: int) -> None:
         """What lies from `offset` on counts as not durable; a flush under way does not change that."""
         self._generation += 1
@@ -335,7 +353,8 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Drops the batch that holds `offset` and all after it. Waits for the disk.
 
-        The recovery point must have been lowered, and checkpointed, or the next start takes this for damage.
+        The recovery point must have been lowered, and checkpointed, or the next start takes this for damage; and
+        `names_lock` must be held, or a compacted segment may bring back what was dropped.
         """
         if offset >= self.end.offset:
             return

@@ -103,6 +103,10 @@ class ProducerStates:
         delta = header.last_offset_delta
         producer.batches.append(ProducerBatch(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
 
+    def last_offsets(self) -> tuple[int, ...]:
+        """Where the last batch of each producer ends, in order: what the states could be derived from again."""
+        return tuple(sorted(producer.batches[-1].last_offset for producer in self._producers.values()))
+
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         for producer_id in [
             each for each, producer in self._producers.items() if now_ms - producer.seen_ms >= expiration_ms

@@ -28,7 +28,15 @@ from flowstone.log.partition_directory import DELETED_SUFFIX, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import wait_for
 from flowstone.log.scanning import OFFSET_MAX, DamagedBatch, scan
-from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, OFFSET_DIGITS, TIME_INDEX_SUFFIX, Segment, segment_path
+from flowstone.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    segment_base_offset,
+    segment_path,
+)
+from flowstone.log.segment_swap import finish_swaps
 from flowstone.ports.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -100,15 +108,17 @@ class _Recovery:
         self._finish(segments, end_offset)
 
     def _tidy(self) -> list[int]:
-        """The base offsets of the segments; what an earlier life was about to remove is removed."""
+        """The base offsets of the segments; what an earlier life was about to remove or replace is."""
+        finish_swaps(self._files, self._directory.path)
         names = self._files.names(self._directory.path)
         for name in names:
             if name.endswith(_LEFTOVER_SUFFIXES):
                 self._files.remove(f"{self._directory.path}/{name}")
-        bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if _is_segment_file(name, LOG_SUFFIX)]
+        bases = [base for name in names if (base := segment_base_offset(name, LOG_SUFFIX)) is not None]
         for name in names:
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-                if _is_segment_file(name, suffix) and int(name.removesuffix(suffix)) not in bases:
+                base_offset = segment_base_offset(name, suffix)
+                if base_offset is not None and base_offset not in bases:
                     self._files.remove(f"{self._directory.path}/{name}")
         while len(bases) > 1 and bases[1] <= self._stored.log_start_offset:
             self._remove_segment(bases.pop(0))
@@ -227,7 +237,3 @@ class _Recovery:
             path = segment_path(self._directory.path, base_offset, suffix)
             if self._files.exists(path):
                 self._files.remove(path)
-
-
-def _is_segment_file(name: str, suffix: str) -> bool:
-    return name.endswith(suffix) and len(name) == OFFSET_DIGITS + len(suffix) and name[:OFFSET_DIGITS].isdigit()

@@ -9,9 +9,13 @@ from flowstone.log.segment import RELATIVE_OFFSET_MAX, Segment
 
 
 def roll_age_ms(config: TopicConfig, name: str) -> int:
-    """segment.ms less a share of its jitter that differs by name, so that partitions do not roll together."""
+    """segment.ms less a share of its jitter that differs by name, so that partitions do not roll together.
+
+    An active segment is never compacted: where compaction must not wait longer, neither does the roll.
+    """
     jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-    return config.segment_ms - int(random.Random(name).random() * jitter_ms) if jitter_ms else config.segment_ms
+    age_ms = config.segment_ms - int(random.Random(name).random() * jitter_ms) if jitter_ms else config.segment_ms
+    return min(age_ms, config.max_compaction_lag_ms) if "compact" in config.cleanup_policy else age_ms
 
 
 def must_roll(

@@ -48,6 +48,13 @@ def newest_timestamp(header: BatchHeader) -> int:
     return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
+def segment_base_offset(name: str, suffix: str) -> int | None:
+    """The base offset in a file's name; None if it is not the name of such a file."""
+    digits = name.removesuffix(suffix)
+    is_one = name.endswith(suffix) and len(digits) == OFFSET_DIGITS and digits.isdigit() and digits.isascii()
+    return int(digits) if is_one else None
+
+
 class IndexDamaged(NotCached):
     """An index is missing or wrong; `warm` builds it again, and the next call takes it over."""
 

@@ -27,8 +27,8 @@ DATA = "/data"
 class LogWorld:
     """One partition, its disk, its clock and its checkpoints."""
 
-    def __init__(self) -> None:
-        self.files = SimulatedFiles()
+    def __init__(self, files: SimulatedFiles | None = None) -> None:
+        self.files = files or SimulatedFiles()
         self.files.make_directory(DATA)
         self.clock = SimulatedClock()
         self.config = TopicConfig(segment_bytes=1500, index_interval_bytes=200)
@@ -118,7 +118,7 @@ def world() -> LogWorld:
 
 
 @pytest.fixture
-def make_world() -> Callable[[], LogWorld]:
+def make_world() -> Callable[..., LogWorld]:
     return LogWorld
 
 

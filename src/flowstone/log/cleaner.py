@@ -1,0 +1,214 @@
+"""Keeps compacted logs compact: looks for the filthiest one, has it compacted, and swaps its segments.
+
+Owns when a log is compacted and what happens when that fails; what is due is `compaction_plan`'s business, the work is
+another process's (`cleaner_process`), and how files change places is `segment_swap`'s. Runs on the event loop and only
+swaps files there.
+
+The order of writes is what makes it safe: the recovery point on disk is above all that is touched, so that no start
+takes a hole for an unfinished write; a group is swapped before the next is begun; a log's first dirty offset moves when
+all are. A log that is damaged is left as it is until the next start, and the rest go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+
+from flowstone.config import BrokerConfig
+from flowstone.errors import ApiError, StorageFault
+from flowstone.log.cleaner_process import Compactor
+from flowstone.log.compaction_job import CompactionError, CompactionJob, SourceSegment
+from flowstone.log.compaction_plan import NOTHING, CompactionPlan, SealedFacts, is_lag_over, plan_compaction
+from flowstone.log.housekeeping import Housekeeping
+from flowstone.log.partition_directory import NO_DESCRIPTORS, NO_SPACE
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.segment import newest_timestamp
+from flowstone.log.segment_swap import remove_cleaned
+from flowstone.ports.clock import Clock, Timer
+from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+PASSING = (*NO_SPACE, *NO_DESCRIPTORS)
+
+
+class Cleaner:
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        housekeeping: Housekeeping,
+        logs: Mapping[TopicPartition, PartitionLog],
+        high_watermark_of: Callable[[PartitionLog], int],
+        compactor: Compactor,
+        on_fault: Callable[[StorageFault], None],
+    ) -> None:
+        """`logs` are the manager's own and change under our eyes."""
+        self._clock, self._config, self._housekeeping = clock, config, housekeeping
+        self._logs, self._high_watermark_of = logs, high_watermark_of
+        self._compactor, self._on_fault = compactor, on_fault
+        self._unfit: dict[PartitionLog, str] = {}  # logs that cannot be compacted, and why
+        self._is_full = False  # the disk is, or there are no descriptors; told once
+        self._timer: Timer | None = None
+        self.task: asyncio.Task[None] | None = None
+        if config.log_cleaner_enable:
+            self._schedule()
+
+    @property
+    def unfit(self) -> Mapping[PartitionLog, str]:
+        """Logs that are left as they are because they cannot be compacted, and why."""
+        return self._unfit
+
+    def stop(self) -> None:
+        """Ends what is under way; the next start finishes or undoes it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.task is not None:
+            self.task.cancel()
+        self._compactor.stop()
+
+    def _schedule(self) -> None:
+        self._timer = self._clock.call_later(self._config.log_cleaner_backoff_ms / 1000, self._start)
+
+    def _start(self) -> None:
+        self.task = asyncio.get_running_loop().create_task(self.clean_all())
+        self.task.add_done_callback(lambda task: None if task.cancelled() else self._schedule())
+
+    async def clean_all(self) -> None:
+        """Compacts every log that is due, the filthiest first."""
+        stuck: set[PartitionLog] = set()  # they must wait for the next time
+        while (due := await self._filthiest(stuck)) is not None:
+            plan, log = due
+            if not await self._clean(log, plan):
+                stuck.add(log)
+
+    async def _filthiest(self, stuck: set[PartitionLog]) -> tuple[CompactionPlan, PartitionLog] | None:
+        best: tuple[CompactionPlan, PartitionLog] | None = None
+        for log in [*self._logs.values()]:
+            plan = await self._plan(log) if log not in stuck else NOTHING
+            if plan.is_due and (best is None or _urgency(plan) > _urgency(best[0])):
+                best = plan, log
+        return best
+
+    async def _plan(self, log: PartitionLog) -> CompactionPlan:
+        if "compact" not in log.config.cleanup_policy or log in self._unfit or not log.exists:
+            return NOTHING
+        now_ms = self._clock.time_ms()
+        active = log.segments.active
+        try:
+            if active.size_bytes and is_lag_over([active.first_timestamp], log.config, now_ms):
+                self._housekeeping.roll(log)
+            if len(log.segments) == 1:
+                return NOTHING
+            facts = await self._housekeeping.when_cached(partial(sealed_facts, log))
+        except (StorageFault, OSError) as error:
+            self._give_up(log, str(error))
+            return NOTHING
+        stable_offset = min(self._high_watermark_of(log), log.recovery_point)
+        return plan_compaction(facts, log.config, log.first_dirty_offset, stable_offset, now_ms)
+
+    async def _clean(self, log: PartitionLog, plan: CompactionPlan) -> bool:
+        """Whether it went on from its first dirty offset."""
+        started_s, before_bytes = self._clock.monotonic(), log.size_bytes
+        job = self._job(log, plan)
+        try:
+            await self._housekeeping.checkpoint()
+            mapped_end = await self._compactor.begin(job)
+            numbers = [number for number, group in enumerate(job.groups) if group[0].base_offset < mapped_end]
+            for number in numbers:
+                if not await self._clean_group(log, job, number):
+                    mapped_end = plan.first_dirty_offset
+                    break
+            await self._compactor.end()
+        except (ApiError, CompactionError, OSError) as error:
+            await self._failed(log, error)
+            return False
+        except StorageFault as fault:
+            self._on_fault(fault)
+            return False
+        if mapped_end <= plan.first_dirty_offset:
+            return False  # an open transaction begins there, or the log has lost what was compacted
+        self._is_full = False
+        log.first_dirty_offset = mapped_end
+        self._housekeeping.save_offsets()
+        logger.info(
+            "%s: compacted offsets %d to %d in %.1f s; %d bytes are %d now",
+            log.topic_partition,
+            plan.first_dirty_offset,
+            mapped_end - 1,
+            self._clock.monotonic() - started_s,
+            before_bytes,
+            log.size_bytes,
+        )
+        return True
+
+    async def _clean_group(self, log: PartitionLog, job: CompactionJob, number: int) -> bool:
+        """Whether the log still had what was compacted."""
+        bases = {source.base_offset for source in job.groups[number]}
+        old = [segment for segment in log.segments if segment.base_offset in bases]
+        if len(old) != len(bases):
+            return False
+        cleaned = await self._compactor.clean(number)
+        if self._logs.get(log.topic_partition) is not log:
+            return False
+        paths = await log.replace_segments(old, cleaned, self._housekeeping.in_thread)
+        self._housekeeping.remove_later(log, paths)
+        return bool(paths)
+
+    def _job(self, log: PartitionLog, plan: CompactionPlan) -> CompactionJob:
+        now_ms = self._clock.time_ms()
+        return CompactionJob(
+            directory=log.path,
+            groups=tuple(tuple(SourceSegment(*facts[:3]) for facts in group) for group in plan.groups),
+            first_dirty_offset=plan.first_dirty_offset,
+            end_offset=plan.end_offset,
+            kept_offsets=log.producers.last_offsets(),
+            now_ms=now_ms,
+            delete_horizon_ms=now_ms + log.config.delete_retention_ms,
+            index_interval_bytes=log.config.index_interval_bytes,
+            map_bytes_max=self._config.log_cleaner_dedupe_buffer_size,
+            bytes_per_s=self._config.log_cleaner_io_max_bytes_per_second,
+        )
+
+    async def _failed(self, log: PartitionLog, error: Exception) -> None:
+        """A full disk passes; what else goes wrong is not tried again before the next start."""
+        if self._logs.get(log.topic_partition) is not log:
+            return  # its topic was deleted: no wonder
+        with suppress(OSError):
+            await self._housekeeping.in_thread(partial(remove_cleaned, log.files, log.path))
+        is_passing = isinstance(error, ApiError) or (isinstance(error, OSError) and error.errno in PASSING)
+        if not is_passing:
+            self._give_up(log, str(error))
+        elif not self._is_full:
+            self._is_full = True
+            logger.warning("%s cannot be compacted for now: %s", log.topic_partition, error)
+
+    def _give_up(self, log: PartitionLog, reason: str) -> None:
+        self._unfit[log] = reason
+        logger.error("%s cannot be compacted and is left as it is: %s", log.topic_partition, reason)
+
+
+def _urgency(plan: CompactionPlan) -> tuple[bool, float]:
+    return plan.is_overdue, plan.dirty_ratio
+
+
+def sealed_facts(log: PartitionLog) -> list[SealedFacts]:
+    """NotCached."""
+    segments = log.segments
+    facts = []
+    for segment, following in pairwise(segments):
+        newest_ms = segment.latest_timestamp()
+        facts.append(
+            SealedFacts(
+                segment.base_offset,
+                following.base_offset,
+                segment.size_bytes,
+                newest_timestamp(segment.header_at(0)),
+                newest_ms if newest_ms >= 0 else segment.created_ms,
+            )
+        )
+    return facts

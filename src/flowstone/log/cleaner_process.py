@@ -1,0 +1,140 @@
+"""The process that compacts, as the broker sees it: started when first needed, asked from a thread that only waits.
+
+Compaction runs Python and native code for minutes: in a thread of the broker it would fight the event loop for the
+interpreter. `LocalCompactor` does the same in this process, for files that only this process has: in simulations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import flowstone
+from flowstone.log.compaction import Compaction
+from flowstone.log.compaction_job import CleanedSegment, CompactionError, CompactionJob
+from flowstone.log.throttle import Throttle
+from flowstone.ports.files import Files, SystemFiles
+
+_PACKAGE_ROOT = str(Path(flowstone.__file__).parents[1])
+
+
+class Compactor(Protocol):
+    """Compacts one log at a time. OSError and CompactionError: the log is as it was."""
+
+    async def begin(self, job: CompactionJob) -> int:
+        """Builds the map; where it ends."""
+        ...
+
+    async def clean(self, number: int) -> CleanedSegment:
+        """Writes that group's new segment."""
+        ...
+
+    async def end(self) -> None:
+        """Lets go of the job's memory."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+def compactor_for(files: Files) -> Compactor:
+    return CompactorProcess() if isinstance(files, SystemFiles) else LocalCompactor(files)
+
+
+class CompactorProcess:
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = ThreadPoolExecutor(1, "log-cleaner")
+
+    async def begin(self, job: CompactionJob) -> int:
+        mapped_end: int = (await self._ask({"job": job.to_json()}))["mapped_end"]
+        return mapped_end
+
+    async def clean(self, number: int) -> CleanedSegment:
+        return CleanedSegment(*(await self._ask({"clean": number}))["cleaned"])
+
+    async def end(self) -> None:
+        await self._ask({})
+
+    def stop(self) -> None:
+        """Ends the process, whatever it is doing: what it has written so far is removed by the next start."""
+        if self._process is not None:
+            self._process.kill()
+        self._thread.shutdown()
+        self._close()
+
+    async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        answer = await asyncio.wrap_future(self._thread.submit(self._exchange, json.dumps(request) + "\n"))
+        if "damage" in answer:
+            raise CompactionError(answer["damage"])
+        if "errno" in answer:
+            raise OSError(answer["errno"], answer["error"])
+        return answer
+
+    def _exchange(self, line: str) -> dict[str, Any]:
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):  # it has ended, which its silence tells below
+            process.stdin.write(line)
+            process.stdin.flush()
+        answered = process.stdout.readline()
+        if not answered:
+            self._close()
+            raise CompactionError("the process that compacts has ended")
+        answer: dict[str, Any] = json.loads(answered)
+        return answer
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            python_path = os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH"))))
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "flowstone.log.cleaner_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C in a terminal is for the broker
+                env={**os.environ, "PYTHONPATH": python_path},
+            )
+        return self._process
+
+    def _close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
+                assert stream is not None
+                with suppress(BrokenPipeError):
+                    stream.close()
+            process.kill()
+            process.wait()
+
+
+class LocalCompactor:
+    """Does not wait where it should be slower: simulated time would not go on."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._job: CompactionJob | None = None
+        self._compaction: Compaction | None = None
+
+    async def begin(self, job: CompactionJob) -> int:
+        throttle = Throttle(job.bytes_per_s, wait=lambda _seconds: None)
+        self._job, self._compaction = job, Compaction(self._files, job, throttle)
+        return self._compaction.build_map()
+
+    async def clean(self, number: int) -> CleanedSegment:
+        assert self._job is not None
+        assert self._compaction is not None
+        return self._compaction.clean(self._job.groups[number])
+
+    async def end(self) -> None:
+        self._job = self._compaction = None
+
+    def stop(self) -> None:
+        pass

@@ -1,0 +1,142 @@
+"""The compaction of one log, as the process that compacts does it: old segments in, `.cleaned` segments out.
+
+Two passes, both in the kernel, both over whole files in large reads. `build_map` learns the last offset of every key of
+the dirty part, as many as fit into memory; `clean` then writes a group of segments anew without the records that were
+overwritten. Where not all keys fit, the map ends early and the next round goes on from there.
+
+It changes nothing that a log consists of: its files are new ones, and putting them in place is `segment_swap`'s
+business. Every checksum is checked before a byte is believed; damage ends it (`CompactionError`).
+
+What stays of a batch keeps its offsets, its producer's sequence numbers, its codec and its place. The last batch of
+every group stays, be it empty: a segment ends where the next begins, and so a missing one is missed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from flowstone.kernel.compaction import (
+    CONTROL_FLAG,
+    LOAD_PERCENT_MAX,
+    SEED_BYTES,
+    SLOT_BYTES,
+    TRANSACTIONAL_FLAG,
+    BadRecord,
+    OffsetMap,
+    Stop,
+    Walk,
+)
+from flowstone.log.compaction_filter import GroupFilter
+from flowstone.log.compaction_job import CleanedSegment, CompactionError, CompactionJob, SourceSegment
+from flowstone.log.compaction_output import CleanedOutput
+from flowstone.log.compaction_transactions import Transactions
+from flowstone.log.compaction_walk import StoppedAt, Then, walk_segment
+from flowstone.log.scanning import DamagedBatch, scan
+from flowstone.log.segment import LOG_SUFFIX, segment_path
+from flowstone.log.throttle import Throttle
+from flowstone.ports.files import File, Files
+from flowstone.ports.memory import lazy_buffer
+from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader
+
+MAP_KEYS_MIN = 16
+
+
+class Compaction:
+    def __init__(self, files: Files, job: CompactionJob, throttle: Throttle) -> None:
+        self._files, self._job, self._throttle = files, job, throttle
+        self._known_transactions: Transactions | None = None  # None: none was met so far
+        self._limit_offset = job.end_offset
+        self._map = OffsetMap(lazy_buffer(_map_bytes(job)), os.urandom(SEED_BYTES))
+        self._map.mapped_end = job.first_dirty_offset
+        self._filter: GroupFilter | None = None
+
+    def build_map(self) -> int:
+        """Maps keys from the first dirty offset on; where it had to end. OSError, CompactionError."""
+        for segment in (segment for group in self._job.groups for segment in group):
+            if segment.end_offset > self._job.first_dirty_offset and not self._map_segment(segment):
+                break
+        return self._map.mapped_end
+
+    def clean(self, group: tuple[SourceSegment, ...]) -> CleanedSegment:
+        """Writes the group's new segment, the map being built. OSError, CompactionError."""
+        if self._filter is None:
+            self._filter = GroupFilter(self._map, self._job, self._transactions, self._throttle)
+        output = CleanedOutput(self._files, self._job.directory, group, self._job.index_interval_bytes, self._throttle)
+        filled = [segment for segment in group if segment.size_bytes]
+        for segment in filled:
+            self._filter.clean(self._open(segment), segment, output, is_last=segment is filled[-1])
+        return output.finish()
+
+    def _open(self, segment: SourceSegment) -> File:
+        return self._files.open(segment_path(self._job.directory, segment.base_offset, LOG_SUFFIX))
+
+    def _map_segment(self, segment: SourceSegment) -> bool:
+        """Whether the map takes more."""
+
+        def step(chunk: bytes, position: int, next_offset: int, _ends: bool) -> Walk:
+            return self._map.map_batches(
+                chunk,
+                position,
+                next_offset,
+                segment.end_offset,
+                from_offset=self._job.first_dirty_offset,
+                to_offset=self._limit_offset,
+                stop_attributes=self._stop_attributes(),
+            )
+
+        return walk_segment(self._open(segment), segment, self._throttle, step, self._map_batch)
+
+    def _map_batch(self, at: StoppedAt) -> Then:
+        if at.stop in (Stop.FULL, Stop.DONE):
+            return Then.END
+        if at.stop is Stop.TRANSACTIONAL:
+            if self._known_transactions is None:
+                self._transactions()
+                return Then.AGAIN  # the limit may be another one now
+            if at.header.last_offset in self._known_transactions.aborted:
+                self._map.mapped_end = at.header.next_offset
+                return Then.NEXT
+        try:
+            found = self._map.map_records(at.payload(), at.fields, self._job.first_dirty_offset, self._limit_offset)
+        except BadRecord:
+            raise CompactionError(f"the batch at offset {at.header.base_offset} holds a malformed record") from None
+        return Then.NEXT if found is Stop.MORE else Then.END
+
+    # Transactions
+
+    def _stop_attributes(self) -> int:
+        """Which batches the kernel must not map by itself: none that may be part of an aborted transaction."""
+        if self._known_transactions is None:
+            return TRANSACTIONAL_FLAG | CONTROL_FLAG
+        return TRANSACTIONAL_FLAG if self._known_transactions.aborted else 0
+
+    def _transactions(self) -> Transactions:
+        """Reads what transactions there are, once: when the first batch of one is met."""
+        if self._known_transactions is None:
+            self._known_transactions = Transactions()
+            for group in self._job.groups:
+                for segment in group:
+                    for header, batch in self._transactional(segment):
+                        self._known_transactions.add(header, batch)
+            self._limit_offset = min(self._limit_offset, self._known_transactions.open_offset)
+            if self._limit_offset < self._map.mapped_end:
+                # What was mapped before would have to be taken back. It cannot be: nothing below may be open any more.
+                raise CompactionError(f"{self._job.directory}: a transaction is open at {self._limit_offset}")
+        return self._known_transactions
+
+    def _transactional(self, segment: SourceSegment) -> Iterator[tuple[BatchHeader, bytes]]:
+        file = self._open(segment)
+        try:
+            for position, header in scan(file, 0, segment.size_bytes, segment.base_offset):
+                if header.is_control or header.is_transactional:
+                    yield header, file.read(position, header.size_bytes if header.is_control else HEADER_BYTES)
+        except DamagedBatch as damage:
+            raise CompactionError(f"{file.path}: {damage}") from None
+
+
+def _map_bytes(job: CompactionJob) -> int:
+    """Room for a key per offset of the dirty part, within the bound."""
+    keys = max(job.end_offset - job.first_dirty_offset, MAP_KEYS_MIN)
+    slots = keys * 100 // LOAD_PERCENT_MAX + 2
+    return max(min(slots * SLOT_BYTES, job.map_bytes_max), (MAP_KEYS_MIN * 2) * SLOT_BYTES)

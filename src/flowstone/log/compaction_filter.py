@@ -1,0 +1,133 @@
+"""What stays of a group of segments: the kernel's filter, and the batches it leaves to us.
+
+A compressed batch that loses records is compressed again with its own codec; one that loses none keeps its bytes. A
+transaction's records go when it was aborted. Its marker goes a delete.retention.ms after its last batch has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flowstone.kernel.compaction import (
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    OUTPUT_PER_INPUT_MAX,
+    TRANSACTIONAL_FLAG,
+    BadRecord,
+    FilteredRecords,
+    OffsetMap,
+    RecordFilter,
+    Stop,
+    Walk,
+)
+from flowstone.log.compaction_job import CompactionError, CompactionJob, SourceSegment
+from flowstone.log.compaction_output import CleanedOutput
+from flowstone.log.compaction_transactions import Transactions
+from flowstone.log.compaction_walk import CHUNK_BYTES, StoppedAt, Then, walk_segment
+from flowstone.log.throttle import Throttle
+from flowstone.ports.files import File
+from flowstone.types import Bytes
+from flowstone.wire.compression import compress
+from flowstone.wire.record_batch import CODEC_MASK, BatchHeader, encode_header
+
+_NO_TIMESTAMP = -1
+
+
+class GroupFilter:
+    def __init__(
+        self, offset_map: OffsetMap, job: CompactionJob, transactions: Callable[[], Transactions], throttle: Throttle
+    ) -> None:
+        """`transactions` is asked when the first batch of one is met."""
+        self._job, self._transactions, self._throttle = job, transactions, throttle
+        self._stop_attributes = TRANSACTIONAL_FLAG | CONTROL_FLAG
+        sources = [segment for group in job.groups for segment in group]
+        self._filter = RecordFilter(
+            offset_map,
+            now_ms=job.now_ms,
+            delete_horizon_ms=job.delete_horizon_ms,
+            kept_offsets=job.kept_offsets,
+            output_bytes=OUTPUT_PER_INPUT_MAX * min(CHUNK_BYTES, max(each.size_bytes for each in sources)),
+        )
+
+    def clean(self, file: File, segment: SourceSegment, output: CleanedOutput, *, is_last: bool) -> None:
+        """Writes what stays of one segment; `is_last`: of its group."""
+
+        def step(chunk: bytes, position: int, next_offset: int, ends: bool) -> Walk:
+            return self._filter.filter_batches(
+                chunk,
+                position,
+                next_offset,
+                segment.end_offset,
+                keeps_last=ends and is_last,
+                stop_attributes=self._stop_attributes,
+            )
+
+        def on_stop(at: StoppedAt) -> Then:
+            if at.stop is not Stop.NO_ROOM:
+                self._put(self._decide(at, stays_empty=(at.ends_segment and is_last) or self._is_kept(at)), output)
+                return Then.NEXT
+            output.write(self._filter.take())
+            self._filter.reserve(OUTPUT_PER_INPUT_MAX * at.header.size_bytes)
+            return Then.AGAIN
+
+        walk_segment(file, segment, self._throttle, step, on_stop)
+        output.write(self._filter.take())
+
+    def _is_kept(self, at: StoppedAt) -> bool:
+        return self._filter.is_kept(at.header.last_offset)
+
+    def _put(self, batch: Bytes, output: CleanedOutput) -> None:
+        if self._filter.room_bytes < len(batch):
+            output.write(self._filter.take())
+            self._filter.reserve(len(batch))
+        self._filter.put(batch)
+
+    def _decide(self, at: StoppedAt, *, stays_empty: bool) -> Bytes:
+        """The batch as it is to be; nothing if it goes."""
+        header = at.header
+        if at.stop is Stop.TRANSACTIONAL and not self._transactions().aborted:
+            self._stop_attributes = CONTROL_FLAG  # the rest is as good as any other batch
+        filtered: FilteredRecords | None
+        if header.is_control:
+            filtered = self._filter_marker(at)
+        elif header.is_transactional and header.last_offset in self._transactions().aborted:
+            filtered = None
+        else:
+            filtered = self._filter_records(at)
+        if filtered is not None and not filtered.changed and (header.record_count or stays_empty):
+            return at.batch
+        if filtered is not None and filtered.kept_count:
+            return self._rewritten(header, filtered)
+        return _emptied(header) if stays_empty else b""
+
+    def _filter_records(self, at: StoppedAt, *, is_marker: bool = False) -> FilteredRecords:
+        try:
+            return self._filter.filter_records(at.payload(), at.fields, is_marker=is_marker)
+        except BadRecord:
+            raise CompactionError(f"the batch at offset {at.header.base_offset} holds a malformed record") from None
+
+    def _filter_marker(self, at: StoppedAt) -> FilteredRecords | None:
+        """None if it goes."""
+        header = at.header
+        if header.base_offset not in self._transactions().finished_markers:
+            return FilteredRecords(b"", header.record_count, header.max_timestamp, False, False)
+        if not header.attributes & DELETE_HORIZON_FLAG:
+            return self._filter_records(at, is_marker=True)
+        if self._job.now_ms < header.base_timestamp:
+            return FilteredRecords(b"", header.record_count, header.max_timestamp, False, False)
+        return None
+
+    def _rewritten(self, header: BatchHeader, filtered: FilteredRecords) -> bytes:
+        if filtered.has_new_horizon:
+            header = header._replace(
+                attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=self._job.delete_horizon_ms
+            )
+        if not header.uses_log_append_time:
+            header = header._replace(max_timestamp=filtered.max_timestamp)
+        payload = compress(header.codec, filtered.payload)
+        return encode_header(header._replace(record_count=filtered.kept_count), payload) + payload
+
+
+def _emptied(header: BatchHeader) -> bytes:
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
+    return encode_header(header._replace(attributes=attributes, base_timestamp=_NO_TIMESTAMP, record_count=0), b"")

@@ -1,0 +1,63 @@
+"""The `.cleaned` files of one new segment: its log, written in order, and the indexes that follow from it.
+
+They are durable when `finish` returns; their names are not, which is for whoever puts them in place.
+"""
+
+from __future__ import annotations
+
+from flowstone.kernel.compaction import IndexBuilder
+from flowstone.log.compaction_job import CLEANED_SUFFIX, CleanedSegment, CompactionError, SourceSegment
+from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from flowstone.log.throttle import Throttle
+from flowstone.ports.files import File, Files
+from flowstone.types import Bytes
+
+# Synced as often as this, a large segment does not hold up the broker's own flushes when it is done.
+SYNC_BYTES = 16 << 20
+POSITION_MAX = 2**31 - 1  # what an entry of an index can name
+
+
+class CleanedOutput:
+    def __init__(
+        self, files: Files, directory: str, group: tuple[SourceSegment, ...], interval_bytes: int, throttle: Throttle
+    ) -> None:
+        self._files, self._directory, self._group, self._throttle = files, directory, group, throttle
+        self._indexes = IndexBuilder(group[0].base_offset, interval_bytes)
+        self._file = self._create(LOG_SUFFIX)
+        self._size_bytes = self._synced_bytes = 0
+
+    def write(self, batches: Bytes) -> None:
+        """Whole batches, which follow those before."""
+        if not batches:
+            return
+        if self._size_bytes + len(batches) > POSITION_MAX:
+            raise CompactionError(f"{self._file.path}: a segment cannot be larger than {POSITION_MAX} bytes")
+        self._throttle.spend(len(batches))
+        self._file.write(self._size_bytes, [batches])
+        self._indexes.add(batches)
+        self._size_bytes += len(batches)
+        if self._size_bytes - self._synced_bytes >= SYNC_BYTES:
+            self._file.sync()
+            self._synced_bytes = self._size_bytes
+
+    def finish(self) -> CleanedSegment:
+        self._indexes.close()
+        self._file.sync()
+        self._file.close()
+        sizes = []
+        for suffix, entries in (
+            (INDEX_SUFFIX, self._indexes.offset_entries),
+            (TIME_INDEX_SUFFIX, self._indexes.time_entries),
+        ):
+            index = self._create(suffix)
+            index.write(0, [entries])
+            index.sync()
+            index.close()
+            sizes.append(len(entries))
+        return CleanedSegment(self._group[0].base_offset, self._group[-1].end_offset, self._size_bytes, *sizes)
+
+    def _create(self, suffix: str) -> File:
+        path = segment_path(self._directory, self._group[0].base_offset, suffix) + CLEANED_SUFFIX
+        file = self._files.open(path, create=True)
+        file.truncate(0)
+        return file

@@ -1,0 +1,57 @@
+"""What the transactions in a log mean for its compaction (C4), read off the log's own batches.
+
+A producer's transactional batches, from its first one after a marker to its next marker, are one transaction. Kafka's
+rules:
+
+- records of an aborted transaction go, whatever their keys; they hide nothing that was written before them;
+- nothing from the first batch of an open transaction on is touched: it may be aborted yet;
+- a marker may go, a delete.retention.ms later, once no batch of its transaction is left.
+
+Only made for logs in which a transactional batch or a marker was met: it reads every header.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from flowstone.wire.record_batch import BatchHeader, decode_records
+
+OFFSET_MAX = 2**63 - 1
+_MARKER_KEY = Struct(">hh")  # version, type
+_ABORT, _COMMIT = 0, 1
+
+
+class Transactions:
+    def __init__(self) -> None:
+        self._open: dict[int, list[BatchHeader]] = {}  # by producer id: the batches since its last marker
+        self.aborted: set[int] = set()  # last offsets of the batches of aborted transactions
+        self.finished_markers: set[int] = set()  # offsets of markers whose transactions have no batch left
+
+    @property
+    def open_offset(self) -> int:
+        """Where the earliest open transaction begins."""
+        return min((batches[0].base_offset for batches in self._open.values()), default=OFFSET_MAX)
+
+    def add(self, header: BatchHeader, batch: bytes) -> None:
+        """The next transactional batch or marker; `batch` is the whole of it. CorruptBatch if a marker is none."""
+        producer_id = header.producer_id
+        if not header.is_control:
+            self._open.setdefault(producer_id, []).append(header)
+            return
+        kind = _marker_kind(batch)
+        if kind is None:
+            return
+        batches = self._open.pop(producer_id, [])
+        if not batches:
+            self.finished_markers.add(header.base_offset)
+        elif kind == _ABORT:
+            self.aborted.update(batch.last_offset for batch in batches)
+
+
+def _marker_kind(batch: bytes) -> int | None:
+    """Of a transaction's marker; None for other control batches, which are left alone."""
+    records = decode_records(batch)
+    if not records or records[0].key is None or len(records[0].key) < _MARKER_KEY.size:
+        return None
+    _version, kind = _MARKER_KEY.unpack_from(records[0].key)
+    return kind if kind in (_ABORT, _COMMIT) else None
