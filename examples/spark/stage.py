@@ -1,0 +1,105 @@
+"""What the Spark examples share: a session, a broker, generated events in a topic, and the wait for a query's end.
+
+An example's `run(spark, bootstrap, directory)` prints what it shows and returns it, so that a test can hold it to its
+word. Everything about Spark and topics is in the examples themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import flowstone
+from examples.patterns.stage import new_topic
+from flowstone.cli.event_streams import Event, generate
+from flowstone.client import LATEST, Cluster
+from flowstone.types import TopicPartition
+
+__all__ = ["Event", "Run", "events", "fields", "finish", "lag", "main", "new_topic", "open_session", "send"]
+
+TIMEOUT_S = 120
+SPAN_S = 3600
+# Generated events fill a whole hour of the past, the last one that was over when the program started.
+START_MS = (int(time.time()) - SPAN_S) // SPAN_S * SPAN_S * 1000
+
+Run = Callable[[SparkSession, str, Path], object]
+
+
+def main(run: Run) -> None:
+    """Runs an example on the broker that is named, or on one of its own."""
+    parser = argparse.ArgumentParser(description="An example of docs/spark-examples.md.")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", default=os.environ.get("FLOWSTONE_BOOTSTRAP"))
+    bootstrap: str | None = parser.parse_args().bootstrap
+    with ExitStack() as stack:
+        if bootstrap is None:
+            bootstrap = stack.enter_context(flowstone.Broker()).bootstrap
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        spark = open_session()
+        stack.callback(spark.stop)
+        run(spark, bootstrap, Path(directory))
+
+
+def open_session() -> SparkSession:
+    """Two threads of this machine; a cluster differs in the master's address alone."""
+    # Spark's workers would be `python3` of the path otherwise.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("flowstone examples")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")  # the default, 200, is for larger data
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def events(kind: str, rows: int) -> list[Event]:
+    """What `flowstone generate` writes, an hour of it: orders, clicks or readings of devices, some of them late."""
+    return list(generate(kind, rows, start_ms=START_MS, per_second=rows / SPAN_S))
+
+
+def fields(event: Event) -> dict[str, Any]:
+    return dict(json.loads(event.value))
+
+
+def send(bootstrap: str, topic: str, sent: Iterable[Event]) -> None:
+    """Returns once all of them are stored."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for event in sent:
+        # A key's events all go to one partition, as Kafka's Java client would choose it.
+        producer.produce(topic, event.value or None, event.key, timestamp=event.timestamp_ms)
+    if producer.flush(TIMEOUT_S):
+        raise TimeoutError(f"not all records of {topic} were stored in {TIMEOUT_S} s")
+
+
+def finish(query: StreamingQuery) -> None:
+    """Until a query with the trigger availableNow has ended. Its failure is raised here."""
+    if not query.awaitTermination(TIMEOUT_S):
+        query.stop()
+        raise TimeoutError(f"the query did not end in {TIMEOUT_S} s: {query.status}")
+
+
+def lag(bootstrap: str, group_id: str, topic: str) -> int:
+    """How many records of the topic the group has not done yet, as the broker has it."""
+    with Cluster(bootstrap) as cluster:
+        partitions = [TopicPartition(topic, number) for number in range(cluster.topics([topic])[topic])]
+        ends = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
+        done = cluster.committed(group_id, partitions)
+    return sum(ends[each].offset - done.get(each, 0) for each in partitions)

@@ -1,0 +1,76 @@
+"""Windows: orders per five minutes of the time they happened, late ones included as long as their window is open.
+
+The watermark is the latest event time seen so far, less what is waited for. A window that lies wholly before it is
+closed: its row is written, once, and an order that comes for it afterwards is left out. How long to wait is the choice
+between early results and complete ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, count, from_json, sum, unix_millis, window
+
+from examples.spark import stage
+
+ORDERS = 3_000
+RUNS = 6  # ten minutes of orders for each
+WAIT_S = 120
+WINDOW_S = 300
+SCHEMA = "event_time timestamp, amount_cents long"
+
+
+@dataclass(frozen=True)
+class Result:
+    windows: dict[int, tuple[int, int]]  # start in milliseconds since 1970 -> orders, cents
+    written_after_each_run: list[int]
+
+
+def aggregate(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
+    """One run: what has come since the last one. State and watermark are in the checkpoint."""
+    records = (
+        spark.readStream.format("flowstone")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("columns", "value")  # the others are not needed, and not moved
+        .load()
+    )
+    orders = records.select(from_json(col("value").cast("string"), SCHEMA).alias("order")).select("order.*")
+    windows = (
+        orders.withWatermark("event_time", f"{WAIT_S} seconds")
+        .groupBy(window("event_time", f"{WINDOW_S} seconds"))
+        .agg(count("*").alias("orders"), sum("amount_cents").alias("cents"))
+    )
+    query = (
+        windows.writeStream.format("parquet")
+        .outputMode("append")  # closed windows only; "update" would write each change of an open one
+        .option("path", str(directory / "revenue"))
+        .option("checkpointLocation", str(directory / "revenue-checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    stage.finish(query)
+
+
+def run(spark: SparkSession, bootstrap: str, directory: Path) -> Result:
+    topic = stage.new_topic(bootstrap, "orders", partitions=2)
+    orders = stage.events("orders", ORDERS)
+    written = []
+    for number in range(RUNS):
+        stage.send(bootstrap, topic, orders[number * ORDERS // RUNS : (number + 1) * ORDERS // RUNS])
+        aggregate(spark, bootstrap, topic, directory)
+        written.append(spark.read.parquet(str(directory / "revenue")).count())
+    table = spark.read.parquet(str(directory / "revenue"))
+    rows = table.select(unix_millis("window.start").alias("start_ms"), "orders", "cents").collect()
+    windows = {row.start_ms: (row.orders, row.cents) for row in rows}
+    print(f"closed windows after each run: {', '.join(map(str, written))}")
+    for start_ms, (orders_count, cents) in sorted(windows.items())[-3:]:
+        print(f"minute {(start_ms - stage.START_MS) // 60_000}: {orders_count} orders, {cents / 100:,.2f} €")
+    return Result(windows, written)
+
+
+if __name__ == "__main__":
+    stage.main(run)
