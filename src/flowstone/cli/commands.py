@@ -16,6 +16,7 @@ GROUPS = {
     "consume": "flowstone.cli.consume",
     "generate": "flowstone.cli.generate",
     "group": "flowstone.cli.groups",
+    "sql": "flowstone.cli.sql",
     "log": "flowstone.cli.log_files",
     "doctor": "flowstone.cli.doctor",
     "completion": "flowstone.cli.completion",

@@ -1,0 +1,80 @@
+"""Topics as tables of a SQL engine that scans Arrow datasets, DuckDB for one.
+
+Nothing is asked of a broker before the engine scans, and then only the columns it wants are read. A topic's offsets are
+settled at its first scan, so a query that scans it twice sees the same records both times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import dataset
+
+from flowstone.arrow.read import Places, Range, read_ranges, settle
+from flowstone.arrow.schema import COLUMNS, HEADERS, schema
+from flowstone.client import Cluster
+from flowstone.errors import FlowstoneError
+
+_TEXT_COLUMNS = ("key", "value")
+
+
+class TopicView(dataset.Dataset):  # type: ignore[misc]
+    """The records of a topic between two places.
+
+    Keys and values are text, unless `binary`; what is not UTF-8 in them has replacement characters. `failure` is why a
+    scan ended early, which the engine would wrap in words of its own.
+    """
+
+    def __init__(self, connect: Callable[[], Cluster], topic: str, start: Places, end: Places, *, binary: bool) -> None:
+        """`connect` is called for each scan: an engine may run several at once."""
+        self._connect, self._topic, self._start, self._end = connect, topic, start, end
+        self._binary = binary
+        self.failure: FlowstoneError | None = None
+        columns = schema((*COLUMNS, HEADERS))
+        self._columns = columns if binary else _text_schema(columns)
+
+    @cached_property
+    def _ranges(self) -> list[Range]:
+        with self._connect() as cluster:
+            return settle(cluster, self._topic, self._start, self._end)
+
+    @property
+    def schema(self) -> Any:
+        return self._columns
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
+        # Which columns a filter needs it does not say.
+        names = self._columns.names if columns is None or filter is not None else list(columns)
+        found = pa.schema([self._columns.field(name) for name in names])
+        return dataset.Scanner.from_batches(self._read(names), schema=found, columns=columns, filter=filter)
+
+    def _read(self, names: Sequence[str]) -> Iterator[Any]:
+        try:
+            for batch in read_ranges(self._connect(), self._ranges, names):
+                yield batch if self._binary else _as_text(batch)
+        except FlowstoneError as error:
+            self.failure = error
+            raise
+
+
+def _text_schema(columns: Any) -> Any:
+    return pa.schema([each.with_type(pa.string()) if each.name in _TEXT_COLUMNS else each for each in columns])
+
+
+def _as_text(batch: Any) -> Any:
+    try:
+        return batch.cast(_text_schema(batch.schema))
+    except pa.ArrowInvalid:
+        arrays = [
+            _replace(array) if field.name in _TEXT_COLUMNS else array
+            for field, array in zip(batch.schema, batch.columns, strict=True)
+        ]
+        return pa.record_batch(arrays, schema=_text_schema(batch.schema))
+
+
+def _replace(array: Any) -> Any:
+    values = (None if value is None else value.decode(errors="replace") for value in array.to_pylist())
+    return pa.array(values, pa.string(), size=len(array))
