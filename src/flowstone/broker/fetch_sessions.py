@@ -1,9 +1,11 @@
 """Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
 
-A session remembers what the client wants of each partition and what it was last told of it. Requests of a session are
-numbered; one out of turn is refused and the client starts over. The number of sessions is limited, and so is that of
-partitions they remember: when no room is left, the one unused for longest goes, but only after a while; until then a
-new client fetches without a session, and an old one that wants to remember more loses its own.
+A session remembers what the client wants of each partition and what it was last told of it. It watches its partitions
+and knows which of them may have something new, so that a fetch costs what is new and not what is watched; now and then
+it looks at all of them, for what no watcher is told of. Requests of a session are numbered; one out of turn is refused
+and the client starts over. The number of sessions is limited, and so is that of partitions they remember: when no room
+is left, the one unused for longest goes, but only after a while; until then a new client fetches without a session, and
+an old one that wants to remember more loses its own.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from random import Random
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
-from flowstone.replication.partition import Partition
+from flowstone.replication.partition import Partition, Watcher
 from flowstone.wire.messages import FetchRequest, FetchRequestPartition, FetchRequestTopic
 
 INITIAL_EPOCH = 0
@@ -24,14 +26,17 @@ EPOCH_MAX = SESSION_ID_MAX = 2**31 - 1
 EVICTION_AGE_S = 120.0
 # A client with more partitions than this fetches without a session.
 SESSION_PARTITIONS_MAX = 20_000
-# All sessions together; each remembered partition takes about 300 bytes.
+# A log's new start, for instance, wakes no watcher.
+LOOK_AT_ALL_INTERVAL_S = 10.0
+# All sessions together; each remembered partition takes about 400 bytes.
 CACHED_PARTITIONS_MAX = 250_000
 
 
 class FetchPartition:
-    """What a client wants of one partition, and what it was last told."""
+    """What a client wants of one partition, and what it was last told. As a watcher it tells its session of news."""
 
     __slots__ = (
+        "_session",
         "current_leader_epoch",
         "fetch_offset",
         "index",
@@ -43,7 +48,8 @@ class FetchPartition:
         "topic_id",
     )
 
-    def __init__(self, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
+    def __init__(self, session: FetchSession, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
+        self._session = session
         self.topic, self.topic_id, self.index = topic.topic, topic.topic_id, wanted.partition
         self.told_high_watermark = self.told_log_start_offset = -1
         # Found with the first read; looked for again once it is closed.
@@ -58,6 +64,12 @@ class FetchPartition:
             and self.current_leader_epoch in (-1, partition.leader_epoch)
             and partition.fault is None
         )
+
+    def advanced(self, size_bytes: int) -> None:
+        self._session.advanced(self, size_bytes)
+
+    def interrupted(self) -> None:
+        self._session.interrupted(self)
 
     def update(self, wanted: FetchRequestPartition) -> None:
         self.fetch_offset = wanted.fetch_offset
@@ -77,10 +89,18 @@ class FetchSession:
         self.is_incremental = False
         self.used_at = 0.0
         self._partitions: dict[Key, FetchPartition] = {}
+        # Those that may have something new, the ones served last at the end: none starves when a response is full.
+        self._unsettled: dict[FetchPartition, None] = {}
+        self._waiting: set[Watcher] = set()
+        self.looked_at_all_at = 0.0
 
     @property
     def partitions(self) -> Iterable[FetchPartition]:
         return self._partitions.values()
+
+    def to_read(self) -> list[FetchPartition]:
+        """The partitions that a response may have to tell of."""
+        return list(self._unsettled if self.is_incremental else self._partitions.values())
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -91,9 +111,10 @@ class FetchSession:
             for wanted in topic.partitions:
                 known = self._partitions.get((name, wanted.partition))
                 if known is None:
-                    self._partitions[name, wanted.partition] = FetchPartition(topic, wanted)
+                    known = self._partitions[name, wanted.partition] = FetchPartition(self, topic, wanted)
                 else:
                     known.update(wanted)
+                self._unsettled[known] = None
 
     def advance(self, request: FetchRequest) -> None:
         """Takes over what an incremental request changes."""
@@ -103,15 +124,58 @@ class FetchSession:
         for topic in request.forgotten_topics_data:
             name: str | bytes = topic.topic_id if self._uses_topic_ids else topic.topic
             for index in topic.partitions:
-                self._partitions.pop((name, index), None)
+                forgotten = self._partitions.pop((name, index), None)
+                if forgotten is not None:
+                    self._drop(forgotten)
         self.is_incremental = True
         self.next_epoch = 1 if self.next_epoch == EPOCH_MAX else self.next_epoch + 1
 
-    def move_last(self, partition: FetchPartition) -> None:
-        """Served just now: the others come first next time, so that none starves when a response is full."""
-        key = (partition.topic_id if self._uses_topic_ids else partition.topic, partition.index)
-        if key in self._partitions:
-            self._partitions[key] = self._partitions.pop(key)
+    def found(self, wanted: FetchPartition, partition: Partition) -> None:
+        wanted.partition = partition
+        if self.session_id != NO_SESSION:
+            partition.watch(wanted)
+
+    def settled(self, wanted: FetchPartition) -> None:
+        """It has nothing new, and will be heard of when it has."""
+        self._unsettled.pop(wanted, None)
+
+    def move_last(self, wanted: FetchPartition) -> None:
+        """Served just now: the others come first next time."""
+        if wanted in self._unsettled:
+            self._unsettled[wanted] = self._unsettled.pop(wanted)
+
+    def look_at_all(self) -> None:
+        self._unsettled |= dict.fromkeys(self._partitions.values())
+
+    def close(self) -> None:
+        """Forgets its partitions, and they it; whoever waits is not left to wait."""
+        for wanted in self._partitions.values():
+            self._drop(wanted)
+        for watcher in tuple(self._waiting):
+            watcher.interrupted()
+
+    def _drop(self, wanted: FetchPartition) -> None:
+        self._unsettled.pop(wanted, None)
+        if wanted.partition is not None:
+            wanted.partition.unwatch(wanted)
+
+    # A parked fetch watches its session, which watches the partitions
+
+    def watch(self, watcher: Watcher) -> None:
+        self._waiting.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._waiting.discard(watcher)
+
+    def advanced(self, wanted: FetchPartition, size_bytes: int) -> None:
+        self._unsettled[wanted] = None
+        for watcher in tuple(self._waiting):
+            watcher.advanced(size_bytes)
+
+    def interrupted(self, wanted: FetchPartition) -> None:
+        self._unsettled[wanted] = None
+        for watcher in tuple(self._waiting):
+            watcher.interrupted()
 
 
 class FetchSessions:
@@ -136,7 +200,10 @@ class FetchSessions:
         else:
             session = self._advance(request)
         if session.session_id != NO_SESSION:
-            session.used_at = self._clock.monotonic()
+            session.used_at = now = self._clock.monotonic()
+            if now - session.looked_at_all_at > LOOK_AT_ALL_INTERVAL_S:
+                session.looked_at_all_at = now
+                session.look_at_all()
             self._sessions[session.session_id] = session
         return session
 
@@ -170,6 +237,7 @@ class FetchSessions:
         forgotten = self._sessions.pop(session_id, None)
         if forgotten is not None:
             self._partition_count -= len(forgotten)
+            forgotten.close()
 
     def _new_id(self) -> int:
         while (session_id := self._random.randint(1, SESSION_ID_MAX)) in self._sessions:

@@ -9,15 +9,15 @@ which may wait for long, get half of the places: they cannot keep produces out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from flowstone.broker.deadlines import Deadlines
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import Clock
 from flowstone.promise import Promise
-from flowstone.replication.partition import Partition
+from flowstone.replication.partition import Partition, Watcher
 
 # However long a client is ready to wait, an empty answer comes after this: it may have gone without a word.
 FETCH_WAIT_MS_MAX = 60_000
@@ -44,26 +44,34 @@ class Waiting:
             fetch.interrupted()
 
 
+class Watched(Protocol):
+    """What tells of news: a partition, or a session of many."""
+
+    def watch(self, watcher: Watcher) -> None: ...
+
+    def unwatch(self, watcher: Watcher) -> None: ...
+
+
 class ParkedFetch:
-    """Waits until its partitions have `missing_bytes` more to read, one of them changes, or its time is up."""
+    """Waits until what it watches has `missing_bytes` more to read, or changes, or its time is up."""
 
     def __init__(
         self,
         waiting: Waiting,
-        partitions: Iterable[Partition],
+        watched: Sequence[Watched],
         missing_bytes: int,
         max_wait_ms: int,
         read_again: Callable[[], Any | Coroutine[Any, Any, Any]],
     ) -> None:
         self._waiting, self._missing_bytes, self._read_again = waiting, missing_bytes, read_again
-        self._partitions = list(partitions)
+        self._watched = watched
         self.promise: Promise[Any] = Promise()
         self.promise.add_done_callback(self._unpark)
         waiting.fetches.add(self)
         self._woken = False
         waiting.deadlines.add(self, min(max_wait_ms, FETCH_WAIT_MS_MAX))
-        for partition in self._partitions:
-            partition.watch(self)
+        for each in watched:
+            each.watch(self)
 
     def done(self) -> bool:
         return self.promise.done()
@@ -101,8 +109,8 @@ class ParkedFetch:
 
     def _unpark(self, _: Promise[Any]) -> None:
         self._waiting.fetches.discard(self)
-        for partition in self._partitions:
-            partition.unwatch(self)
+        for each in self._watched:
+            each.unwatch(self)
 
 
 class Uncommitted(NamedTuple):

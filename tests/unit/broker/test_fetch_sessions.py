@@ -2,15 +2,17 @@ from random import Random
 
 import pytest
 
-from flowstone.broker.fetch_sessions import EVICTION_AGE_S, FetchSessions
+from flowstone.broker.fetch_sessions import EVICTION_AGE_S, LOOK_AT_ALL_INTERVAL_S, FetchSession, FetchSessions
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SimulatedClock
+from flowstone.replication.partition import Partition
 from flowstone.wire.messages import (
     FetchRequest,
     FetchRequestForgottenTopic,
     FetchRequestPartition,
     FetchRequestTopic,
 )
+from tests.support.partitions import IN_PAGE_CACHE, a_batch, a_partition
 
 
 def request(
@@ -99,8 +101,81 @@ def test_when_all_slots_are_in_use_a_new_client_fetches_without_a_session():
 def test_whoever_was_served_comes_last_next_time():
     cache, _ = sessions()
     session = cache.open(request(0, 0, 0, 1, 2), False)
-    session.move_last(next(iter(session.partitions)))
-    assert [index for index, _ in partitions_of(session)] == [1, 2, 0]
+    session.move_last(session.to_read()[0])
+    assert cache.open(request(session.session_id, 1), False) is session
+    assert [each.index for each in session.to_read()] == [1, 2, 0]
+
+
+def watching_session() -> tuple[FetchSessions, SimulatedClock, FetchSession, list[Partition]]:
+    """A session of three partitions, with nothing new in any of them."""
+    cache, clock = sessions()
+    clock.advance(LOOK_AT_ALL_INTERVAL_S + 1)
+    session = cache.open(request(0, 0, 0, 1, 2), False)
+    partitions = [a_partition(IN_PAGE_CACHE)[0] for _ in range(3)]
+    for wanted, partition in zip(session.to_read(), partitions, strict=True):
+        session.found(wanted, partition)
+        session.settled(wanted)
+    assert cache.open(request(session.session_id, 1), False).to_read() == []
+    return cache, clock, session, partitions
+
+
+class Bell:
+    def __init__(self) -> None:
+        self.heard: list[int | None] = []
+
+    def advanced(self, size_bytes: int) -> None:
+        self.heard.append(size_bytes)
+
+    def interrupted(self) -> None:
+        self.heard.append(None)
+
+
+def test_only_partitions_with_something_new_are_read():
+    _, _, session, partitions = watching_session()
+    partitions[1].append(a_batch(), 1)
+    assert [each.index for each in session.to_read()] == [1]
+
+
+def test_a_partition_whose_offset_the_client_changes_is_read():
+    cache, _, session, _ = watching_session()
+    cache.open(request(session.session_id, 2, 2, offset=5), False)
+    assert [each.index for each in session.to_read()] == [2]
+
+
+def test_whoever_waits_for_a_session_hears_of_all_its_partitions():
+    _, _, session, partitions = watching_session()
+    bell = Bell()
+    session.watch(bell)
+    partitions[0].append(a_batch(), 1)
+    partitions[2].close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert bell.heard == [len(a_batch()), None]
+    session.unwatch(bell)
+    partitions[1].append(a_batch(), 1)
+    assert len(bell.heard) == 2
+
+
+def test_now_and_then_all_partitions_are_looked_at():
+    cache, clock, session, _ = watching_session()
+    clock.advance(LOOK_AT_ALL_INTERVAL_S + 1)
+    cache.open(request(session.session_id, 2), False)
+    assert [each.index for each in session.to_read()] == [0, 1, 2]
+
+
+def test_a_forgotten_partition_is_watched_no_more():
+    cache, _, session, partitions = watching_session()
+    cache.open(request(session.session_id, 2, forget=(1,)), False)
+    partitions[1].append(a_batch(), 1)
+    assert session.to_read() == []
+    assert not partitions[1]._watchers
+
+
+def test_a_session_that_is_dropped_lets_go_of_its_partitions_and_of_whoever_waits():
+    cache, _, session, partitions = watching_session()
+    bell = Bell()
+    session.watch(bell)
+    cache.open(request(session.session_id, -1), False)
+    assert bell.heard == [None]
+    assert not any(partition._watchers for partition in partitions)
 
 
 def test_a_session_opened_with_names_is_not_continued_with_ids():

@@ -62,7 +62,7 @@ def test_a_fetch_over_many_partitions_holds_so_many_files_at_most_and_a_session_
         second = client.ask(11, request)
         served += [each.partition_index for each in second.responses[0].partitions if each.records]
         assert set(served) == set(range(count))
-        assert running.app.services.unsent.slice_count == 0
+        assert running.call(lambda: running.app.services.unsent.slice_count) == 0
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from flowstone.broker.cold import COLD_READS_MAX, warm
 from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.fetch_sessions import FetchPartition, FetchSession
+from flowstone.broker.fetch_sessions import NO_SESSION, FetchPartition, FetchSession
 from flowstone.broker.waiting import ParkedFetch
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.reading import NotCached
@@ -74,18 +74,20 @@ class _Fetch:
         )
 
     def read(self) -> None:
-        """Reads every partition once. NotCached leaves it to be called again."""
+        """Reads every partition that may have something new, once. NotCached leaves it to be called again."""
         self._results, self._watched, self._size_bytes, self._has_error = [], [], 0, False
         left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
         left_slices = self._services.unsent.response_slices_max
-        is_incremental = self._session.is_incremental
-        for wanted in self._session.partitions:
+        session = self._session
+        for wanted in session.to_read():
             try:
                 partition = wanted.partition
                 if partition is None or partition.is_closed:
-                    partition = wanted.partition = self._find(wanted)
+                    partition = self._find(wanted)
+                    session.found(wanted, partition)
                 self._watched.append(partition)
-                if is_incremental and wanted.knows_all_of(partition):
+                if session.is_incremental and wanted.knows_all_of(partition):
+                    session.settled(wanted)
                     continue
                 result = self._read_partition(partition, wanted, left_bytes)
             except ApiError as error:
@@ -115,9 +117,8 @@ class _Fetch:
     def park(self) -> Promise[FetchResponse]:
         request = self._request
         missing_bytes = request.min_bytes - self._size_bytes
-        parked = ParkedFetch(
-            self._services.waiting, self._watched, missing_bytes, request.max_wait_ms, self._read_again
-        )
+        watched = [self._session] if self._session.session_id != NO_SESSION else self._watched
+        parked = ParkedFetch(self._services.waiting, watched, missing_bytes, request.max_wait_ms, self._read_again)
         return parked.promise
 
     def _read_again(self) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
