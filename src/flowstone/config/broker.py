@@ -200,7 +200,7 @@ class BrokerConfig:
     num_flush_threads: int = broker_setting(
         "num.flush.threads",
         Kind.INT,
-        2,
+        4,
         "Threads that flush files: more flush sooner, fewer flush more together.",
         low=1,
         high=64,
