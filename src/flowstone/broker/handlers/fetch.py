@@ -173,10 +173,14 @@ class _Fetch:
         partition.check_epoch(wanted.current_leader_epoch)
         if not self._knows_zstd and partition.log.config.compression_type == "zstd":
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        self._reading = partition
-        max_bytes = min(wanted.max_bytes, left_bytes)
-        records = partition.read(wanted.fetch_offset, max_bytes, at_least_one=not self._size_bytes)
         high_watermark = partition.high_watermark.offset
+        if wanted.fetch_offset == high_watermark:  # as in most partitions of most fetches
+            partition.check_serving()
+            records = None
+        else:
+            self._reading = partition
+            max_bytes = min(wanted.max_bytes, left_bytes)
+            records = partition.read(wanted.fetch_offset, max_bytes, at_least_one=not self._size_bytes)
         return FetchResponsePartition(
             partition_index=wanted.index,
             high_watermark=high_watermark,
