@@ -12,6 +12,7 @@ all are. A log that is damaged is left as it is until the next start, and the re
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -33,7 +34,8 @@ from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-PASSING = (*NO_SPACE, *NO_DESCRIPTORS)
+# What will pass, and may be tried again: no room, no descriptors, a worker that somebody has killed.
+PASSING = (*NO_SPACE, *NO_DESCRIPTORS, errno.ECHILD)
 
 
 class Cleaner:
@@ -52,7 +54,7 @@ class Cleaner:
         self._logs, self._high_watermark_of = logs, high_watermark_of
         self._compactor, self._on_fault = compactor, on_fault
         self._unfit: dict[PartitionLog, str] = {}  # logs that cannot be compacted, and why
-        self._is_full = False  # the disk is, or there are no descriptors; told once
+        self._is_hindered = False  # by what will pass; told once
         self._timer: Timer | None = None
         self.task: asyncio.Task[None] | None = None
         if config.log_cleaner_enable:
@@ -132,7 +134,7 @@ class Cleaner:
             return False
         if mapped_end <= plan.first_dirty_offset:
             return False  # an open transaction begins there, or the log has lost what was compacted
-        self._is_full = False
+        self._is_hindered = False
         log.first_dirty_offset = mapped_end
         self._housekeeping.save_offsets()
         logger.info(
@@ -175,7 +177,7 @@ class Cleaner:
         )
 
     async def _failed(self, log: PartitionLog, error: Exception) -> None:
-        """A full disk passes; what else goes wrong is not tried again before the next start."""
+        """What will not pass is not tried again before the next start."""
         if self._logs.get(log.topic_partition) is not log:
             return  # its topic was deleted: no wonder
         with suppress(OSError):
@@ -183,8 +185,8 @@ class Cleaner:
         is_passing = isinstance(error, ApiError) or (isinstance(error, OSError) and error.errno in PASSING)
         if not is_passing:
             self._give_up(log, str(error))
-        elif not self._is_full:
-            self._is_full = True
+        elif not self._is_hindered:
+            self._is_hindered = True
             logger.warning("%s cannot be compacted for now: %s", log.topic_partition, error)
 
     def _give_up(self, log: PartitionLog, reason: str) -> None:

@@ -1,12 +1,13 @@
 """The process that compacts, as the broker sees it: started when first needed, asked from a thread that only waits.
 
 Compaction runs Python and native code for minutes: in a thread of the broker it would fight the event loop for the
-interpreter. `LocalCompactor` does the same in this process, for files that only this process has: in simulations.
+interpreter. For files that only this process has, in simulations, there is `local_compactor`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import subprocess
@@ -17,9 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import flowstone
-from flowstone.log.compaction import Compaction
 from flowstone.log.compaction_job import CleanedSegment, CompactionError, CompactionJob
-from flowstone.log.throttle import Throttle
 from flowstone.ports.files import Files, SystemFiles
 
 _PACKAGE_ROOT = str(Path(flowstone.__file__).parents[1])
@@ -44,7 +43,11 @@ class Compactor(Protocol):
 
 
 def compactor_for(files: Files) -> Compactor:
-    return CompactorProcess() if isinstance(files, SystemFiles) else LocalCompactor(files)
+    if isinstance(files, SystemFiles):
+        return CompactorProcess()
+    from flowstone.log.local_compactor import LocalCompactor  # a real broker does not need it, and starts sooner
+
+    return LocalCompactor(files)
 
 
 class CompactorProcess:
@@ -87,7 +90,7 @@ class CompactorProcess:
         answered = process.stdout.readline()
         if not answered:
             self._close()
-            raise CompactionError("the process that compacts has ended")
+            raise ChildProcessError(errno.ECHILD, "the process that compacts has ended")
         answer: dict[str, Any] = json.loads(answered)
         return answer
 
@@ -113,28 +116,3 @@ class CompactorProcess:
                     stream.close()
             process.kill()
             process.wait()
-
-
-class LocalCompactor:
-    """Does not wait where it should be slower: simulated time would not go on."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-        self._job: CompactionJob | None = None
-        self._compaction: Compaction | None = None
-
-    async def begin(self, job: CompactionJob) -> int:
-        throttle = Throttle(job.bytes_per_s, wait=lambda _seconds: None)
-        self._job, self._compaction = job, Compaction(self._files, job, throttle)
-        return self._compaction.build_map()
-
-    async def clean(self, number: int) -> CleanedSegment:
-        assert self._job is not None
-        assert self._compaction is not None
-        return self._compaction.clean(self._job.groups[number])
-
-    async def end(self) -> None:
-        self._job = self._compaction = None
-
-    def stop(self) -> None:
-        pass

@@ -16,6 +16,8 @@ from functools import partial
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
 from flowstone.log.checkpoints import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from flowstone.log.cleaner import Cleaner
+from flowstone.log.cleaner_process import compactor_for
 from flowstone.log.flusher import Flusher
 from flowstone.log.handles import FileHandles
 from flowstone.log.housekeeping import Housekeeping
@@ -73,6 +75,9 @@ class LogManager:
         )
         self.housekeeping = Housekeeping(
             clock, config, self._log_directory, self.flusher, self.logs, self.offline, high_watermark_of
+        )
+        self.cleaner = Cleaner(
+            clock, config, self.housekeeping, self.logs, high_watermark_of, compactor_for(files), on_fault
         )
         for path in self._log_directory.condemned():
             self.housekeeping.in_background(partial(files.remove_tree, path))
@@ -203,9 +208,10 @@ class LogManager:
 
     async def truncate_to(self, log: PartitionLog, offset: int) -> None:
         """Drops the log's end from `offset` on: first from the recovery point, then from the files."""
-        log.lower_recovery_point(offset)
-        await self.housekeeping.checkpoint()
-        log.truncate_to(offset)
+        async with log.names_lock:
+            log.lower_recovery_point(offset)
+            await self.housekeeping.checkpoint()
+            log.truncate_to(offset)
         self.flusher.request(log)
 
     def free_bytes(self) -> tuple[int, int]:
@@ -254,6 +260,7 @@ class LogManager:
         self.flusher.stop()
         for forgotten in self._forgetting.values():
             forgotten.cancel()
+        self.cleaner.stop()
         self.housekeeping.stop()
 
     def _log_flushed(self, log: PartitionLog) -> None:

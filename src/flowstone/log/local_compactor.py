@@ -1,0 +1,33 @@
+"""Compaction in the broker's own process, for files that no other process has: simulated ones."""
+
+from __future__ import annotations
+
+from flowstone.log.compaction import Compaction
+from flowstone.log.compaction_job import CleanedSegment, CompactionJob
+from flowstone.log.throttle import Throttle
+from flowstone.ports.files import Files
+
+
+class LocalCompactor:
+    """Does not wait where it should be slower: simulated time would not go on."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._job: CompactionJob | None = None
+        self._compaction: Compaction | None = None
+
+    async def begin(self, job: CompactionJob) -> int:
+        throttle = Throttle(job.bytes_per_s, wait=lambda _seconds: None)
+        self._job, self._compaction = job, Compaction(self._files, job, throttle)
+        return self._compaction.build_map()
+
+    async def clean(self, number: int) -> CleanedSegment:
+        assert self._job is not None
+        assert self._compaction is not None
+        return self._compaction.clean(self._job.groups[number])
+
+    async def end(self) -> None:
+        self._job = self._compaction = None
+
+    def stop(self) -> None:
+        pass
