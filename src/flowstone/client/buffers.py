@@ -6,27 +6,27 @@ view keeps its bytes, and the pool only loses a buffer by it.
 
 from __future__ import annotations
 
-# Enough for one range being received while another is used.
-BUFFERS_KEPT_MAX = 4
-BUFFER_BYTES_MIN = 64 << 10
+# One is used, one is received into, and one more for whoever reads two ranges in turn.
+BUFFERS_KEPT_MAX = 3
+# Below it fresh memory is as cheap.
+POOLED_BYTES_MIN = 64 << 10
 
 
 class ReceiveBuffers:
-    def __init__(self, kept_bytes_max: int) -> None:
-        """Buffers above `kept_bytes_max` are not kept."""
-        self._kept_bytes_max = kept_bytes_max
+    def __init__(self, buffer_bytes: int) -> None:
+        """Of one size; what is larger is not kept."""
+        self._buffer_bytes = buffer_bytes
         self._buffers: list[bytearray] = []
 
     def take(self, size_bytes: int) -> memoryview:
-        for buffer in self._buffers:
-            if len(buffer) >= size_bytes and _is_free(buffer):
-                return memoryview(buffer)[:size_bytes]
-        # Powers of two: a later response that is a little longer fits too.
-        buffer = bytearray(max(BUFFER_BYTES_MIN, 1 << (size_bytes - 1).bit_length()))
-        if len(buffer) <= self._kept_bytes_max:
-            self._buffers.append(buffer)
-            del self._buffers[:-BUFFERS_KEPT_MAX]
-        return memoryview(buffer)[:size_bytes]
+        if POOLED_BYTES_MIN <= size_bytes <= self._buffer_bytes:
+            for buffer in self._buffers:
+                if _is_free(buffer):
+                    return memoryview(buffer)[:size_bytes]
+            if len(self._buffers) < BUFFERS_KEPT_MAX:
+                self._buffers.append(bytearray(self._buffer_bytes))
+                return memoryview(self._buffers[-1])[:size_bytes]
+        return memoryview(bytearray(size_bytes))
 
 
 def _is_free(buffer: bytearray) -> bool:

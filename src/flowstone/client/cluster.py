@@ -24,6 +24,8 @@ from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 
 DEADLINE_S = 60.0
+# What stands around the records of a fetch response: aborted transactions, as a rule none.
+RESPONSE_OVERHEAD_BYTES = 64 << 10
 
 
 class Cluster:
@@ -32,7 +34,7 @@ class Cluster:
         self.bootstrap, self._deadline_s = bootstrap, deadline_s
         self.brokers = Brokers(bootstrap, client_id)
         self._groups = GroupOffsets(self.brokers)
-        self._buffers = ReceiveBuffers(kept_bytes_max=2 * FETCH_BYTES_MAX)
+        self._buffers = ReceiveBuffers(FETCH_BYTES_MAX + RESPONSE_OVERHEAD_BYTES)
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,6 @@ more. Whoever wants to go on makes another.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from struct import Struct
 from types import TracebackType
 from typing import Self
@@ -155,8 +154,9 @@ class Producer:
         for link in tuple(self._links.values()):
             link.send_ready()
         awaited = {stream: link for link in self._links.values() if (stream := link.stream) is not None}
-        timeout_s = min(self._due_times(), default=inf) - now if wait and not rested else 0.0
-        for stream in wait_readable(list(awaited), timeout_s if timeout_s < inf else 0.0):
+        assert awaited or self._resting or not self._queued_bytes, "a batch is neither on its way nor resting"
+        timeout_s = min(self._due_times(), default=now) - now if wait else 0.0
+        for stream in wait_readable(list(awaited), timeout_s):
             awaited[stream].receive()
         now = monotonic()
         for link in awaited.values():

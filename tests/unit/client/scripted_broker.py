@@ -1,7 +1,7 @@
 """A broker that answers as a test tells it to: for what no single healthy broker does.
 
 It decodes requests with the codec and answers each with what the test's function returns: a message, raw bytes that
-take the place of the whole frame, such bytes after which it hangs up, or `CLOSE`.
+take the place of the whole frame, such bytes after which it hangs up, `CLOSE` or `SILENCE`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Torn(NamedTuple):
 
 
 CLOSE = Torn(b"")
+SILENCE = b""
 VERSIONS = {api.key: (api.min_version, api.max_version) for api in APIS.values()}
 Answer = Callable[[Any], Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.client import BadAnswer, Cluster, GaveUp, OffsetsLost
+from flowstone.client import BadAnswer, Cluster, GaveUp, OffsetsLost, fetching
 from flowstone.client.connection import RESPONSE_BYTES_MAX
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
@@ -22,7 +22,7 @@ from flowstone.wire.messages import (
 )
 from flowstone.wire.record_batch import Record, build_batch
 from tests.unit.client.batches import offsets_of
-from tests.unit.client.scripted_broker import CLOSE, VERSIONS, ScriptedBroker, Torn, fetched, metadata
+from tests.unit.client.scripted_broker import CLOSE, SILENCE, VERSIONS, ScriptedBroker, Torn, fetched, metadata
 
 ORDERS = TopicPartition("orders", 0)
 API_VERSIONS, FETCH = 18, 1
@@ -228,5 +228,15 @@ def test_a_broker_that_closes_each_connection_is_told_after_the_deadline():
         OneBroker(CLOSE) as broker,
         Cluster(broker.bootstrap, deadline_s=0.1) as cluster,
         pytest.raises(GaveUp, match="the broker closed the connection"),
+    ):
+        list(cluster.fetch(ORDERS, 0, 2))
+
+
+def test_a_broker_that_never_answers_is_told_after_the_deadline(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fetching, "REQUEST_TIMEOUT_S", 0.05)
+    with (
+        OneBroker(Torn(b""), SILENCE) as broker,
+        Cluster(broker.bootstrap, deadline_s=0.2) as cluster,
+        pytest.raises(GaveUp, match=r"nothing moved for 0.05 s"),
     ):
         list(cluster.fetch(ORDERS, 0, 2))
