@@ -17,6 +17,7 @@ from typing import cast
 from flowstone.broker.answers import Answer, Deferred, Outcome
 from flowstone.broker.context import Handler, RequestContext, Services
 from flowstone.broker.error_responses import error_response
+from flowstone.broker.metadata_parts import EncodedMetadata
 from flowstone.broker.metrics import RequestMetrics
 from flowstone.broker.outbox import Chunk
 from flowstone.broker.registry import ENDPOINTS
@@ -122,10 +123,11 @@ class Dispatcher:
 
     def _encode(self, route: Route, context: RequestContext, started: float, response: Message) -> list[Chunk]:
         try:
-            chunks = cast(list[Chunk], route.encode(response))
+            encoded = response.chunks if isinstance(response, EncodedMetadata) else route.encode(response)
         except Exception as error:
             logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
             raise ProtocolError(f"{route.name} has no answer that can be sent") from error
+        chunks = cast(list[Chunk], encoded)
         header = response_header(context.correlation_id, route.flexible_header)
         size_bytes = len(header) + sum(map(len, chunks))
         route.metrics.answered(response, size_bytes, self._monotonic() - started)

@@ -10,6 +10,7 @@ import pytest
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_coordinator import GroupCoordinator
+from flowstone.broker.metadata_parts import EncodedMetadata
 from flowstone.broker.registry import ENDPOINTS
 from flowstone.cluster.controller import register_broker
 from flowstone.cluster.ids import random_id
@@ -69,11 +70,15 @@ class AdminBroker:
         endpoint = ENDPOINTS[api.key]
         assert endpoint.min_version <= version <= endpoint.max_version
         received = request_decoder(api.key, version)(memoryview(_joined(request_encoder(api.key, version)(request))), 0)
-        context = RequestContext(api.key, version, 1, "test", listener_name, "127.0.0.1:1")
-        response: Any = endpoint.handler(self.services, context, received)
+        response: Any = endpoint.handler(self.services, self.context(api.key, version, listener_name), received)
         if inspect.isawaitable(response):
             response = await response
-        return response_decoder(api.key, version)(memoryview(_joined(response_encoder(api.key, version)(response))), 0)
+        is_encoded = isinstance(response, EncodedMetadata)
+        chunks = response.chunks if is_encoded else response_encoder(api.key, version)(response)
+        return response_decoder(api.key, version)(memoryview(_joined(chunks)), 0)
+
+    def context(self, api_key: int, version: int, listener_name: str = "PLAINTEXT") -> RequestContext:
+        return RequestContext(api_key, version, 1, "test", listener_name, "127.0.0.1:1")
 
     def create(self, *names: str, num_partitions: int = 1) -> None:
         topics = [
