@@ -1,6 +1,6 @@
 /* Compaction, second pass: batches in, batches with the records that stay out; and the indexes of what came out.
  *
- * Plain C11, no Python headers, no allocation, no global state: called through ctypes (compaction.py) with the GIL
+ * Plain C11, no Python headers, no allocation, no global state: called through ctypes (compaction_native.py) with the GIL
  * released. compaction_twin.py says the same thing in Python and is the oracle of its tests.
  *
  * A record that stays is copied as it is, so its batch keeps its base offset and its base timestamp. Only where a batch
@@ -9,7 +9,7 @@
 
 #include "compaction.h"
 
-/* Keep equal to FilterFields in compaction.py: what decides over records, the same for a whole pass. */
+/* Keep equal to _FilterFields in compaction_native.py: what decides over records, the same for a whole pass. */
 struct filter {
     const struct offset_map *map;
     int64_t mapped_end; /* records from here on were not looked at, and stay */
@@ -19,7 +19,7 @@ struct filter {
     int64_t kept_offset_count;
 };
 
-/* Keep equal to FilterBatchesCall in compaction.py. `position`, `next_offset` and `output_size` are moved on. */
+/* Keep equal to _FilterBatchesCall in compaction_native.py. `position`, `next_offset` and `output_size` are moved on. */
 struct filter_batches_call {
     const struct filter *filter;
     int64_t position, size;
@@ -31,7 +31,7 @@ struct filter_batches_call {
     int64_t stop, damage, needed;
 };
 
-/* Keep equal to FilterRecordsCall in compaction.py: the records of one batch, decompressed, or of a marker. */
+/* Keep equal to _FilterRecordsCall in compaction_native.py: the records of one batch, decompressed, or of a marker. */
 struct filter_records_call {
     const struct filter *filter;
     int64_t size, record_count, base_offset, last_offset, base_timestamp, attributes;
@@ -42,7 +42,7 @@ struct filter_records_call {
     int64_t stop, changed, output_size, kept_count, max_timestamp, has_new_horizon;
 };
 
-/* Keep equal to IndexBatchesCall in compaction.py. The entries are those of log/segment_index.py. */
+/* Keep equal to _IndexBatchesCall in compaction_native.py. The entries are those of log/segment_index.py. */
 struct index_batches_call {
     int64_t size, base_offset, file_position, interval_bytes;
     int64_t unindexed_bytes, newest_timestamp, newest_offset, indexed_timestamp;
@@ -59,16 +59,12 @@ struct filtered {
     int64_t kept_count, max_timestamp, tombstone_count;
 };
 
-static inline int record_stays(const struct filter *filter, int64_t offset, const struct keyed_record *record, int keeps_tombstones) {
+static inline int record_stays(const struct filter *filter, int64_t offset, const struct window_record *read, int keeps_tombstones) {
     if (offset >= filter->mapped_end)
         return 1;
-    if (record->key == NULL)
+    if (read->record.key == NULL || (!read->record.has_value && !keeps_tombstones))
         return 0;
-    if (!record->has_value && !keeps_tombstones)
-        return 0;
-    uint64_t hash[2];
-    flowstone_hash_key(filter->map->seed, record->key, record->key_bytes, hash);
-    return offset + 1 >= find_slot(filter->map, hash)->offset_plus_one;
+    return offset + 1 >= find_slot(filter->map, read->hash)->offset_plus_one;
 }
 
 static inline uint8_t *write_varint(uint8_t *out, int64_t value) {
@@ -80,56 +76,65 @@ static inline uint8_t *write_varint(uint8_t *out, int64_t value) {
 }
 
 /* The record with another timestamp delta. */
-static uint8_t *write_restamped(uint8_t *out, const uint8_t *at, const uint8_t *end, const struct keyed_record *record, int64_t timestamp_delta) {
+static uint8_t *write_restamped(uint8_t *out, const struct window_record *read, int64_t timestamp_delta) {
     uint8_t stamp[10];
-    int64_t stamp_bytes = write_varint(stamp, timestamp_delta) - stamp;
-    int64_t rest_bytes = end - record->offset_at;
+    const int64_t stamp_bytes = write_varint(stamp, timestamp_delta) - stamp;
+    const int64_t rest_bytes = read->end - read->record.offset_at;
     out = write_varint(out, 1 + stamp_bytes + rest_bytes);
-    *out++ = *at;
+    *out++ = *read->body;
     memcpy(out, stamp, (size_t)stamp_bytes);
-    memcpy(out + stamp_bytes, record->offset_at, (size_t)rest_bytes);
+    memcpy(out + stamp_bytes, read->record.offset_at, (size_t)rest_bytes);
     return out + stamp_bytes + rest_bytes;
 }
 
-/* Copies the records that stay; with `new_base` their timestamps count from `*new_base`. */
+/* Where the records that stay go to: copied in runs, or one by one with timestamps that count from *new_base. */
+struct copy {
+    const uint8_t *run;
+    uint8_t *out;
+    const int64_t *new_base;
+};
+
+static inline void copy_record(struct copy *copy, const struct window_record *read, int stays, int64_t timestamp) {
+    if (copy->new_base != NULL) {
+        if (stays) /* unsigned: what a compressed batch says of its timestamps was never checked */
+            copy->out = write_restamped(copy->out, read, (int64_t)((uint64_t)timestamp - (uint64_t)*copy->new_base));
+    } else if (!stays) {
+        memcpy(copy->out, copy->run, (size_t)(read->start - copy->run));
+        copy->out += read->start - copy->run;
+        copy->run = read->end;
+    }
+}
+
+static inline uint8_t *end_copy(struct copy *copy, const uint8_t *end) {
+    if (copy->new_base != NULL)
+        return copy->out;
+    memcpy(copy->out, copy->run, (size_t)(end - copy->run));
+    return copy->out + (end - copy->run);
+}
+
+/* Copies the records that stay; with `new_base` their timestamps count from it. */
 static enum status filter_records(const struct filter *filter, const struct batch *batch, const uint8_t *at, const uint8_t *end,
                                   int keeps_all, const int64_t *new_base, uint8_t *out, struct filtered *filtered) {
     const int keeps_tombstones = !(batch->attributes & DELETE_HORIZON_FLAG) || filter->now_ms < batch->base_timestamp;
-    const uint8_t *record_start, *record_end, *run = at; /* records that stay are copied in runs */
-    int64_t last_delta = -1;
+    struct record_walk walk = walk_records(batch, at, end);
+    struct copy copy = {at, out, new_base};
+    struct window window;
     *filtered = (struct filtered){.max_timestamp = NO_TIMESTAMP};
-    for (int64_t index = 0; index < batch->record_count; index++) {
-        struct keyed_record record;
-        record_start = at;
-        TRY(read_record_length(&at, end, &record_end));
-        TRY(read_keyed_record(at, record_end, &record));
-        if (record.offset_delta <= last_delta || record.offset_delta > batch->last_offset - batch->base_offset)
-            return BAD_OFFSET_DELTA;
-        last_delta = record.offset_delta;
-        const int stays = keeps_all || record_stays(filter, batch->base_offset + record.offset_delta, &record, keeps_tombstones);
-        if (stays) {
-            /* Unsigned: what a compressed batch says of its timestamps was never checked. */
-            int64_t timestamp = (int64_t)((uint64_t)batch->base_timestamp + (uint64_t)record.timestamp_delta);
+    do {
+        TRY(next_window(&walk, filter->map, &window));
+        for (const struct window_record *each = window.records; each < window.records + window.count; each++) {
+            const int64_t timestamp = (int64_t)((uint64_t)batch->base_timestamp + (uint64_t)each->record.timestamp_delta);
+            const int stays = keeps_all || record_stays(filter, batch->base_offset + each->record.offset_delta, each, keeps_tombstones);
+            copy_record(&copy, each, stays, timestamp);
+            if (!stays)
+                continue;
             if (filtered->kept_count == 0 || timestamp > filtered->max_timestamp)
                 filtered->max_timestamp = timestamp;
             filtered->kept_count++;
-            filtered->tombstone_count += !record.has_value;
-            if (new_base != NULL)
-                out = write_restamped(out, at, record_end, &record, (int64_t)((uint64_t)timestamp - (uint64_t)*new_base));
+            filtered->tombstone_count += !each->record.has_value;
         }
-        at = record_end;
-        if (new_base != NULL || !stays) {
-            if (new_base == NULL) {
-                memcpy(out, run, (size_t)(record_start - run));
-                out += record_start - run;
-            }
-            run = at;
-        }
-    }
-    if (at != end)
-        return TRAILING_BYTES;
-    memcpy(out, run, (size_t)(at - run));
-    filtered->output_end = out + (at - run);
+    } while (window.count);
+    filtered->output_end = end_copy(&copy, end);
     return VALID;
 }
 

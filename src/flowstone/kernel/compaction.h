@@ -26,7 +26,7 @@ enum {
 enum { CODEC_MASK = 0x07, LOG_APPEND_TIME_FLAG = 0x08, TRANSACTIONAL_FLAG = 0x10, CONTROL_FLAG = 0x20, DELETE_HORIZON_FLAG = 0x40 };
 enum { NO_TIMESTAMP = -1 };
 
-/* Why a walk over batches has ended. Keep equal to Stop in compaction_twin.py. */
+/* Why a walk over batches has ended. Keep equal to Stop in compaction_contract.py. */
 enum stop {
     MORE = 0,          /* what is left of the buffer is no whole batch */
     COMPRESSED = 1,    /* the next batch must be decompressed first */
@@ -37,7 +37,7 @@ enum stop {
     DAMAGED = 6,
 };
 
-/* What is wrong with the next batch. Keep equal to Damage in compaction_twin.py. */
+/* What is wrong with the next batch. Keep equal to Damage in compaction_contract.py. */
 enum damage { NO_DAMAGE = 0, BAD_HEADER = 1, OUT_OF_ORDER = 2, BAD_CHECKSUM = 3, BAD_RECORD = 4 };
 
 static inline uint64_t get_big_endian(const uint8_t *at, int bytes) {
@@ -121,7 +121,7 @@ static inline enum status read_keyed_record(const uint8_t *at, const uint8_t *en
 }
 
 /* The last offset of every key, by a hash of the key that only this run knows the seed of: nobody can make two keys
- * collide, and by chance two of a billion do with one in 10^20. Keep equal to OffsetMapFields in compaction.py. */
+ * collide, and by chance two of a billion do with one in 10^20. Keep equal to _MapFields in compaction_native.py. */
 struct slot {
     uint64_t hash[2];
     int64_t offset_plus_one; /* 0: the slot is empty */
@@ -135,13 +135,60 @@ struct offset_map {
 
 void flowstone_hash_key(const uint64_t seed[2], const uint8_t *key, int64_t key_bytes, uint64_t hash[2]);
 
+static inline struct slot *first_slot(const struct offset_map *map, const uint64_t hash[2]) {
+    return map->slots + (int64_t)((unsigned __int128)hash[0] * (uint64_t)map->slot_count >> 64);
+}
+
 /* The key's slot, or the empty one where it belongs. There always is an empty one: used_max is below slot_count. */
 static inline struct slot *find_slot(const struct offset_map *map, const uint64_t hash[2]) {
-    struct slot *slot = map->slots + (int64_t)((unsigned __int128)hash[0] * (uint64_t)map->slot_count >> 64);
+    struct slot *slot = first_slot(map, hash);
     const struct slot *end = map->slots + map->slot_count;
     while (slot->offset_plus_one != 0 && (slot->hash[0] != hash[0] || slot->hash[1] != hash[1]))
         slot = slot + 1 == end ? map->slots : slot + 1;
     return slot;
+}
+
+/* Records are read some at a time: by the time the first one's slot is looked at, memory has brought those of all. */
+enum { WINDOW = 16 };
+
+struct window {
+    int64_t count;
+    struct window_record {
+        const uint8_t *start, *body, *end; /* with its length, without it, and behind it */
+        struct keyed_record record;
+        uint64_t hash[2]; /* of its key, if it has one */
+    } records[WINDOW];
+};
+
+/* Where a walk over a batch's records stands. */
+struct record_walk {
+    const uint8_t *at, *end;
+    int64_t left, last_delta, delta_max;
+};
+
+static inline struct record_walk walk_records(const struct batch *batch, const uint8_t *at, const uint8_t *end) {
+    return (struct record_walk){at, end, batch->record_count, -1, batch->last_offset - batch->base_offset};
+}
+
+/* Fills the window with the next records; it is empty behind the last. */
+static inline enum status next_window(struct record_walk *walk, const struct offset_map *map, struct window *window) {
+    window->count = walk->left < WINDOW ? walk->left : WINDOW;
+    walk->left -= window->count;
+    for (struct window_record *each = window->records; each < window->records + window->count; each++) {
+        each->start = walk->at;
+        TRY(read_record_length(&walk->at, walk->end, &each->end));
+        each->body = walk->at;
+        TRY(read_keyed_record(each->body, each->end, &each->record));
+        if (each->record.offset_delta <= walk->last_delta || each->record.offset_delta > walk->delta_max)
+            return BAD_OFFSET_DELTA;
+        walk->last_delta = each->record.offset_delta;
+        walk->at = each->end;
+        if (each->record.key != NULL) {
+            flowstone_hash_key(map->seed, each->record.key, each->record.key_bytes, each->hash);
+            __builtin_prefetch(first_slot(map, each->hash), 1);
+        }
+    }
+    return window->count == 0 && walk->at != walk->end ? TRAILING_BYTES : VALID;
 }
 
 #endif

@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
@@ -48,6 +49,7 @@ from flowstone.kernel.twin import RecordsStatus as Status
 from flowstone.types import Bytes
 
 _LONG_MAX = 2**63 - 1
+_WINDOW = 16  # records that are read before the first of them is mapped
 _HEADER = Struct(">qiibIhiqqqhii")
 _LOG_OVERHEAD, _CHECKSUM_START, _MAGIC = 12, 21, 2
 
@@ -106,15 +108,17 @@ class OffsetMap:
 
     def map_records(self, payload: Bytes, batch: BatchFields, from_offset: int, to_offset: int) -> Stop:
         """MORE, or FULL if the map has no room for the record at `mapped_end`. BadRecord."""
-        for record in _records(payload, batch):
-            offset = batch.base_offset + record.offset_delta
-            if record.key is None or not from_offset <= offset < to_offset:
-                continue
-            key_hash = self._hash(record.key)
-            if key_hash not in self._offsets and len(self._offsets) == self.capacity:
-                self.mapped_end = offset
-                return Stop.FULL
-            self._offsets[key_hash] = offset
+        records = _records(payload, batch)
+        while window := list(islice(records, _WINDOW)):
+            for record in window:
+                offset = batch.base_offset + record.offset_delta
+                if record.key is None or not from_offset <= offset < to_offset:
+                    continue
+                key_hash = self._hash(record.key)
+                if key_hash not in self._offsets and len(self._offsets) == self.capacity:
+                    self.mapped_end = offset
+                    return Stop.FULL
+                self._offsets[key_hash] = offset
         self.mapped_end = min(batch.last_offset + 1, to_offset)
         return Stop.MORE
 

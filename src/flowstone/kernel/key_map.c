@@ -1,6 +1,6 @@
 /* Compaction, first pass: where each key was last written.
  *
- * Plain C11, no Python headers, no allocation, no global state: called through ctypes (compaction.py) with the GIL
+ * Plain C11, no Python headers, no allocation, no global state: called through ctypes (compaction_native.py) with the GIL
  * released. compaction_twin.py says the same thing in Python and is the oracle of its tests.
  *
  * The hash is SipHash-2-4 with 128 bits (Aumasson and Bernstein).
@@ -8,7 +8,7 @@
 
 #include "compaction.h"
 
-/* Keep equal to MapBatchesCall in compaction.py. `position`, `next_offset` and `mapped_end` are moved on. */
+/* Keep equal to _MapBatchesCall in compaction_native.py. `position`, `next_offset` and `mapped_end` are moved on. */
 struct map_batches_call {
     struct offset_map *map;
     int64_t position, size;
@@ -19,7 +19,7 @@ struct map_batches_call {
     int64_t stop, damage, needed;
 };
 
-/* Keep equal to MapRecordsCall in compaction.py: the records of one batch, decompressed. */
+/* Keep equal to _MapRecordsCall in compaction_native.py: the records of one batch, decompressed. */
 struct map_records_call {
     struct offset_map *map;
     int64_t size, record_count, base_offset, last_offset, from_offset, to_offset;
@@ -67,38 +67,38 @@ void flowstone_hash_key(const uint64_t seed[2], const uint8_t *key, int64_t key_
     hash[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
+/* Whether the map took the key. */
+static inline int map_key(struct offset_map *map, const uint64_t hash[2], int64_t offset) {
+    struct slot *slot = find_slot(map, hash);
+    if (slot->offset_plus_one == 0) {
+        if (map->used == map->used_max)
+            return 0;
+        map->used++;
+        slot->hash[0] = hash[0];
+        slot->hash[1] = hash[1];
+    }
+    slot->offset_plus_one = offset + 1;
+    return 1;
+}
+
 /* Maps the records of one batch. MORE: all of them; FULL: those before *mapped_end. */
 static enum stop map_records(struct offset_map *map, const uint8_t *at, const uint8_t *end, const struct batch *batch,
                              int64_t from_offset, int64_t to_offset, int64_t *mapped_end) {
-    int64_t last_delta = -1;
-    const uint8_t *record_end;
-    for (int64_t index = 0; index < batch->record_count; index++) {
-        struct keyed_record record;
-        if (read_record_length(&at, end, &record_end) != VALID || read_keyed_record(at, record_end, &record) != VALID)
+    struct record_walk walk = walk_records(batch, at, end);
+    struct window window;
+    do {
+        if (next_window(&walk, map, &window) != VALID)
             return DAMAGED;
-        if (record.offset_delta <= last_delta || record.offset_delta > batch->last_offset - batch->base_offset)
-            return DAMAGED;
-        at = record_end;
-        last_delta = record.offset_delta;
-        int64_t offset = batch->base_offset + record.offset_delta;
-        if (record.key == NULL || offset < from_offset || offset >= to_offset)
-            continue;
-        uint64_t hash[2];
-        flowstone_hash_key(map->seed, record.key, record.key_bytes, hash);
-        struct slot *slot = find_slot(map, hash);
-        if (slot->offset_plus_one == 0) {
-            if (map->used == map->used_max) {
+        for (const struct window_record *each = window.records; each < window.records + window.count; each++) {
+            const int64_t offset = batch->base_offset + each->record.offset_delta;
+            if (each->record.key == NULL || offset < from_offset || offset >= to_offset)
+                continue;
+            if (!map_key(map, each->hash, offset)) {
                 *mapped_end = offset;
                 return FULL;
             }
-            map->used++;
-            slot->hash[0] = hash[0];
-            slot->hash[1] = hash[1];
         }
-        slot->offset_plus_one = offset + 1;
-    }
-    if (at != end)
-        return DAMAGED;
+    } while (window.count);
     *mapped_end = batch->last_offset < to_offset ? batch->last_offset + 1 : to_offset;
     return MORE;
 }

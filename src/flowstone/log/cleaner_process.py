@@ -55,6 +55,11 @@ class CompactorProcess:
         self._process: subprocess.Popen[str] | None = None
         self._thread = ThreadPoolExecutor(1, "log-cleaner")
 
+    @property
+    def pid(self) -> int | None:
+        """None before it is first needed."""
+        return self._process.pid if self._process is not None else None
+
     async def begin(self, job: CompactionJob) -> int:
         mapped_end: int = (await self._ask({"job": job.to_json()}))["mapped_end"]
         return mapped_end

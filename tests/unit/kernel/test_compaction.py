@@ -353,6 +353,8 @@ def outcome(form: ModuleType, log: bytes, rng: random.Random) -> list[object]:
         to_offset=rng.choice((10, 20, EVERYTHING)),
         stop_attributes=rng.choice((0, 0x30)),
     )
+    if walk.stop is Stop.DAMAGED:
+        return [walk]  # what was mapped before is worth nothing
     said: list[object] = [walk, offset_map.mapped_end, len(offset_map)]
     record_filter = form.RecordFilter(
         offset_map,
