@@ -53,6 +53,7 @@ def follow(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> 
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .option("groupId", f"follow-{topic}")
         .option("columns", "key,value,offset")
         .load()
     )

@@ -33,6 +33,7 @@ def dedupe(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> 
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .option("groupId", f"dedupe-{topic}")
         .load()
     )
     clicks = records.select(from_json(col("value").cast("string"), SCHEMA).alias("click")).select("click.*")

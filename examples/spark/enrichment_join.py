@@ -44,6 +44,7 @@ def enrich(spark: SparkSession, bootstrap: str, topic: str, products: DataFrame,
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .option("groupId", f"enrich-{topic}")
         .load()
     )
     orders = records.select(from_json(col("value").cast("string"), ORDER).alias("order")).select("order.*")

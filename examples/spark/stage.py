@@ -80,10 +80,11 @@ def fields(event: Event) -> dict[str, Any]:
 
 
 def send(bootstrap: str, topic: str, sent: Iterable[Event]) -> None:
-    """Returns once all of them are stored."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    """Returns once all of them are stored. An event without a value is a tombstone."""
+    # A key's partition is the one that Spark and the Java client choose.
+    config = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "partitioner": "murmur2_random"}
+    producer = Producer(config)
     for event in sent:
-        # A key's events all go to one partition, as Kafka's Java client would choose it.
         producer.produce(topic, event.value or None, event.key, timestamp=event.timestamp_ms)
     if producer.flush(TIMEOUT_S):
         raise TimeoutError(f"not all records of {topic} were stored in {TIMEOUT_S} s")

@@ -16,7 +16,7 @@ from pyspark.sql.functions import col, count, from_json, sum, unix_millis, windo
 from examples.spark import stage
 
 ORDERS = 3_000
-RUNS = 6  # ten minutes of orders for each
+RUNS = 4  # a quarter of an hour of orders for each
 WAIT_S = 120
 WINDOW_S = 300
 SCHEMA = "event_time timestamp, amount_cents long"
@@ -35,6 +35,7 @@ def aggregate(spark: SparkSession, bootstrap: str, topic: str, directory: Path) 
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .option("groupId", f"revenue-{topic}")
         .option("columns", "value")  # the others are not needed, and not moved
         .load()
     )
