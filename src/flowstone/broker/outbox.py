@@ -35,6 +35,10 @@ Chunk = bytes | bytearray | memoryview | FileSlice
 
 # What one connection may send before the loop looks at the others.
 TURN_BYTES = 2 << 20
+# A slice up to this is read and leaves together with what is around it: one call instead of four.
+SMALL_SLICE_BYTES = 8 << 10
+# With so much to send already no more of them are read: the channel may take none of it now.
+SMALL_SLICES_BYTES_MAX = 64 << 10
 
 
 class UnreadableSlice(Exception):
@@ -80,10 +84,11 @@ class Outbox:
             while self._chunks and not self._waiting:
                 if self.queued_bytes < turn_ends_at:
                     raise BlockingIOError  # a fast reader must not keep the loop to itself: the others have their turn
-                if isinstance(self._chunks[0], bytes | bytearray | memoryview):
+                head = self._chunks[0]
+                if isinstance(head, bytes | bytearray | memoryview):
                     self._send_bytes()
                 else:
-                    self._send_slice(self._chunks[0])
+                    self._send_slice(head)
         except BlockingIOError:
             self._waiting = True
             self._channel.on_writable(self._writable)
@@ -102,15 +107,7 @@ class Outbox:
         self._on_progress()
 
     def _send_bytes(self) -> None:
-        run: list[Bytes] = []
-        slice_follows = False
-        for chunk in self._chunks:
-            if not isinstance(chunk, bytes | bytearray | memoryview):
-                slice_follows = True
-                break
-            if len(run) == IOVECS_MAX:
-                break
-            run.append(chunk)
+        run, slice_follows = self._run_of_bytes()
         sent = self._channel.send(run, more=slice_follows)
         self.queued_bytes -= sent
         self._unsent.bytes_sent(sent)
@@ -124,6 +121,35 @@ class Outbox:
             self._chunks.popleft()
         while self._chunks and not len(self._chunks[0]):
             self._chunks.popleft()
+
+    def _run_of_bytes(self) -> tuple[list[Bytes], bool]:
+        """The bytes at the head, small slices among them read on the way, and whether a slice follows them."""
+        run: list[Bytes] = []
+        left_bytes = SMALL_SLICES_BYTES_MAX
+        for at in range(min(len(self._chunks), IOVECS_MAX)):
+            chunk = self._chunks[at]
+            left_bytes -= len(chunk)
+            if not isinstance(chunk, bytes | bytearray | memoryview):
+                small = self._read_small(chunk) if left_bytes >= 0 else None
+                if small is None:
+                    return run, True
+                self._chunks[at] = chunk = small
+            run.append(chunk)
+        return run, False
+
+    def _read_small(self, chunk: FileSlice) -> bytes | None:
+        """The slice's bytes; None if it is not small, not in the page cache or not whole: then it goes by itself."""
+        if len(chunk) > SMALL_SLICE_BYTES or self._slice_sent:
+            return None
+        try:
+            data = chunk.file.read_cached(chunk.position, len(chunk))
+        except OSError as error:
+            raise UnreadableSlice(chunk.file, error) from error
+        if data is None or len(data) < len(chunk):
+            return None
+        self._unsent.slice_sent()
+        self._unsent.add([data])
+        return data
 
     def _send_slice(self, chunk: FileSlice) -> None:
         position = chunk.position + self._slice_sent

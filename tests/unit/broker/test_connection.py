@@ -8,7 +8,7 @@ import pytest
 from flowstone.broker.answers import Answer, Deferred
 from flowstone.broker.buffers import BufferPool
 from flowstone.broker.connection import Connection
-from flowstone.broker.outbox import Chunk, UnreadableSlice
+from flowstone.broker.outbox import SMALL_SLICE_BYTES, SMALL_SLICES_BYTES_MAX, Chunk, UnreadableSlice
 from flowstone.broker.unsent import UnsentTotal
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
 from flowstone.ports.simulated_network import SimulatedChannel, channel_pair
@@ -282,6 +282,9 @@ class ColdFile(SimulatedFile):
     def is_cached(self, position: int, count: int) -> bool:
         return self.reads > 0
 
+    def read_cached(self, position: int, count: int) -> bytes | None:
+        return super().read_cached(position, count) if self.reads > 0 else None
+
     def read(self, position: int, count: int) -> bytes:
         type(self).reads += 1
         return super().read(position, count)
@@ -340,3 +343,57 @@ def test_a_slice_that_cannot_be_read_closes_the_connection_and_is_reported(cache
 class UncachedFile(SimulatedFile):
     def is_cached(self, position: int, count: int) -> bool:
         return False
+
+    def read_cached(self, position: int, count: int) -> bytes | None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("slice_bytes", "calls"), [(SMALL_SLICE_BYTES, ["send"]), (SMALL_SLICE_BYTES + 1, ["send", "send_file", "send"])]
+)
+def test_a_small_slice_leaves_together_with_what_is_around_it(slice_bytes: int, calls: list[str]):
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        file = SimulatedFiles().open("/log", create=True)
+        file.write(0, [b"x" * slice_bytes])
+        client.send([framed(b"later")])
+        await turns()
+        made: list[str] = []
+        channel = client.other
+        send, send_file = channel.send, channel.send_file
+
+        def counted_send(buffers, *, more=False):
+            made.append("send")
+            return send(buffers, more=more)
+
+        def counted_send_file(file, position, count):
+            made.append("send_file")
+            data = file.read(position, count)
+            return send([data])
+
+        channel.send, channel.send_file = counted_send, counted_send_file
+        host.deferred[b"later"].set_result([b"head", Slice(file, 0, slice_bytes), b"tail"])
+        await turns()
+        assert received(client) == b"head" + b"x" * slice_bytes + b"tail"
+        assert made == calls
+        assert (host.unsent.memory_bytes, host.unsent.slice_count) == (0, 0)
+        channel.send, channel.send_file = send, send_file
+
+    run(scenario)
+
+
+def test_small_slices_that_nobody_takes_are_not_all_read():
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        client.capacity_bytes = 10
+        file = SimulatedFiles().open("/log", create=True)
+        file.write(0, [bytes(SMALL_SLICE_BYTES)])
+        client.send([framed(b"later")])
+        await turns()
+        host.deferred[b"later"].set_result([b"head", *(Slice(file, 0, SMALL_SLICE_BYTES) for _ in range(100))])
+        for _ in range(20):
+            await turns()
+            assert host.unsent.memory_bytes <= SMALL_SLICES_BYTES_MAX
+            received(client)
+        connection.close()
+        assert (host.unsent.memory_bytes, host.unsent.slice_count) == (0, 0)
+
+    run(scenario)
