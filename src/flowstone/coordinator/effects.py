@@ -10,16 +10,13 @@ one: there is no undo.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 Record = TypeVar("Record")
 
 
-class CoordinatorRecord(NamedTuple):
-    """A record of the internal topic, encoded. A null value is a tombstone: the key's state is gone."""
-
-    key: bytes
-    value: bytes | None
+# A record of the internal topic, encoded: key and value. A null value is a tombstone: the key's state is gone.
+CoordinatorRecord = tuple[bytes, bytes | None]
 
 
 @dataclass(slots=True)

@@ -11,14 +11,12 @@ from flowstone.wire.record_batch import (
     HEADER_BYTES,
     CorruptBatch,
     Record,
-    build_batch,
     checksum_matches,
     decode_records,
+    encode_record,
+    join_records,
     parse_header,
 )
-
-# What a record may take beside its key and value: varints of lengths, deltas and counts.
-RECORD_OVERHEAD_BYTES_MAX = 32
 
 
 class RecordCodec(Protocol):
@@ -34,20 +32,22 @@ class RecordCodec(Protocol):
 def encode_batches(records: Iterable[CoordinatorRecord], timestamp_ms: int, batch_bytes_max: int) -> list[bytes]:
     """The records in order, in one batch if they fit. ApiError if one alone does not."""
     batches: list[bytes] = []
-    batch: list[Record] = []
+    batch: list[bytes] = []
     size_bytes = HEADER_BYTES
     for key, value in records:
-        record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES_MAX
-        if HEADER_BYTES + record_bytes > batch_bytes_max:
-            message = f"a record of {record_bytes} bytes; {batch_bytes_max} are taken (max.message.bytes)"
-            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
-        if size_bytes + record_bytes > batch_bytes_max:
-            batches.append(build_batch(batch))
-            batch, size_bytes = [], HEADER_BYTES
-        batch.append(Record(len(batch), timestamp_ms, key, value))
-        size_bytes += record_bytes
+        record = encode_record(len(batch), 0, key, value)
+        if size_bytes + len(record) > batch_bytes_max:
+            if batch:
+                batches.append(join_records(batch, timestamp_ms))
+                batch, size_bytes = [], HEADER_BYTES
+                record = encode_record(0, 0, key, value)
+            if size_bytes + len(record) > batch_bytes_max:
+                message = f"a record of {len(record)} bytes; {batch_bytes_max} are taken (max.message.bytes)"
+                raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
+        batch.append(record)
+        size_bytes += len(record)
     if batch:
-        batches.append(build_batch(batch))
+        batches.append(join_records(batch, timestamp_ms))
     return batches
 
 

@@ -41,6 +41,8 @@ _INT = Struct(">i")
 _LONG = Struct(">q")
 # An offset as nearly all are: version, offset, leader epoch, the length of no metadata, timestamp.
 _PLAIN_OFFSET = Struct(">hqihq")
+# Looked up once: they are called for every partition of every commit.
+_pack_int, _pack_plain_offset = _INT.pack, _PLAIN_OFFSET.pack
 
 
 class _Writer:
@@ -111,13 +113,13 @@ class _Reader:
 def encode(record: GroupRecord) -> CoordinatorRecord:
     match record:
         case OffsetCommitted():
-            return CoordinatorRecord(_offset_key(record), _offset_value(record))
+            return _offset_key(record.group_id, record.topic, record.partition), _offset_value(record)
         case OffsetRemoved():
-            return CoordinatorRecord(_offset_key(record), None)
+            return _offset_key(record.group_id, record.topic, record.partition), None
         case GroupStored():
-            return CoordinatorRecord(_group_key(record), _group_value(record))
+            return _group_key(record), _group_value(record)
         case GroupRemoved():
-            return CoordinatorRecord(_group_key(record), None)
+            return _group_key(record), None
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
@@ -138,8 +140,8 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     return None
 
 
-def _offset_key(record: OffsetCommitted | OffsetRemoved) -> bytes:
-    return _offset_key_prefix(record.group_id, record.topic) + _INT.pack(record.partition)
+def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    return _offset_key_prefix(group_id, topic) + _pack_int(partition)
 
 
 @lru_cache(OFFSET_NAMES_CACHED_MAX)
@@ -157,13 +159,14 @@ def _read_offset_key_prefix(data: bytes) -> tuple[str, str]:
 
 
 def _offset_value(record: OffsetCommitted) -> bytes:
-    if record.expire_timestamp_ms != NO_TIMESTAMP:
-        writer = _Writer(EXPIRING_OFFSET_VERSION).int64(record.offset).string(record.metadata)
-        return writer.int64(record.commit_timestamp_ms).int64(record.expire_timestamp_ms).done()
-    if not record.metadata:
-        return _PLAIN_OFFSET.pack(VALUE_VERSION, record.offset, record.leader_epoch, 0, record.commit_timestamp_ms)
-    writer = _Writer(VALUE_VERSION).int64(record.offset).int32(record.leader_epoch)
-    return writer.string(record.metadata).int64(record.commit_timestamp_ms).done()
+    _group_id, _topic, _partition, offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = record
+    if expire_timestamp_ms != NO_TIMESTAMP:
+        writer = _Writer(EXPIRING_OFFSET_VERSION).int64(offset).string(metadata)
+        return writer.int64(commit_timestamp_ms).int64(expire_timestamp_ms).done()
+    if not metadata:
+        return _pack_plain_offset(VALUE_VERSION, offset, leader_epoch, 0, commit_timestamp_ms)
+    writer = _Writer(VALUE_VERSION).int64(offset).int32(leader_epoch)
+    return writer.string(metadata).int64(commit_timestamp_ms).done()
 
 
 def _read_offset(group_id: str, topic: str, partition: int, value: bytes) -> OffsetCommitted:

@@ -44,6 +44,11 @@ _PREFIX = Struct(">qii")
 _MAGIC_AND_CHECKSUM = Struct(">bI")
 _CHECKED_HEADER = Struct(">hiqqqhii")  # the header from CHECKSUM_START on
 _CODECS = tuple(Codec)
+_NO_ATTRIBUTES = b"\0"  # of a record: there are none yet
+_NO_HEADERS = b"\0"
+_NULL_LENGTH = -1
+# Lengths and deltas from 0 up whose varints are kept ready: those of small records and of the batches they come in.
+READY_VARINTS_COUNT = 1024
 _VARINT_BITS = 32
 _VARLONG_BITS = 64
 
@@ -303,14 +308,17 @@ def build_batch(
 ) -> bytes:
     """A batch of `records`, whose offsets rise from `base_offset` on; the first one's timestamp is the base."""
     assert records, "a batch holds at least one record"
-    base_timestamp = records[0].timestamp
-    payload = bytearray()
+    base_timestamp = max_timestamp = records[0].timestamp
+    encoded = []
     last_delta = -1
-    for record in records:
-        delta = record.offset - base_offset
-        assert delta > last_delta, f"offset {record.offset} after {base_offset + last_delta}"
+    for offset, timestamp, key, value, headers in records:
+        delta = offset - base_offset
+        assert delta > last_delta, f"offset {offset} after {base_offset + last_delta}"
         last_delta = delta
-        _encode_record(payload, record, delta, record.timestamp - base_timestamp)
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        encoded.append(encode_record(delta, timestamp - base_timestamp, key, value, headers))
+    payload = b"".join(encoded)
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,
@@ -320,7 +328,7 @@ def build_batch(
         attributes=codec | (TRANSACTIONAL_FLAG if is_transactional else 0) | (CONTROL_FLAG if is_control else 0),
         last_offset_delta=last_delta,
         base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in records),
+        max_timestamp=max_timestamp,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -330,34 +338,67 @@ def build_batch(
     return encode_header(header, stored) + stored
 
 
-def _encode_record(payload: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
-    body = bytearray(1)  # the record's attributes
-    _write_varint(body, timestamp_delta)
-    _write_varint(body, offset_delta)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    _write_varint(body, len(record.headers))
-    for key, value in record.headers:
-        _write_bytes(body, key.encode())
-        _write_bytes(body, value)
-    _write_varint(payload, len(body))
-    payload += body
+def join_records(records: Sequence[bytes], timestamp: int) -> bytes:
+    """A batch of records encoded with the offset deltas 0, 1, 2 and so on, which all have the same timestamp."""
+    assert records, "a batch holds at least one record"
+    payload = b"".join(records)
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=NO_PARTITION_LEADER_EPOCH,
+        magic=MAGIC,
+        crc=0,
+        attributes=Codec.NONE,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=len(records),
+    )
+    return encode_header(header, payload) + payload
 
 
-def _write_bytes(out: bytearray, data: bytes | None) -> None:
-    if data is None:
-        _write_varint(out, -1)
-    else:
-        _write_varint(out, len(data))
-        out += data
+def encode_record(
+    offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
+) -> bytes:
+    """One record as it stands in a payload; the deltas count from its batch's base offset and base timestamp."""
+    varints = _VARINTS
+    parts = (
+        _NO_ATTRIBUTES,
+        varints[timestamp_delta],
+        varints[offset_delta],
+        varints[_NULL_LENGTH if key is None else len(key)],
+        key or b"",
+        varints[_NULL_LENGTH if value is None else len(value)],
+        value or b"",
+        _encode_headers(headers) if headers else _NO_HEADERS,
+    )
+    body = b"".join(parts)
+    return varints[len(body)] + body
 
 
-def _write_varint(out: bytearray, value: int) -> None:
-    if 0 <= value < 0x40:  # most are
-        out.append(value << 1)
-        return
-    raw = (value << 1) ^ (value >> 63)
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
+def _encode_headers(headers: RecordHeaders) -> bytes:
+    parts = [_VARINTS[len(headers)]]
+    for name, value in headers:
+        key = name.encode()
+        parts += (_VARINTS[len(key)], key, _VARINTS[_NULL_LENGTH if value is None else len(value)], value or b"")
+    return b"".join(parts)
+
+
+class _Varints(dict[int, bytes]):
+    """The varint of any number: of those that most are, looked up; of others, made."""
+
+    def __missing__(self, value: int) -> bytes:
+        raw = (value << 1) ^ (value >> (_VARLONG_BITS - 1))
+        varint = bytearray()
+        while raw > 0x7F:
+            varint.append(raw & 0x7F | 0x80)
+            raw >>= 7
+        varint.append(raw)
+        return bytes(varint)
+
+
+_VARINTS = _Varints()
+_VARINTS.update({value: _VARINTS[value] for value in range(_NULL_LENGTH, READY_VARINTS_COUNT)})

@@ -32,32 +32,32 @@ def string(text: str) -> bytes:
     "record", [GROUP, EMPTY_GROUP, GroupRemoved("g"), OFFSET, EXPIRING_OFFSET, OffsetRemoved("g", "t", 3)]
 )
 def test_a_record_is_read_as_it_was_written(record: GroupRecord) -> None:
-    stored = encode(record)
-    assert decode(stored.key, stored.value) == record
+    key, value = encode(record)
+    assert decode(key, value) == record
 
 
 def test_an_offset_is_kafkas_key_1_and_value_3() -> None:
-    stored = encode(OFFSET)
-    assert stored.key == pack(">h", 1) + string("g") + string("t") + pack(">i", 3)
-    assert stored.value == pack(">hqi", 3, 42, 5) + string("note") + pack(">q", 1_700_000_000_000)
+    key, value = encode(OFFSET)
+    assert key == pack(">h", 1) + string("g") + string("t") + pack(">i", 3)
+    assert value == pack(">hqi", 3, 42, 5) + string("note") + pack(">q", 1_700_000_000_000)
 
 
 def test_an_offset_with_a_time_to_live_is_kafkas_value_1() -> None:
-    stored = encode(EXPIRING_OFFSET)
-    assert stored.value == pack(">hq", 1, 42) + string("") + pack(">qq", 1_700_000_000_000, 1_700_000_000_500)
+    _key, value = encode(EXPIRING_OFFSET)
+    assert value == pack(">hq", 1, 42) + string("") + pack(">qq", 1_700_000_000_000, 1_700_000_000_500)
 
 
 def test_a_group_is_kafkas_key_2_and_value_3() -> None:
-    stored = encode(GROUP)
-    assert stored.key == pack(">h", 2) + string("gé")
+    key, value = encode(GROUP)
+    assert key == pack(">h", 2) + string("gé")
     head = pack(">h", 3) + string("consumer") + pack(">i", 7) + string("range") + string("m-1")
     member = string("m-1") + string("i") + string("client") + string("/127.0.0.1") + pack(">ii", 300_000, 45_000)
     blobs = pack(">i", 2) + b"\x00\x01" + pack(">i", 1) + b"\x02"
-    assert stored.value == head + pack(">qi", 1_700_000_000_000, 1) + member + blobs
+    assert value == head + pack(">qi", 1_700_000_000_000, 1) + member + blobs
 
 
 def test_older_values_are_read() -> None:
-    key = encode(OFFSET).key
+    key, _value = encode(OFFSET)
     assert decode(key, pack(">hq", 0, 42) + string("note") + pack(">q", 9)) == OffsetCommitted(
         "g", "t", 3, 42, -1, "note", 9
     )
@@ -76,10 +76,10 @@ def test_records_of_a_type_that_another_version_wrote_are_passed_over() -> None:
     ("key", "value"),
     [
         (b"y", b"x"),
-        (encode(OFFSET).key[:-1], encode(OFFSET).value),
-        (encode(OFFSET).key, (encode(OFFSET).value or b"")[:-1]),
-        (encode(OFFSET).key, pack(">hq", 99, 1)),
-        (encode(GROUP).key, (encode(GROUP).value or b"")[:-1]),
+        (encode(OFFSET)[0][:-1], encode(OFFSET)[1]),
+        (encode(OFFSET)[0], (encode(OFFSET)[1] or b"")[:-1]),
+        (encode(OFFSET)[0], pack(">hq", 99, 1)),
+        (encode(GROUP)[0], (encode(GROUP)[1] or b"")[:-1]),
     ],
 )
 def test_a_record_that_makes_no_sense_is_damage(key: bytes, value: bytes | None) -> None:

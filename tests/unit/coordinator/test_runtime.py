@@ -23,7 +23,7 @@ class Counters:
 
     class Codec:
         def encode(self, record: tuple[str, int]) -> CoordinatorRecord:
-            return CoordinatorRecord(record[0].encode(), str(record[1]).encode())
+            return record[0].encode(), str(record[1]).encode()
 
         def decode(self, key: bytes, value: bytes | None) -> tuple[str, int] | None:
             if value == b"damaged":

@@ -25,7 +25,7 @@ class PairCodec:
 
     def encode(self, record: Pair) -> CoordinatorRecord:
         name, value = record
-        return CoordinatorRecord(name.encode(), None if value is None else str(value).encode() + PADDING)
+        return name.encode(), None if value is None else str(value).encode() + PADDING
 
     def decode(self, key: bytes, value: bytes | None) -> Pair:
         return key.decode(), None if value is None else int(value.removesuffix(PADDING))
@@ -104,6 +104,14 @@ def test_a_record_that_no_batch_takes_is_refused_before_anything_is_appended() -
         bench.put(("a", 1))
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
     assert bench.memory.batches == []
+
+
+def test_a_batch_may_be_exactly_as_long_as_the_log_takes() -> None:
+    bench = Bench()
+    bench.put(("a", 1), ("b", 2))
+    bench.memory.batch_bytes_max = len(bench.memory.batches[0])
+    bench.put(("a", 3), ("b", 4), ("c", 5))
+    assert [parse_header(batch).record_count for batch in bench.memory.batches] == [2, 2, 1]
 
 
 def test_a_damaged_batch_is_not_replayed() -> None:

@@ -17,6 +17,7 @@ from flowstone.wire.record_batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
     PREFIX_BYTES,
+    READY_VARINTS_COUNT,
     SEQUENCE_MAX,
     CorruptBatch,
     Record,
@@ -25,6 +26,8 @@ from flowstone.wire.record_batch import (
     compute_crc,
     decode_records,
     encode_header,
+    encode_record,
+    join_records,
     parse_header,
     prefix,
     read_payload,
@@ -174,6 +177,18 @@ def test_any_records_come_back_also_with_gaps_between_offsets(rows: list[tuple[A
 
     assert checksum_matches(batch, 0, parse_header(batch))
     assert decode_records(batch) == records
+
+
+@pytest.mark.parametrize("size_bytes", [0, 63, 64, READY_VARINTS_COUNT - 1, READY_VARINTS_COUNT, 8191, 8192, 1 << 20])
+def test_a_length_of_any_number_of_bytes_is_read_back(size_bytes: int) -> None:
+    records = [Record(0, 0, bytes(size_bytes), bytes(size_bytes), (("h" * 70, bytes(size_bytes)),))]
+    assert decode_records(build_batch(records)) == records
+
+
+def test_records_joined_are_the_batch_they_would_be_built_into() -> None:
+    records = [Record(offset, 17, b"k%d" % offset, None if offset % 2 else b"v") for offset in range(200)]
+    encoded = [encode_record(record.offset, 0, record.key, record.value) for record in records]
+    assert join_records(encoded, 17) == build_batch(records)
 
 
 @given(
