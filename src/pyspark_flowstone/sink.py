@@ -20,6 +20,7 @@ from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -28,6 +29,8 @@ from flowstone.client import Cluster, Producer
 from pyspark_flowstone.connections import CLIENT_ID, cluster_of
 from pyspark_flowstone.sink_options import SinkOptions, columns_written, parse_sink_options
 from pyspark_flowstone.values import OptionError
+
+BATCH_ID = "streaming.sql.batchId"  # Spark tells its tasks, where they are a micro-batch's
 
 
 class RowWriter:
@@ -64,7 +67,12 @@ class FlowstoneStreamWriter(RowWriter, DataSourceStreamArrowWriter):
 
 def _write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Cluster, producer: Producer) -> None:
     """Returns when all of them are written. ClientError, or an error that names the row, if one cannot be."""
-    encoder = Encoder(compression=options.compression, batch_bytes_max=options.record_bytes_max, now_ms=_now_ms())
+    encoder = Encoder(
+        compression=options.compression,
+        batch_bytes_max=options.record_bytes_max,
+        now_ms=time.time_ns() // 1_000_000,
+        first_partition=_first_partition(),
+    )
     counts: dict[str, int] = {}
     for rows in batches:
         _learn_counts(counts, rows, options.topic, cluster)
@@ -84,8 +92,14 @@ def _learn_counts(counts: dict[str, int], rows: pa.RecordBatch, topic: str | Non
                 raise _no_such_topic(each)
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _first_partition() -> int:
+    """Where rows without a key begin: the tasks of a micro-batch one after the other, and the next batch one further.
+
+    A task that is run again begins where it did before.
+    """
+    task = TaskContext.get()
+    assert task is not None
+    return task.partitionId() + int(task.getLocalProperty(BATCH_ID) or 0)
 
 
 @cache
