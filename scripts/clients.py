@@ -30,6 +30,7 @@ from scripts.client_suites import (  # noqa: E402
     kafkajs,
     kcat,
     rsyslog,
+    spark_kafka,
 )
 from scripts.client_suites.suite import CheckFailed, Server, Suite, Unavailable, fresh_broker  # noqa: E402
 
@@ -55,6 +56,7 @@ SUITES = {
     "kafkajs": Entry(kafkajs.run_suite, floor=21),
     "franz-go": Entry(franz_go.run_suite, floor=19),
     "franz-go-suite": Entry(franz_go_suite.run_suite, floor=284),
+    "spark-kafka": Entry(spark_kafka.run_suite, floor=9),
     "kafka-python-4.3": Entry(kafka_python_suite.suite_for("4.3.0"), 43, _AS_KAFKA_PYTHON_HAS_IT),
     "kafka-python-3.9": Entry(kafka_python_suite.suite_for("3.9.0"), 40, _AS_KAFKA_PYTHON_HAS_IT),
     "kafka-python-2.8": Entry(kafka_python_suite.suite_for("2.8.0"), 40, _AS_KAFKA_PYTHON_HAS_IT),

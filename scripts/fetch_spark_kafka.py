@@ -1,0 +1,84 @@
+"""Fetches Spark's own Kafka connector from Maven Central into the cache folder, to run it beside ours.
+
+Owns the list of its jars: `connector_jars()` is what `spark.jars` takes. Each is fetched without its dependencies,
+since the rest is Spark's own and comes with PySpark; the connector's parent names a mirror that may not be there.
+
+Invariant: the same as `fetch_kafka`'s. The folder appears by one rename after every jar is in it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = str(Path(__file__).parents[1])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+from scripts.fetch_kafka import DEPENDENCY_PLUGIN, FetchError, _maven_command, cache_folder  # noqa: E402
+
+CONNECTOR_VERSION = "4.2.0"
+JARS = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR_VERSION}",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+FETCH_TIMEOUT_S = 300
+ERROR_LINES_MAX = 5
+
+
+def connector_folder() -> Path:
+    """Where the jars live, whether or not they are there yet."""
+    return cache_folder().parent / f"spark-sql-kafka-{CONNECTOR_VERSION}"
+
+
+def connector_jars() -> str:
+    """The jars with commas in between, fetched first if they are not there. FetchError."""
+    folder = connector_folder()
+    if not folder.is_dir():
+        _fetch_into(folder)
+    return ",".join(sorted(map(str, folder.glob("*.jar"))))
+
+
+def _fetch_into(folder: Path) -> None:
+    maven = _maven_command()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
+        jars = Path(work, "jars")
+        for jar in JARS:
+            goals = {"get": "-Dtransitive=false", "copy": f"-DoutputDirectory={jars}"}
+            for goal, option in goals.items():
+                _run([maven, "-B", "-q", f"{DEPENDENCY_PLUGIN}:{goal}", f"-Dartifact={jar}", option], jar)
+        if len(list(jars.glob("*.jar"))) != len(JARS):
+            raise FetchError(f"Maven reported success but not all of {', '.join(JARS)} are there")
+        try:
+            jars.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # a folder there now is another caller's, as complete as ours
+                raise
+
+
+def _run(command: list[str], jar: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise FetchError(f"Maven did not fetch {jar} within {FETCH_TIMEOUT_S} s") from None
+    if done.returncode:
+        told = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:ERROR_LINES_MAX]
+        raise FetchError("\n".join([f"Maven could not fetch {jar} (exit {done.returncode}):", *told]))
+
+
+def main() -> int:
+    try:
+        print(connector_jars())
+    except FetchError as error:
+        print(f"fetch_spark_kafka: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
