@@ -1,12 +1,11 @@
 """The part of the demo about consumer groups: three members, one killed, its partitions taken over, nothing lost.
 
-Members are processes, `python scripts/demo_group.py ADDRESS TOPIC`: each tells on standard output what it has read
+Members are processes, `python -m scripts.demo_group ADDRESS TOPIC`: each tells on standard output what it has read
 before it commits it, so that what a killed one had done is known. Lag is what the broker's page says.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import subprocess
 import sys
@@ -15,13 +14,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from scripts.demo_broker import SESSION_MS, client_config, look_at_group
 
 GROUP = "demo-readers"
 MEMBERS = 3
-SESSION_MS = 1500
 HEARTBEAT_MS = 300
 CHUNK_RECORDS = 2000
 CHUNK_WORK_S = 0.03
@@ -36,7 +36,11 @@ class Member:
 
     def __init__(self, address: str, topic: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, address, topic], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+            [sys.executable, "-m", "scripts.demo_group", address, topic],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[1],
         )
         self.read: dict[int, set[int]] = defaultdict(set)
         self.chunks = 0
@@ -108,12 +112,7 @@ def run_group(address: str, http_address: str, topic: str, ends: dict[int, int])
 
 
 def _look(http_address: str, outcome: Outcome) -> dict[str, Any]:
-    """The group as the broker sees it; an empty one while it does not know of it."""
-    connection = http.client.HTTPConnection(http_address, timeout=TIMEOUT_S)
-    connection.request("GET", f"/groups?group={GROUP}")
-    groups = json.loads(connection.getresponse().read())["groups"]
-    connection.close()
-    group: dict[str, Any] = groups[0] if groups else {"state": "Dead", "members": [], "partitions": [], "lag": 0}
+    group = look_at_group(http_address, GROUP)
     if group["lag"]:
         outcome.lags.append(group["lag"])
     return group
@@ -151,13 +150,12 @@ def read_as_member(address: str, topic: str) -> None:
     threading.Thread(target=wait_for_end, daemon=True).start()
     consumer = Consumer(
         {
-            "bootstrap.servers": address,
+            **client_config(address),
             "group.id": GROUP,
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": HEARTBEAT_MS,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "log_level": 0,
         }
     )
     consumer.subscribe([topic])
