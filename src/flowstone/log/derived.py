@@ -20,15 +20,18 @@ from flowstone.wire.record_batch import BatchHeader
 
 
 def load_producers(
-    directory: PartitionDirectory, segments: Sequence[Segment], end_offset: int, seen_ms: int
+    directory: PartitionDirectory, segments: Sequence[Segment], from_offset: int, end_offset: int, seen_ms: int
 ) -> ProducerStates:
-    """The newest good snapshot not beyond the end, and every batch after it. Other snapshots are tidied away."""
+    """The newest good snapshot not beyond the end, and every batch after it. Other snapshots are tidied away.
+
+    What lies below `from_offset`, where a segment begins, says nothing about producers.
+    """
     found = sorted(
         int(name.removesuffix(SNAPSHOT_SUFFIX))
         for name in directory.files.names(directory.path)
         if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdigit()
     )
-    states, start_offset, good = ProducerStates(), segments[0].base_offset, list[int]()
+    states, start_offset, good = ProducerStates(), max(segments[0].base_offset, from_offset), list[int]()
     for offset in found:
         decoded = None
         if start_offset <= offset <= end_offset:

@@ -33,6 +33,13 @@ class Handle:
         """Opens the file, making it if it is not there."""
         return self._file or self._handles.open(self, create=True)
 
+    def create_own(self) -> File:
+        """Opens the file to be written afresh; one that other names share, as a branch's do, is left to them."""
+        if self._handles.files.link_count(self.path) > 1:
+            self.drop()
+            self._handles.files.remove(self.path)
+        return self.create()
+
     def drop(self) -> None:
         """Lets go of the file, pinned or not."""
         self.pinned = False

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log import timestamps
+from flowstone.log.branch_point import BranchPoint, encode_branch_point
 from flowstone.log.compaction_job import CleanedSegment
 from flowstone.log.derived import load_producers
 from flowstone.log.epochs import LeaderEpochs
@@ -37,6 +38,7 @@ from flowstone.log.rolling import must_roll, roll_age_ms
 from flowstone.log.segment import Segment
 from flowstone.log.segment_list import SegmentList
 from flowstone.log.segment_swap import InThread, SegmentSwap
+from flowstone.log.sharing import own_file
 from flowstone.log.validation import check_batch
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
@@ -69,6 +71,7 @@ class PartitionLog:
         self.topic_id = topic_id
         self.config = config
         self.log_start_offset = 0
+        self.branch_point: BranchPoint | None = None  # where it left the log it was branched from
         self.is_torn = False  # part of a batch may stand after the log's end
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
@@ -126,6 +129,11 @@ class PartitionLog:
     @property
     def segments(self) -> SegmentList:
         return self._segments
+
+    @property
+    def producers_from(self) -> int:
+        """What lies below says nothing about producers: it was written to another topic."""
+        return self.branch_point.offset if self.branch_point is not None else 0
 
     @property
     def exists(self) -> bool:
@@ -364,6 +372,9 @@ class PartitionLog:
         file = segment.log.get()
         shortened = segment.rebuild(file, position)
         self._segments.cut_at(segment, shortened, self._directory.files)
+        if own_file(self._directory.files, shortened.log.path, position):
+            segment.log.drop()
+            file = shortened.log.get()
         file.truncate(position)
         self._roll_ms = self._roll_age_ms()
         self._generation += 1
@@ -374,9 +385,18 @@ class PartitionLog:
         self._directory.note_unsynced(file)
         self._directory.note_names_changed()
         self._directory.remove_snapshots_after(end_offset)
-        self.producers = load_producers(self._directory, self._segments, end_offset, self._clock.time_ms())
+        if self.branch_point is not None and end_offset < self.branch_point.offset:
+            # What comes here from now on is no longer the source's.
+            self._set_branch_point(self.branch_point._replace(offset=end_offset))
+        self.producers = load_producers(
+            self._directory, self._segments, self.producers_from, end_offset, self._clock.time_ms()
+        )
         if self.epochs.truncate_end(end_offset):
             self._directory.store_epochs(self.epochs.encode())
+
+    def _set_branch_point(self, point: BranchPoint) -> None:
+        self.branch_point = point
+        self._directory.store_branch_point(encode_branch_point(point))
 
     # The end
 

@@ -20,6 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from flowstone.errors import StorageFault
+from flowstone.log.branch_point import read_branch_point
 from flowstone.log.derived import load_epochs, load_producers
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
@@ -37,11 +38,12 @@ from flowstone.log.segment import (
     segment_path,
 )
 from flowstone.log.segment_swap import finish_swaps
+from flowstone.log.sharing import TEMPORARY_SUFFIX, own_file
 from flowstone.ports.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp")
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX)
 
 
 class StoredOffsets(NamedTuple):
@@ -161,10 +163,19 @@ class _Recovery:
                 next_offset,
                 damage.reason,
             )
+            if self._own(segment):
+                file = segment.log.get()
             file.truncate(segment.size_bytes)
             whole = False
         file.sync()
         return segment, next_offset, whole
+
+    def _own(self, segment: Segment) -> bool:
+        """Makes sure that the segment's file is shared with no branch before it is changed in place."""
+        if not own_file(self._files, segment.log.path, segment.size_bytes):
+            return False
+        segment.log.drop()
+        return True
 
     def _open_clean(self, base_offset: int) -> tuple[Segment, int] | None:
         """The active segment with the indexes a clean stop left, and its end; None if they do not fit the log."""
@@ -208,13 +219,15 @@ class _Recovery:
             end_offset = log_start_offset
             segments = [self._segment(end_offset)]
             segments[0].log.create().truncate(0)
+        self._own(segments[-1])
         for segment in segments[:-1]:
             if isinstance(segment.indexes.offsets, IndexEntries):
                 segment.indexes.write()
                 self._directory.note_unsynced(*(handle.get() for handle in segment.handles))
                 segment.indexes.seal()
         self._directory.note_found()
-        producers = load_producers(self._directory, segments, end_offset, self._now_ms)
+        self._log.branch_point = read_branch_point(self._files, self._directory.path)
+        producers = load_producers(self._directory, segments, self._log.producers_from, end_offset, self._now_ms)
         epochs = load_epochs(self._directory, segments, end_offset, self._epochs_seen)
         self._log.adopt(segments, log_start_offset, end_offset, epochs, producers)
         task = self._log.take_dirty()

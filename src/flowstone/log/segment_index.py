@@ -77,7 +77,7 @@ class SegmentIndexes:
         self.add_time_entry()
         for handle, entries in ((self.offset_handle, self.offsets), (self.time_handle, self.times)):
             data = entries.encode()
-            file = handle.create()
+            file = handle.create_own()
             file.truncate(len(data))
             file.write(0, [data])
 

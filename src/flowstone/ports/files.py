@@ -28,6 +28,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Without the cachestat system call, residency is probed at this stride: the usual readahead window.
 PROBE_STRIDE_BYTES = 128 * 1024
 OPEN_FILES_UNLIMITED = 1 << 30
+COPY_BYTES = 1 << 20
 _TEMPORARY_SUFFIX = ".tmp"
 
 
@@ -99,6 +100,18 @@ class Files(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None: ...
+
+    def link(self, source: str, target: str) -> None:
+        """Another name for the same file; OSError if there is something of that name."""
+        ...
+
+    def link_count(self, path: str) -> int:
+        """How many names the file has; 0 if it is not there."""
+        ...
+
+    def copy(self, source: str, target: str, size_bytes: int) -> None:
+        """The first bytes of a file as a file of its own, in place of whatever has that name; not durable yet."""
+        ...
 
     def remove(self, path: str) -> None: ...
 
@@ -254,6 +267,27 @@ class SystemFiles:
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+
+    def link_count(self, path: str) -> int:
+        try:
+            return os.stat(path).st_nlink
+        except FileNotFoundError:
+            return 0
+
+    def copy(self, source: str, target: str, size_bytes: int) -> None:
+        with open(source, "rb") as from_file, open(target, "wb") as to_file:
+            copied = _copy_in_kernel(from_file.fileno(), to_file.fileno(), size_bytes)
+            from_file.seek(copied)
+            to_file.seek(copied)
+            while copied < size_bytes:
+                data = from_file.read(min(COPY_BYTES, size_bytes - copied))
+                if not data:
+                    raise OSError(errno.EIO, f"the file has less than {size_bytes} bytes", source)
+                to_file.write(data)
+                copied += len(data)
+
     def remove(self, path: str) -> None:
         os.unlink(path)
 
@@ -309,6 +343,19 @@ def open_files_limit() -> int:
     """How many descriptors this process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return OPEN_FILES_UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def _copy_in_kernel(source: int, target: int, size_bytes: int) -> int:
+    """How many bytes the kernel has copied: some file systems share them instead, and some systems cannot."""
+    copied = 0
+    if hasattr(os, "copy_file_range"):
+        with contextlib.suppress(OSError):  # what is left is read and written, which tells what is wrong
+            while copied < size_bytes:
+                count = os.copy_file_range(source, target, size_bytes - copied, copied, copied)
+                if not count:
+                    break
+                copied += count
+    return copied
 
 
 def _skip(buffers: Sequence[Bytes], count: int) -> list[Bytes]:

@@ -111,6 +111,28 @@ class SimulatedFiles:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         to_directory.entries[to_name] = from_directory.entries.pop(from_name)
 
+    def link(self, source: str, target: str) -> None:
+        self.check("link")
+        directory, name = self._parent(target)
+        node = self._find(source)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        if name in directory.entries:
+            raise FileExistsError(errno.EEXIST, "file exists", target)
+        directory.entries[name] = node
+
+    def link_count(self, path: str) -> int:
+        node = self._find(path)
+        return _count(self._root, node) if node is not None else 0
+
+    def copy(self, source: str, target: str, size_bytes: int) -> None:
+        data = self.open(source).read(0, size_bytes)
+        if len(data) < size_bytes:
+            raise OSError(errno.EIO, f"the file has less than {size_bytes} bytes", source)
+        directory, name = self._parent(target)
+        directory.entries.pop(name, None)
+        self.open(target, create=True).write(0, [data])
+
     def remove(self, path: str) -> None:
         self.check("remove")
         directory, name = self._parent(path)
@@ -214,6 +236,12 @@ class SimulatedFile:
 
 def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part]
+
+
+def _count(directory: _Directory, node: _Node | _Directory) -> int:
+    children = directory.entries.values()
+    found = sum(child is node for child in children)
+    return found + sum(_count(child, node) for child in children if isinstance(child, _Directory))
 
 
 def _forget(directory: _Directory) -> None:
