@@ -52,7 +52,8 @@ class UnreadTimestamps:
         header, batch = located
         if header.uses_log_append_time:
             return header.max_timestamp
-        if offset <= header.base_offset or header.max_timestamp - header.base_timestamp < TIMESTAMP_PRECISION_MS:
+        spread_ms = header.max_timestamp - header.base_timestamp
+        if not header.has_delete_horizon and (offset <= header.base_offset or spread_ms < TIMESTAMP_PRECISION_MS):
             return header.base_timestamp
         record = await self._workers.read(lambda: first_record_at(batch.read(), NO_TIMESTAMP, offset))
         return record[1] if record is not None else header.max_timestamp

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from flowstone.kernel.compaction import (
     CONTROL_FLAG,
-    DELETE_HORIZON_FLAG,
     OUTPUT_PER_INPUT_MAX,
     TRANSACTIONAL_FLAG,
     BadRecord,
@@ -28,7 +27,7 @@ from flowstone.log.throttle import Throttle
 from flowstone.ports.files import File
 from flowstone.types import Bytes
 from flowstone.wire.compression import compress
-from flowstone.wire.record_batch import CODEC_MASK, BatchHeader, encode_header
+from flowstone.wire.record_batch import CODEC_MASK, DELETE_HORIZON_FLAG, BatchHeader, encode_header
 
 _NO_TIMESTAMP = -1
 
@@ -111,7 +110,7 @@ class GroupFilter:
         header = at.header
         if header.base_offset not in self._transactions().finished_markers:
             return FilteredRecords(b"", header.record_count, header.max_timestamp, False, False)
-        if not header.attributes & DELETE_HORIZON_FLAG:
+        if not header.has_delete_horizon:
             return self._filter_records(at, is_marker=True)
         if self._job.now_ms < header.base_timestamp:
             return FilteredRecords(b"", header.record_count, header.max_timestamp, False, False)

@@ -38,6 +38,7 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _PREFIX = Struct(">qii")
@@ -102,6 +103,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether the base timestamp says until when compaction keeps the batch's tombstones: it is no record's."""
+        return bool(self.attributes & DELETE_HORIZON_FLAG)
 
     @property
     def uses_log_append_time(self) -> bool:
