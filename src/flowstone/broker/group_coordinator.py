@@ -135,12 +135,15 @@ class GroupCoordinator:
         return [shard.request(call) for shard in self._shards.values()]
 
     def _shard_of(self, group_id: str) -> HostedShard[GroupShard] | None:
-        topic_partition = self.partition_of(group_id)
-        if topic_partition is None:
+        topic = self._metadata.image.topics.get(CONSUMER_OFFSETS)
+        if topic is None:
             return None
-        if topic_partition.partition not in self._shards and not self._closed:
+        index = partition_for(group_id, len(topic.partitions))
+        shard = self._shards.get(index)
+        if shard is None and not self._closed:
             self._host_shards(self._metadata.image)  # a partition may open a while after its topic was made
-        return self._shards.get(topic_partition.partition)
+            shard = self._shards.get(index)
+        return shard
 
     # Following the metadata
 

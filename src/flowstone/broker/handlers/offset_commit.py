@@ -12,7 +12,6 @@ from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse, OffsetToCommit
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
-from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -33,10 +32,10 @@ def handle(
 ) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
     commit = _Commit(services.metadata.image, context.api_version, request)
     if not commit.offsets:
-        return commit.respond(CommitResponse({}))
+        return commit.respond(CommitResponse(()))
     asked = CommitRequest(
         group_id=request.group_id,
-        offsets=tuple(commit.offsets),
+        offsets=commit.offsets,
         member_id=request.member_id,
         generation_id=request.generation_id_or_member_epoch,
         group_instance_id=request.group_instance_id,
@@ -52,58 +51,46 @@ class _Commit:
     """The offsets that can be committed, and what becomes of each partition that was named."""
 
     def __init__(self, image: ClusterImage, version: int, request: OffsetCommitRequest) -> None:
-        self._version, self._request = version, request
+        self._version = version
         self.offsets: list[OffsetToCommit] = []
-        # What each named partition is called, or why it is refused; in the request's order.
-        self._places: list[list[TopicPartition | ErrorCode]] = []
-        for topic in request.topics:
-            self._places.append(self._locate(image, topic))
+        # The response, which lacks the codes of those partitions that the coordinator is asked about, in its order.
+        self._response = OffsetCommitResponse()
+        self._asked: list[OffsetCommitResponsePartition] = []
+        self._response.topics = [self._locate(image, topic) for topic in request.topics]
 
-    def _locate(self, image: ClusterImage, topic: OffsetCommitRequestTopic) -> list[TopicPartition | ErrorCode]:
+    def _locate(self, image: ClusterImage, topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
         found: TopicImage | None
         if self._version >= _TOPIC_IDS_SINCE_VERSION:
             found, missing = image.topics_by_id.get(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         else:
             found, missing = image.topics.get(topic.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if found is None:
-            return [missing] * len(topic.partitions)
-        places: list[TopicPartition | ErrorCode] = []
+        name, partition_count = (found.name, len(found.partitions)) if found is not None else ("", 0)
+        responses = []
         for each in topic.partitions:
-            if not 0 <= each.partition_index < len(found.partitions):
-                places.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                continue
-            places.append(TopicPartition(found.name, each.partition_index))
-            self.offsets.append(
-                OffsetToCommit(
-                    topic=found.name,
-                    partition=each.partition_index,
-                    offset=each.committed_offset,
-                    leader_epoch=each.committed_leader_epoch,
-                    metadata=each.committed_metadata,
+            index = each.partition_index
+            response = OffsetCommitResponsePartition(partition_index=index)
+            responses.append(response)
+            if 0 <= index < partition_count:
+                self._asked.append(response)
+                self.offsets.append(
+                    OffsetToCommit(
+                        name, index, each.committed_offset, each.committed_leader_epoch, each.committed_metadata
+                    )
                 )
-            )
-        return places
+            else:
+                response.error_code = missing if found is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=responses)
 
     def respond(self, response: CommitResponse) -> OffsetCommitResponse:
-        return self._respond(response.errors)
+        for partition, code in zip(self._asked, response.errors, strict=True):
+            if code is not ErrorCode.NONE:
+                partition.error_code = self._known(code)
+        return self._response
 
     def refuse(self, code: ErrorCode) -> OffsetCommitResponse:
-        return self._respond({TopicPartition(each.topic, each.partition): code for each in self.offsets})
+        return self.respond(CommitResponse([code] * len(self._asked)))
 
-    def _respond(self, errors: dict[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
-        topics = []
-        for topic, places in zip(self._request.topics, self._places, strict=True):
-            partitions = [
-                OffsetCommitResponsePartition(
-                    partition_index=each.partition_index,
-                    error_code=self._code(place if isinstance(place, ErrorCode) else errors[place]),
-                )
-                for each, place in zip(topic.partitions, places, strict=True)
-            ]
-            topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-        return OffsetCommitResponse(topics=topics)
-
-    def _code(self, code: ErrorCode) -> ErrorCode:
+    def _known(self, code: ErrorCode) -> ErrorCode:
         if code is ErrorCode.GROUP_ID_NOT_FOUND and self._version < _GROUP_ID_NOT_FOUND_SINCE_VERSION:
             return ErrorCode.ILLEGAL_GENERATION
         return code

@@ -74,7 +74,7 @@ def delete_groups(turn: Turn, token: Any, group_ids: Iterable[str]) -> None:
             errors[group_id] = ErrorCode.NON_EMPTY_GROUP
         else:
             errors[group_id] = ErrorCode.NONE
-            for partition in turn.shard.offsets.of_group(group_id):
-                turn.append(OffsetRemoved(group_id, partition.topic, partition.partition))
+            for topic, partition in turn.shard.offsets.of_group(group_id):
+                turn.append(OffsetRemoved(group_id, topic, partition))
             turn.append(GroupRemoved(group_id))
     turn.reply(token, DeleteGroupsResponse(errors))

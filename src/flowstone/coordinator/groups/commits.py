@@ -30,33 +30,26 @@ _NOT_COMMITTED = CommittedOffset()
 
 
 def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
-    group = turn.shard.groups.get(request.group_id)
+    group_id, now_ms = request.group_id, turn.now_ms
+    group = turn.shard.groups.get(group_id)
     error_code = _check_commit(group, request)
-    errors: dict[TopicPartition, ErrorCode] = {}
-    accepted: dict[TopicPartition, OffsetCommitted] = {}
+    if error_code is not ErrorCode.NONE:
+        turn.reply(token, CommitResponse([error_code] * len(request.offsets)))
+        return
+    errors: list[ErrorCode] = [ErrorCode.NONE] * len(request.offsets)
+    accepted: dict[tuple[str, int], OffsetCommitted] = {}  # of a partition named twice, the last one
     expire_timestamp_ms = NO_TIMESTAMP
     if request.retention_time_ms != NO_RETENTION_TIME:
-        expire_timestamp_ms = turn.now_ms + request.retention_time_ms
-    for each in request.offsets:
-        partition = TopicPartition(each.topic, each.partition)
-        metadata = each.metadata or ""
-        if error_code is not ErrorCode.NONE:
-            errors[partition] = error_code
-        elif len(metadata) > turn.config.offset_metadata_max_bytes:  # Kafka counts characters, whatever the name says
-            errors[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        else:
-            errors[partition] = ErrorCode.NONE
-            accepted[partition] = OffsetCommitted(
-                request.group_id,
-                each.topic,
-                each.partition,
-                each.offset,
-                each.leader_epoch,
-                metadata,
-                turn.now_ms,
-                expire_timestamp_ms,
-            )
-    if error_code is ErrorCode.NONE and group is not None and request.member_id in group.members:
+        expire_timestamp_ms = now_ms + request.retention_time_ms
+    metadata_length_max = turn.config.offset_metadata_max_bytes  # Kafka counts characters, whatever the name says
+    for at, (topic, partition, offset, leader_epoch, metadata) in enumerate(request.offsets):
+        if metadata and len(metadata) > metadata_length_max:
+            errors[at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
+        accepted[topic, partition] = OffsetCommitted(
+            group_id, topic, partition, offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms
+        )
+    if group is not None and request.member_id in group.members:
         turn.keep_session(group, request.member_id)
     turn.effects.records.extend(accepted.values())
     turn.reply(token, CommitResponse(errors))
@@ -83,7 +76,9 @@ def _check_commit(group: Group | None, request: CommitRequest) -> ErrorCode:
 
 def fetch(turn: Turn, token: Any, request: FetchOffsetsRequest) -> None:
     committed = turn.shard.offsets.of_group(request.group_id)
-    wanted: Iterable[TopicPartition] = committed if request.partitions is None else request.partitions
+    wanted: Iterable[TopicPartition] | None = request.partitions
+    if wanted is None:
+        wanted = (TopicPartition(record.topic, record.partition) for record in committed.values())
     offsets = {}
     for partition in wanted:
         record = committed.get(partition)

@@ -6,6 +6,7 @@ the handler and said at the field: the shard always answers in the newest versio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -127,7 +128,7 @@ class CommitRequest:
     """A stand-alone consumer commits with no generation and no member id."""
 
     group_id: str
-    offsets: tuple[OffsetToCommit, ...]
+    offsets: Sequence[OffsetToCommit]
     member_id: str = UNKNOWN_MEMBER_ID
     generation_id: int = NO_GENERATION
     group_instance_id: str | None = None
@@ -136,9 +137,9 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommitResponse:
-    """Every partition asked for has its code. GROUP_ID_NOT_FOUND is ILLEGAL_GENERATION before OffsetCommit 9."""
+    """A code for each of the request's offsets, in order. GROUP_ID_NOT_FOUND is ILLEGAL_GENERATION before version 9."""
 
-    errors: dict[TopicPartition, ErrorCode]
+    errors: Sequence[ErrorCode]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""The committed offsets of a shard: hard state, changed by replayed records only."""
+"""The committed offsets of a shard: hard state, changed by replayed records only.
+
+Those of a group are found by topic and partition: a plain pair, which is a part of the record and equal to the
+`TopicPartition` of the same names.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,29 @@ from types import MappingProxyType
 from flowstone.coordinator.groups.records import OffsetCommitted, OffsetRemoved
 from flowstone.types import TopicPartition
 
-_NONE: Mapping[TopicPartition, OffsetCommitted] = MappingProxyType({})
+_NONE: Mapping[tuple[str, int], OffsetCommitted] = MappingProxyType({})
 
 
 class OffsetStore:
     def __init__(self) -> None:
-        self._by_group: dict[str, dict[TopicPartition, OffsetCommitted]] = {}
+        self._by_group: dict[str, dict[tuple[str, int], OffsetCommitted]] = {}
 
-    def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitted]:
+    def of_group(self, group_id: str) -> Mapping[tuple[str, int], OffsetCommitted]:
         return self._by_group.get(group_id, _NONE)
 
     def group_ids_with(self, partition: TopicPartition) -> Iterator[str]:
         return (group_id for group_id, offsets in self._by_group.items() if partition in offsets)
 
     def commit(self, record: OffsetCommitted) -> None:
-        partition = TopicPartition(record.topic, record.partition)
-        self._by_group.setdefault(record.group_id, {})[partition] = record
+        offsets = self._by_group.get(record.group_id)
+        if offsets is None:
+            offsets = self._by_group[record.group_id] = {}
+        offsets[record[1:3]] = record  # by its topic and partition
 
     def remove(self, record: OffsetRemoved) -> None:
         offsets = self._by_group.get(record.group_id)
         if offsets is None:
             return
-        offsets.pop(TopicPartition(record.topic, record.partition), None)
+        offsets.pop((record.topic, record.partition), None)
         if not offsets:
             del self._by_group[record.group_id]

@@ -43,7 +43,7 @@ class ShardState:
 class Turn:
     shard: ShardState
     now_ms: int
-    effects: GroupEffects = field(default_factory=GroupEffects)
+    effects: GroupEffects = field(default_factory=Effects)  # the alias would look up what it stands for each time
 
     @property
     def config(self) -> GroupConfig:

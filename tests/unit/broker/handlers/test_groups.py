@@ -282,6 +282,22 @@ def test_offsets_of_what_does_not_exist_are_refused_one_by_one(client: Client, g
     ]
 
 
+def test_of_a_partition_named_twice_the_last_offset_counts_and_each_has_its_own_code(
+    client: Client, group_id: str
+) -> None:
+    offsets = ((5, ""), (6, "x" * 5_000), (7, ""))
+    partitions = [
+        m.OffsetCommitRequestPartition(partition_index=1, committed_offset=offset, committed_metadata=metadata)
+        for offset, metadata in offsets
+    ]
+    topics = [m.OffsetCommitRequestTopic(name=TOPIC, partitions=partitions)]
+    response = client.ask(8, m.OffsetCommitRequest(group_id=group_id, topics=topics))
+    codes = [each.error_code for each in response.topics[0].partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
+    fetched = client.ask(7, fetch_request(7, group_id, bytes(16)))
+    assert fetched_partition(7, fetched).committed_offset == 7
+
+
 def test_an_unknown_topic_id_is_refused_as_such(client: Client, group_id: str) -> None:
     response = client.ask(10, commit_request(group_id, 7, UNKNOWN_ID))
     assert (response.topics[0].topic_id, commit_error(response)) == (UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID)

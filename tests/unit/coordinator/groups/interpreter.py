@@ -45,6 +45,7 @@ class Client:
 class Token:
     who: str
     what: str
+    partitions: list[str] = field(default_factory=list)
     answered: bool = False
 
 
@@ -145,20 +146,17 @@ class Interpreter:
         self._commit("nobody", Client("nobody"), options, take)
 
     def _commit(self, who: str, client: Client, options: Options, take: Any) -> None:
-        metadata = options.get("metadata")
+        metadata, epoch = options.get("metadata"), int(options.get("epoch", "-1"))
+        partitions = [key for key in options if "-" in key]
         request = m.CommitRequest(
             "g",
-            tuple(
-                m.OffsetToCommit(*_partition(key), int(value), int(options.get("epoch", "-1")), metadata)
-                for key, value in options.items()
-                if "-" in key
-            ),
+            [m.OffsetToCommit(*_partition(key), int(options[key]), epoch, metadata) for key in partitions],
             options.get("member", client.member_id),
             int(options.get("generation", client.generation)),
             client.options.get("instance"),
             int(options.get("retention", "-1")),
         )
-        self._ask(take, Token(who, "commit"), self.coordinator.shard.commit_offsets, request)
+        self._ask(take, Token(who, "commit", partitions), self.coordinator.shard.commit_offsets, request)
 
     def do_fetch(self, names: list[str], options: Options, take: Any) -> None:
         request = m.FetchOffsetsRequest(options.get("group", "g"), _partitions(names) or None)
@@ -274,7 +272,7 @@ class Interpreter:
             learns = response.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)
             client.member_id = response.member_id if learns else client.member_id
             client.generation = response.generation_id if learns else client.generation
-        self.lines.append(f"{token.who}: {token.what} {said(response)}")
+        self.lines.append(f"{token.who}: {token.what} {said(response, token.partitions)}")
 
 
 def _partition(text: str) -> TopicPartition:

@@ -166,7 +166,7 @@ class Client:
     # What it hears
 
     def hear(self, what: str, response: Any) -> None:
-        code = response.error_code if what != "commit" else next(iter(response.errors.values()))
+        code = response.error_code if what != "commit" else response.errors[0]
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self._begin()
         elif code is ErrorCode.ILLEGAL_GENERATION:

@@ -216,9 +216,9 @@ class World:
             assert owner == who, f"G1: {partition} of generation {request.generation_id} belongs to {owner} and {who}"
 
     def _check_commit(self, request: m.CommitRequest, response: m.CommitResponse) -> None:
-        for each in request.offsets:
+        for each, code in zip(request.offsets, response.errors, strict=True):
             partition = TopicPartition(each.topic, each.partition)
-            if response.errors[partition] is not ErrorCode.NONE:
+            if code is not ErrorCode.NONE:
                 continue
             stored = self.stored[request.group_id]
             assert request.generation_id == stored.generation, "G2: a commit of another generation"

@@ -18,7 +18,8 @@ from flowstone.errors import ErrorCode
 from tests.unit.coordinator.groups.harness import written
 
 
-def said(response: Any) -> str:
+def said(response: Any, partitions: list[str]) -> str:
+    """`partitions` are those a commit named: its response tells them by their order."""
     match response:
         case m.JoinResponse():
             return _joined(response)
@@ -29,7 +30,10 @@ def said(response: Any) -> str:
         case m.FetchOffsetsResponse():
             offsets = (_fetched(str(partition), each) for partition, each in response.offsets.items())
             return " ".join(offsets) or "nothing"
-        case m.DeleteOffsetsResponse(error_code=ErrorCode.NONE) | m.DeleteGroupsResponse() | m.CommitResponse():
+        case m.CommitResponse():
+            codes = zip(partitions, response.errors, strict=True)
+            return " ".join(f"{partition}={code.name}" for partition, code in codes)
+        case m.DeleteOffsetsResponse(error_code=ErrorCode.NONE) | m.DeleteGroupsResponse():
             return " ".join(f"{what}={code.name}" for what, code in response.errors.items())
         case m.ListGroupsResponse():
             groups = (f"{each.group_id}={each.state}:{each.protocol_type}" for each in response.groups)
