@@ -74,6 +74,11 @@ class Promise(Generic[Result]):
     def __await__(self) -> Generator[Any, None, Result]:
         if not self._is_done:
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.add_done_callback(lambda _: settled.done() or settled.set_result(None))
+
+            def wake(_: object) -> None:
+                if not settled.done():  # the task may have given up
+                    settled.set_result(None)
+
+            self.add_done_callback(wake)
             yield from settled.__await__()
         return self.result()
