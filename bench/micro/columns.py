@@ -35,10 +35,10 @@ Case = tuple[str, Callable[[], int]]
 def main() -> None:
     print(f"{'M records/s on one core':<44}" + "".join(f"{f'{size} B':>9}" for size in VALUE_BYTES))
     for cases in zip(*(_cases(size) for size in VALUE_BYTES), strict=True):
-        print(f"{cases[0][0]:<44}" + "".join(f"{_rate(run) / 1e6:>9.1f}" for _, run in cases))
+        print(f"{cases[0][0]:<44}" + "".join(f"{rate(run) / 1e6:>9.1f}" for _, run in cases))
 
 
-def _rate(run: Callable[[], int]) -> float:
+def rate(run: Callable[[], int]) -> float:
     """Records per second of CPU, in the best round."""
     best = 0.0
     for _ in range(ROUNDS):
@@ -49,7 +49,7 @@ def _rate(run: Callable[[], int]) -> float:
 
 
 def _cases(value_bytes: int) -> Iterator[Case]:
-    yield "decode, kernel alone", _kernel(value_bytes)
+    yield "decode, kernel alone", kernel(value_bytes)
     large, small = _topic(value_bytes, LARGE_BATCH_BYTES), _topic(value_bytes, SMALL_BATCH_BYTES)
     yield "decode, Spark's columns, batches of 1 MB", lambda: _decode(large, COLUMNS)
     yield "decode, Spark's columns, batches of 16 KB", lambda: _decode(small, COLUMNS)
@@ -74,7 +74,7 @@ def _topic(value_bytes: int, batch_bytes: int, codec: Codec = Codec.NONE) -> mem
     return memoryview(b"".join(prefix(i * len(records), length, 0) + batch[16:] for i in range(count)))
 
 
-def _kernel(value_bytes: int) -> Callable[[], int]:
+def kernel(value_bytes: int) -> Callable[[], int]:
     records = _records(value_bytes, LARGE_BATCH_BYTES)
     payload = pa.py_buffer(build_batch(records)[HEADER_BYTES:])
     wanted = ("key", "value", "offset", "timestamp")

@@ -1,0 +1,162 @@
+"""`python -m bench.spark`: our source and sink beside Spark's Kafka connector, with gates.
+
+Writes JSON (every round), Markdown (verdicts, medians, ratios) and SVG (ratios) to bench/results.
+docs/benchmarks.md says what is measured and why so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+from scripts.fetch_kafka import KAFKA_VERSION, FetchError
+from scripts.fetch_spark_kafka import CONNECTOR_VERSION
+
+from bench import plot
+from bench.cases import Case
+from bench.gates import Verdict
+from bench.micro import columns
+from bench.modes import FLOWSTONE, KAFKA, NOT_FLUSHED
+from bench.servers import Flowstone, Kafka, ServerError
+from bench.spark import gates, records, report, small_batches, throughput
+from bench.spark.rounds import measure
+from bench.spark.session import spark_session
+from bench.spark.systems import FLUSHED, OUR_FORMAT, STOCK_FORMAT, STOCK_ON_FLOWSTONE, System
+from bench.topics import RoundFailed
+
+RESULTS = Path(__file__).parents[1] / "results"
+TITLE = "Topics in Spark: Flowstone's format and the Kafka connector"
+PARTS = ("read", "write", "small", "decode")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything. `rows` is by the size of a value in bytes."""
+
+    rows: dict[int, int]
+    rounds: int
+    small_batches: int
+    idle_s: float
+
+
+FULL = Sizes({100: 1_500_000, 1_000: 300_000}, rounds=5, small_batches=20, idle_s=10.0)
+QUICK = Sizes({100: 200_000, 1_000: 40_000}, rounds=2, small_batches=5, idle_s=3.0)
+
+
+class Bench:
+    """The systems, up for the whole run, and the parts that are measured on them."""
+
+    def __init__(self, stack: ExitStack, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._flowstone = stack.enter_context(Flowstone(NOT_FLUSHED.settings[FLOWSTONE]))
+        self._flushed = stack.enter_context(Flowstone())
+        self._kafka = stack.enter_context(Kafka(NOT_FLUSHED.settings[KAFKA]))
+        spark = stack.enter_context(spark_session())
+        self._ours = System(FLOWSTONE, spark, OUR_FORMAT, self._flowstone)
+        self._stock = System(STOCK_ON_FLOWSTONE, spark, STOCK_FORMAT, self._flowstone)
+        self._theirs = System(KAFKA, spark, STOCK_FORMAT, self._kafka)
+        self._ours_flushed = System(FLUSHED, spark, OUR_FORMAT, self._flushed)
+
+    def run(self, parts: Sequence[str]) -> list[Case]:
+        measured = {"read": self._read, "write": self._write, "small": self._small, "decode": self._decode}
+        return [case for name in PARTS if name in parts for case in measured[name]()]
+
+    def _read(self) -> list[Case]:
+        cases: list[Case] = []
+        systems = [self._ours, self._stock, self._theirs]
+        for size_bytes, count in self._sizes.rows.items():
+            for compression in throughput.COMPRESSIONS:
+                topic = f"records-{size_bytes}-{compression}"
+                for server in (self._flowstone, self._kafka):
+                    records.fill(server, topic, size_bytes, count, compression)
+                for system in systems:
+                    throughput.check_rows(system, topic, count)
+                both = (throughput.batch_read, throughput.available_now_read)
+                work = [each(topic, size_bytes, compression, count) for each in both]
+                cases += [measure(each, systems, self._sizes.rounds) for each in work]
+        return cases
+
+    def _write(self) -> list[Case]:
+        systems = [self._ours, self._stock, self._theirs, self._ours_flushed]
+        return [
+            measure(throughput.batch_write(size_bytes, count), systems, self._sizes.rounds)
+            for size_bytes, count in self._sizes.rows.items()
+        ]
+
+    def _small(self) -> list[Case]:
+        systems = [self._ours, self._stock, self._theirs]
+        batches = small_batches.micro_batches(systems, self._sizes.small_batches)
+        return [batches, small_batches.idle(self._ours, self._sizes.idle_s)]
+
+    def _decode(self) -> list[Case]:
+        rate = columns.rate(columns.kernel(100)) / 1e6
+        rounds = {FLOWSTONE: [{gates.DECODE_RATE: rate}]}
+        return [Case(gates.DECODE, gates.ONE_CORE, gates.DECODE_VARIANT, gates.DECODE_RATE, rounds)]
+
+
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="little of everything: a hint while you work")
+    parser.add_argument("--only", choices=PARTS, action="append", help="measure this part; repeatable")
+    parser.add_argument("--rounds", type=int, help=f"that count (default {FULL.rounds}, quick {QUICK.rounds})")
+    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    chosen = parser.parse_args(words)
+    if chosen.rounds is not None and chosen.rounds < 1:
+        parser.error("at least one round is needed")
+    return chosen
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    chosen = arguments(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the brokers are stopped
+    sizes = QUICK if chosen.quick else FULL
+    if chosen.rounds is not None:
+        sizes = Sizes(sizes.rows, chosen.rounds, sizes.small_batches, sizes.idle_s)
+    started, load_before = time.time(), os.getloadavg()[0]
+    try:
+        with ExitStack() as stack:
+            cases = Bench(stack, sizes).run(chosen.only or PARTS)
+    except (ServerError, FetchError, RoundFailed) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
+    about = {
+        "started": stamp,
+        "seconds": round(time.time() - started),
+        "load average before": round(load_before, 2),
+        "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}",
+        "versions": f"Apache Kafka {KAFKA_VERSION}, PySpark {pyspark.__version__}, its connector {CONNECTOR_VERSION}",
+        "rows": ", ".join(f"{count:,} of {size} B" for size, count in sizes.rows.items()),
+    }
+    verdicts = gates.verdicts(cases)
+    write(chosen.name or f"spark-{stamp}", about, cases, verdicts)
+    missed = [verdict for verdict in verdicts if verdict.gate.binding and not verdict.passed]
+    for verdict in missed:
+        print(f"gate missed: {verdict}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def write(name: str, about: dict[str, object], cases: Sequence[Case], verdicts: Sequence[Verdict]) -> None:
+    page = report.page(TITLE, [f"{key}: {value}" for key, value in about.items()], cases, verdicts)
+    told = [{"gate": str(each), "binding": each.gate.binding, "passed": each.passed} for each in verdicts]
+    result = {**about, "verdicts": told, "cases": [case.as_dict() for case in cases]}
+    RESULTS.mkdir(exist_ok=True)
+    files = {"json": json.dumps(result, indent=1) + "\n", "md": page, "svg": plot.svg(TITLE, cases)}
+    for ending, text in files.items():
+        (RESULTS / f"{name}.{ending}").write_text(text)
+    print(page)
+    print(f"All figures: {RESULTS / name}.json, .md, .svg")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

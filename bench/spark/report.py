@@ -1,0 +1,33 @@
+"""What a run came to, as a page of Markdown: `bench.report`'s verdicts, then the medians of all systems. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bench import report
+from bench.cases import Case, ratio
+from bench.gates import Verdict
+from bench.modes import FLOWSTONE
+from bench.report import number
+from bench.spark.systems import DESCRIPTIONS
+
+
+def page(title: str, facts: Sequence[str], cases: Sequence[Case], verdicts: Sequence[Verdict]) -> str:
+    meaning = [f"{name}: {what}" for name, what in DESCRIPTIONS.items()]
+    return report.page(title, [*facts, *meaning], [], verdicts) + "\n".join([*_medians(cases), ""])
+
+
+def _medians(cases: Sequence[Case]) -> Iterator[str]:
+    """Beside each other system's median, how many times it goes into ours."""
+    for case in cases:
+        others = [name for name in case.rounds if name != FLOWSTONE]
+        head = "".join(f" {name} | ours / it |" for name in others)
+        yield from ("", f"**{case}** ({len(case.rounds[FLOWSTONE])} rounds)", "")
+        yield from (f"| median | {FLOWSTONE} |{head}", f"|---|---:|{'---:|---:|' * len(others)}")
+        for metric in case.metrics:
+            ours = case.median(FLOWSTONE, metric)
+            row = f"| {metric} | {number(ours)} |"
+            for name in others:
+                theirs = case.median(name, metric)
+                row += f" {number(theirs)} | {number(ratio(ours, theirs))} |"
+            yield row

@@ -1,0 +1,43 @@
+"""The one Spark session of a run, with both formats in it, and what its processes cost."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+from scripts.fetch_spark_kafka import connector_jars
+
+from bench import processes
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    # Spark's workers would be `python3` of the path otherwise.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("flowstone bench")
+        .config("spark.jars", connector_jars())
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def cpu_seconds(spark: SparkSession) -> float:
+    """Of the driver in Python and of the JVM with all that it started: planners and workers. Not of the brokers."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "the session is not connected to a driver of its own"
+    return time.process_time() + processes.cpu_seconds(gateway.proc.pid)

@@ -1,0 +1,100 @@
+"""Reading and writing many rows: one round of each, whole or not at all.
+
+Reads end in Spark's noop sink, which takes every row and does nothing with it. A batch is timed from the call to its
+end; a stream by the time of its micro-batches, since what it takes to start a query does not grow with the rows, and
+the whole query's rate is told beside it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import concat, format_string, lit
+
+from bench import topics
+from bench.load import Figures
+from bench.spark import records
+from bench.spark.rounds import Work
+from bench.spark.systems import System
+from bench.topics import RoundFailed
+
+READ, WRITE = "read", "write"
+BATCH, AVAILABLE_NOW = "batch", "availableNow"
+SIZES_BYTES = (100, 1_000)
+COMPRESSIONS = ("none", "lz4")
+ROWS_PER_S = "rows_per_s"
+QUERY_TIMEOUT_S = 120
+ID_BYTES = 12
+
+
+def read_variant(size_bytes: int, compression: str) -> str:
+    return f"{size_bytes:,} B values, {compression}"
+
+
+def write_variant(size_bytes: int) -> str:
+    return f"{size_bytes:,} B values"
+
+
+def batch_read(topic: str, size_bytes: int, compression: str, count: int) -> Work:
+    return Work(
+        READ, BATCH, read_variant(size_bytes, compression), ROWS_PER_S, partial(_read, topic=topic, count=count)
+    )
+
+
+def available_now_read(topic: str, size_bytes: int, compression: str, count: int) -> Work:
+    run = partial(_stream, topic=topic, count=count)
+    return Work(READ, AVAILABLE_NOW, read_variant(size_bytes, compression), ROWS_PER_S, run)
+
+
+def batch_write(size_bytes: int, count: int) -> Work:
+    run = partial(_write, size_bytes=size_bytes, count=count)
+    return Work(WRITE, BATCH, write_variant(size_bytes), ROWS_PER_S, run)
+
+
+def check_rows(system: System, topic: str, count: int) -> None:
+    """RoundFailed unless the system reads every record: the noop sink would not tell."""
+    found = system.read(topic).where("value is not null").count()
+    if found != count:
+        raise RoundFailed(f"{system.name} read {found} rows of {topic}, not {count}")
+
+
+def _read(system: System, topic: str, count: int) -> Figures:
+    begun = time.perf_counter()
+    system.read(topic).write.format("noop").mode("overwrite").save()
+    return {ROWS_PER_S: count / (time.perf_counter() - begun)}
+
+
+def _stream(system: System, topic: str, count: int) -> Figures:
+    with tempfile.TemporaryDirectory() as checkpoint:
+        begun = time.perf_counter()
+        writer = system.stream(topic).writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        if not query.awaitTermination(QUERY_TIMEOUT_S):
+            query.stop()
+            raise RoundFailed(f"{system.name} did not read {topic} in {QUERY_TIMEOUT_S} s")
+        whole_s = time.perf_counter() - begun
+        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    rows = sum(progress["numInputRows"] for progress in batches)
+    if rows != count:
+        raise RoundFailed(f"{system.name} streamed {rows} rows of {topic}, not {count}")
+    batches_s = sum(progress["durationMs"]["triggerExecution"] for progress in batches) / 1000
+    return {ROWS_PER_S: count / batches_s, "whole_query_rows_per_s": count / whole_s}
+
+
+def _write(system: System, size_bytes: int, count: int) -> Figures:
+    with topics.fresh_topic(system.server, records.PARTITIONS) as topic:
+        rows = _rows(system.spark, size_bytes, count)
+        begun = time.perf_counter()
+        system.write(rows, topic)
+        seconds = time.perf_counter() - begun
+        records.check(system.server, topic, count)
+    return {ROWS_PER_S: count / seconds}
+
+
+def _rows(spark: SparkSession, size_bytes: int, count: int) -> DataFrame:
+    """Cheap to make, each different from the others."""
+    value = concat(format_string(f"%0{ID_BYTES}d", "id"), lit("x" * (size_bytes - ID_BYTES)))
+    return spark.range(count).select(value.alias("value"))
