@@ -54,6 +54,12 @@ class IndexEntries:
         self.keys.extend(other.keys[first:])
         self.values.extend(other.values[first:])
 
+    def first(self, count: int) -> IndexEntries:
+        """A copy of the first so many entries."""
+        entries = IndexEntries(self._entry)
+        entries.keys, entries.values = self.keys[:count], self.values[:count]
+        return entries
+
     def encode(self) -> bytes:
         pack = self._entry.pack
         return b"".join([pack(key, value) for key, value in zip(self.keys, self.values, strict=True)])

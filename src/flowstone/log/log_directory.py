@@ -23,6 +23,7 @@ LOCK_FILE = ".lock"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 DELETE_SUFFIX = "-delete"
+STAGED_SUFFIX = "-staged"
 FILE_NAME_BYTES_MAX = 255
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
 _META_VERSION = "1"
@@ -95,16 +96,24 @@ class LogDirectory:
         return found
 
     def condemned(self) -> list[str]:
-        """The directories of deleted partitions that are still there."""
-        return [self.file(name) for name in self.files.names(self.path) if name.endswith(DELETE_SUFFIX)]
+        """The directories of deleted partitions that are still there, and of branches that never came to be."""
+        names = self.files.names(self.path)
+        return [self.file(name) for name in names if name.endswith((DELETE_SUFFIX, STAGED_SUFFIX))]
 
     def condemn(self, path: str) -> str:
         """Gives a partition's directory the name of a deleted one, so that no start takes it up again."""
-        suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
-        name = path.rpartition("/")[2][: FILE_NAME_BYTES_MAX - len(suffix)]
-        target = self.file(name + suffix)
+        target = self._other_name(path, DELETE_SUFFIX)
         self.files.rename(path, target)
         return target
+
+    def staged_name(self, path: str) -> str:
+        """Where a partition's directory may be made before it counts: the next start removes what is there."""
+        return self._other_name(path, STAGED_SUFFIX)
+
+    def _other_name(self, path: str, kind: str) -> str:
+        suffix = f".{uuid.uuid4().hex}{kind}"
+        name = path.rpartition("/")[2][: FILE_NAME_BYTES_MAX - len(suffix)]
+        return self.file(name + suffix)
 
     # Checkpoints
 

@@ -15,6 +15,7 @@ from functools import partial
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
+from flowstone.log.branches import Branches
 from flowstone.log.checkpoints import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from flowstone.log.cleaner import Cleaner
 from flowstone.log.cleaner_process import compactor_for
@@ -79,6 +80,7 @@ class LogManager:
         self.cleaner = Cleaner(
             clock, config, self.housekeeping, self.logs, high_watermark_of, compactor_for(files), on_fault
         )
+        self.branches = Branches(clock, self._log_directory, self._handles, self.housekeeping, self.logs, on_fault)
         for path in self._log_directory.condemned():
             self.housekeeping.in_background(partial(files.remove_tree, path))
 
@@ -171,6 +173,10 @@ class LogManager:
                 self.delete(topic_partition)
             except StorageFault as fault:
                 logger.error("%s", fault)
+
+    def is_free(self, topic_partition: TopicPartition) -> bool:
+        """Whether no log has this name, nor will any for whom somebody waits."""
+        return not any(topic_partition in taken for taken in (self.logs, self.offline, self._forgetting))
 
     async def wait_forgotten(self) -> None:
         """Returns once no checkpoint names a partition that has been deleted so far: their names are free again."""

@@ -191,6 +191,13 @@ class Segment:
         self.next_offset = header.next_offset
         return True
 
+    def resume(self, position: int, header: BatchHeader, offsets: IndexEntries, times: IndexEntries) -> None:
+        """Goes on after the batch at `position`, which the last of the entries names."""
+        self.size_bytes = position + header.size_bytes
+        self.indexes.open_active(offsets, times, self.size_bytes)
+        self._last_batch_offset, self._last_batch_position = header.base_offset, position
+        self.next_offset = header.next_offset
+
     # Finding offsets
 
     def locate(self, offset: int) -> tuple[int, int] | None:

@@ -1,0 +1,85 @@
+"""What of a log a branch takes: which segments whole, and of which one the beginning. Reads, and changes nothing.
+
+A branch ends at an offset. The segments that end at or before it are taken whole, by name; the one in which it lies, if
+any, is taken up to the batch that holds it. Whoever wants the branch to end where the log does rolls the log first, so
+that there is no such segment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+from typing import NamedTuple
+
+from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.index import IndexEntries
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.segment import Segment
+
+
+class WholeSegment(NamedTuple):
+    base_offset: int
+    created_ms: int
+    is_durable: bool
+
+
+class CutSegment(NamedTuple):
+    """A segment up to a position, where the batch begins that holds, or follows, the branch's end."""
+
+    base_offset: int
+    created_ms: int
+    position: int
+    batch_bytes: int  # of the batch there
+    index_interval_bytes: int
+    # The entries up to the position, if the segment is active; a sealed one's are in its files.
+    offsets: IndexEntries | None
+    times: IndexEntries | None
+
+
+class BranchPlan(NamedTuple):
+    source: PartitionLog
+    log_start_offset: int
+    end_offset: int
+    whole: tuple[WholeSegment, ...]
+    cut: CutSegment | None
+    epochs: bytes
+    first_dirty_offset: int
+
+
+def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
+    """A branch of the log as it is now, that ends at `end_offset`. NotCached."""
+    start_offset = log.log_start_offset
+    assert start_offset <= end_offset <= log.log_end_offset
+    epochs = LeaderEpochs.decode(log.epochs.encode())
+    assert epochs is not None
+    epochs.truncate_end(end_offset)
+    whole, cut = [], None
+    if end_offset > start_offset:
+        segments = log.segments.from_offset(start_offset)
+        whole = [
+            WholeSegment(segment.base_offset, segment.created_ms, following.base_offset <= log.recovery_point)
+            for segment, following in pairwise(segments)
+            if following.base_offset <= end_offset
+        ]
+        if len(whole) < len(segments) and segments[len(whole)].base_offset < end_offset:
+            cut = _cut(log, segments[len(whole)], end_offset)
+    return BranchPlan(
+        log, start_offset, end_offset, tuple(whole), cut, epochs.encode(), min(log.first_dirty_offset, end_offset)
+    )
+
+
+def _cut(log: PartitionLog, segment: Segment, end_offset: int) -> CutSegment:
+    assert end_offset < log.log_end_offset, "the log must be rolled first"
+    _segment, position, batch_bytes = log.segments.locate(end_offset)
+    offsets, times = segment.indexes.offsets, segment.indexes.times
+    if not isinstance(offsets, IndexEntries) or not isinstance(times, IndexEntries):
+        offsets = times = None
+    return CutSegment(
+        segment.base_offset,
+        segment.created_ms,
+        position,
+        batch_bytes,
+        segment.indexes.interval_bytes,
+        offsets.first(bisect_left(offsets.values, position)) if offsets is not None else None,
+        times.first(bisect_left(times.values, end_offset - segment.base_offset)) if times is not None else None,
+    )

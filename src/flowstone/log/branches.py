@@ -1,0 +1,178 @@
+"""Branches of logs, from their files to logs that can be served. Runs on the event loop; threads do what waits.
+
+The order of writes is what makes it safe. A branch's directories are made under names that every start removes. When
+all of them are durable they get their own names; they say which topic they are of, and until the metadata knows that
+topic, a start condemns them as it does what is left of a deleted one. So a crash leaves no branch, or all of it. The
+checkpoints have the branch's offsets before anybody can see it: records deleted from the source never come back in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.branch_plan import BranchPlan, plan_branch
+from flowstone.log.branch_point import BranchPoint
+from flowstone.log.branching import BuiltBranch, build_branch
+from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.handles import FileHandles
+from flowstone.log.housekeeping import Housekeeping
+from flowstone.log.log_directory import LogDirectory
+from flowstone.log.partition_directory import PartitionDirectory
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.producer_state import ProducerStates
+from flowstone.log.segment import Segment
+from flowstone.ports.clock import Clock
+from flowstone.types import TopicPartition
+
+# Their syncs share the device's flush.
+BRANCH_THREADS = 8
+# How often a branch is begun again because retention took a segment that it was about to link.
+PLANS_MAX = 5
+
+
+class StagedBranch(NamedTuple):
+    """A partition of a branch whose directory is durable under a name that does not count yet."""
+
+    topic_partition: TopicPartition
+    topic_id: bytes
+    path: str
+    plan: BranchPlan
+    built: BuiltBranch
+
+
+class Branches:
+    def __init__(
+        self,
+        clock: Clock,
+        directory: LogDirectory,
+        handles: FileHandles,
+        housekeeping: Housekeeping,
+        logs: MutableMapping[TopicPartition, PartitionLog],
+        on_fault: Callable[[StorageFault], None],
+    ) -> None:
+        """`logs` are the manager's own."""
+        self._clock, self._directory, self._handles = clock, directory, handles
+        self._housekeeping, self._logs, self._on_fault = housekeeping, logs, on_fault
+        self._files = directory.files
+
+    async def stage(
+        self, sources: Sequence[tuple[PartitionLog, int]], target: str, topic_id: bytes
+    ) -> list[StagedBranch]:
+        """Makes the directories of a branch: of each log up to an offset, numbered in this order.
+
+        A log without a directory needs none in the branch. ApiError if it cannot be; nothing is left then.
+        """
+        threads = ThreadPoolExecutor(BRANCH_THREADS, thread_name_prefix="branch")
+        staging = [
+            asyncio.ensure_future(self._stage(threads, log, end_offset, TopicPartition(target, index), topic_id))
+            for index, (log, end_offset) in enumerate(sources)
+            if log.exists
+        ]
+        try:
+            outcomes = await asyncio.gather(*staging, return_exceptions=True)
+        finally:
+            threads.shutdown(wait=False)
+        staged = [each for each in outcomes if isinstance(each, StagedBranch)]
+        errors = [each for each in outcomes if isinstance(each, BaseException)]
+        if errors:
+            self.discard(staged)
+            raise errors[0]
+        return staged
+
+    async def _stage(
+        self,
+        threads: ThreadPoolExecutor,
+        log: PartitionLog,
+        end_offset: int,
+        target: TopicPartition,
+        topic_id: bytes,
+    ) -> StagedBranch:
+        for _ in range(PLANS_MAX):
+            path = self._directory.staged_name(self._path(target))
+            try:
+                async with log.names_lock:
+                    plan = await self._plan(log, end_offset)
+                    build = partial(build_branch, self._files, plan, path, topic_id)
+                    built = await asyncio.get_running_loop().run_in_executor(threads, build)
+                return StagedBranch(target, topic_id, path, plan, built)
+            except FileNotFoundError:
+                self._remove(path)
+            except StorageFault as fault:
+                self._on_fault(fault)
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
+            except OSError as error:
+                self._remove(path)
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target} cannot be made: {error}") from error
+            except ApiError:
+                self._remove(path)
+                raise
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{log.topic_partition} loses segments all the time; try again")
+
+    async def _plan(self, log: PartitionLog, end_offset: int) -> BranchPlan:
+        plan = partial(plan_branch, log, end_offset)
+        if self._logs.get(log.topic_partition) is not log:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.topic_partition} was deleted meanwhile")
+        if not log.log_start_offset <= end_offset <= log.log_end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{log.topic_partition} has lost offset {end_offset}, at which it was to be branched",
+            )
+        return await self._housekeeping.when_cached(plan)
+
+    async def install(self, staged: Sequence[StagedBranch]) -> None:
+        """Gives the directories their own names, which must be free, and opens their logs; durable when it returns.
+
+        ApiError if that fails: then they are gone, or go with the next start.
+        """
+        try:
+            for each in staged:
+                assert each.topic_partition not in self._logs
+                self._files.rename(each.path, self._path(each.topic_partition))
+                self._logs[each.topic_partition] = self._open(each)
+            await self._housekeeping.in_thread(partial(self._files.sync_directory, self._directory.path))
+            await self._housekeeping.checkpoint()
+        except OSError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the branch cannot be made: {error}") from error
+        except StorageFault as fault:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
+
+    def discard(self, staged: Sequence[StagedBranch]) -> None:
+        """Removes the directories of what was not installed."""
+        for each in staged:
+            self._remove(each.path)
+
+    def _open(self, staged: StagedBranch) -> PartitionLog:
+        source, built = staged.plan.source, staged.built
+        path = self._path(staged.topic_partition)
+        directory = PartitionDirectory(self._files, path, exists=True)
+        log = PartitionLog(
+            staged.topic_partition, staged.topic_id, source.config, self._clock, self._handles, directory
+        )
+        new = partial(Segment, self._handles, path, index_interval_bytes=source.config.index_interval_bytes)
+        segments = []
+        for each in built.segments:
+            segment = new(each.base_offset, created_ms=each.created_ms)
+            segment.open_sealed(each.size_bytes, each.offset_index_bytes, each.time_index_bytes)
+            segments.append(segment)
+        segments.append(new(built.end_offset, created_ms=self._clock.time_ms()))
+        epochs = LeaderEpochs.decode(staged.plan.epochs)
+        assert epochs is not None
+        log.adopt(segments, built.log_start_offset, built.end_offset, epochs, ProducerStates())
+        log.branch_point = BranchPoint(source.topic_partition.topic, source.topic_id, built.end_offset)
+        log.first_dirty_offset = min(staged.plan.first_dirty_offset, built.end_offset)
+        return log
+
+    def _remove(self, path: str) -> None:
+        def remove() -> None:
+            if self._files.exists(path):
+                self._files.remove_tree(path)
+
+        self._housekeeping.in_background(remove)
+
+    def _path(self, topic_partition: TopicPartition) -> str:
+        return f"{self._directory.path}/{topic_partition}"

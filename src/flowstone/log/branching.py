@@ -1,0 +1,212 @@
+"""The files of a branched partition, made from its source's: hard links, and a copy of the segment that is cut.
+
+For a thread: all of it waits for the disk, and none of it touches a log. The directory is made under a name that no
+start takes up, is durable when `build_branch` returns, and counts once it has been renamed (`branches`).
+
+Whole segments are linked with their indexes, which costs neither time nor room: neither side ever changes them in place
+(`sharing`). The segment in which the end lies is copied up to the batch that holds it; of that batch the records before
+the end become one of their own. The segment appended to is new, so that no write ever reaches a shared file.
+
+The source may lose segments to retention meanwhile: FileNotFoundError then, and whoever asked plans again. It must not
+be compacted meanwhile: its `names_lock` is held.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left
+from struct import Struct
+from typing import NamedTuple
+
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.branch_plan import BranchPlan, CutSegment
+from flowstone.log.branch_point import BRANCH_POINT, BranchPoint, encode_branch_point
+from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
+from flowstone.log.handles import FileHandles
+from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
+from flowstone.log.scanning import DamagedBatch, scan
+from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_path
+from flowstone.ports.files import File, Files
+from flowstone.wire.batch_slices import cut_batch
+from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
+
+# The file system does not link, not there, or not once more: the file is copied instead.
+NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS)
+BUILDING_FILES_MAX = 8
+_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+
+class BuiltSegment(NamedTuple):
+    base_offset: int
+    created_ms: int
+    size_bytes: int
+    offset_index_bytes: int | None
+    time_index_bytes: int | None
+
+
+class BuiltBranch(NamedTuple):
+    """A branch whose directory is whole; its last, empty segment is not among these."""
+
+    segments: tuple[BuiltSegment, ...]
+    log_start_offset: int
+    end_offset: int
+    linked_bytes: int
+    copied_bytes: int
+
+
+def build_branch(files: Files, plan: BranchPlan, path: str, topic_id: bytes) -> BuiltBranch:
+    """Makes the directory. OSError, ApiError where the source is damaged, StorageFault where a sync fails.
+
+    What was made by then is left there.
+    """
+    try:
+        return _Building(files, plan, path).run(topic_id)
+    except (CorruptBatch, DamagedBatch) as damage:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{plan.source.path} is damaged: {damage}") from None
+
+
+class _Building:
+    def __init__(self, files: Files, plan: BranchPlan, path: str) -> None:
+        self._files, self._plan, self._path = files, plan, path
+        self._source_path = plan.source.path
+        self._linked_bytes = self._copied_bytes = 0
+
+    def run(self, topic_id: bytes) -> BuiltBranch:
+        files, plan = self._files, self._plan
+        files.new_directory(self._path)
+        segments = [self._link_segment(*each) for each in plan.whole]
+        end_offset = plan.end_offset
+        if plan.cut is not None:
+            copied, end_offset = self._copy_segment(plan.cut)
+            segments += [copied] if copied is not None else []
+        if end_offset < plan.log_start_offset:
+            # Compaction took what was left: there is nothing to be served below the start.
+            segments, end_offset = [], plan.log_start_offset
+        source = plan.source
+        point = BranchPoint(source.topic_partition.topic, source.topic_id, end_offset)
+        self._write(PARTITION_METADATA, encode_partition_metadata(topic_id), is_derivable=False)
+        self._write(BRANCH_POINT, encode_branch_point(point), is_derivable=False)
+        self._write(LEADER_EPOCH_CHECKPOINT, plan.epochs, is_derivable=True)
+        files.open(segment_path(self._path, end_offset, LOG_SUFFIX), create=True)
+        files.sync_directory(self._path)
+        return BuiltBranch(tuple(segments), plan.log_start_offset, end_offset, self._linked_bytes, self._copied_bytes)
+
+    def _write(self, name: str, data: bytes, *, is_derivable: bool) -> None:
+        """What is derivable need not be durable: if it is not whole, it is made again."""
+        file = self._files.open(f"{self._path}/{name}", create=True)
+        file.write(0, [data])
+        if not is_derivable:
+            _sync(file)
+
+    # Whole segments
+
+    def _link_segment(self, base_offset: int, created_ms: int, is_durable: bool) -> BuiltSegment:
+        sizes = [self._link(base_offset, suffix, is_durable) for suffix in _SUFFIXES]
+        if sizes[0] is None:
+            raise FileNotFoundError(errno.ENOENT, "the segment is gone", self._source_path)
+        return BuiltSegment(base_offset, created_ms, sizes[0], sizes[1], sizes[2])
+
+    def _link(self, base_offset: int, suffix: str, is_durable: bool) -> int | None:
+        """The file's size; None if there is none: an index may be missing."""
+        source, target = (segment_path(each, base_offset, suffix) for each in (self._source_path, self._path))
+        if not self._files.exists(source):
+            return None
+        try:
+            self._files.link(source, target)
+            is_linked = True
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            self._files.copy(source, target, self._files.size(source))
+            is_linked = False
+        if not (is_durable and is_linked):
+            _sync(self._files.open(target))
+        size_bytes = self._files.size(target)
+        if is_linked:
+            self._linked_bytes += size_bytes
+        else:
+            self._copied_bytes += size_bytes
+        return size_bytes
+
+    # The segment that is cut
+
+    def _copy_segment(self, cut: CutSegment) -> tuple[BuiltSegment | None, int]:
+        """The segment, None if nothing of it is left, and where the branch ends.
+
+        Where offsets before the end are missing, it ends with the last batch: no hole is between segments.
+        """
+        source = segment_path(self._source_path, cut.base_offset, LOG_SUFFIX)
+        tail = self._files.open(source).read(cut.position, cut.batch_bytes)
+        split = cut_batch(tail, self._plan.end_offset) if self._is_split(tail) else b""
+        if not cut.position and not split:
+            return None, cut.base_offset
+        self._files.copy(source, segment_path(self._path, cut.base_offset, LOG_SUFFIX), cut.position)
+        segment = self._index(cut)
+        if split:
+            header = parse_header(split)
+            segment.append([split], header.base_offset, len(split), header.last_offset, header.max_timestamp)
+        segment.indexes.write()
+        for handle in segment.handles:
+            _sync(handle.get())
+        self._copied_bytes += segment.size_bytes
+        sizes = [handle.get().size() for handle in segment.handles]
+        return BuiltSegment(cut.base_offset, cut.created_ms, *sizes), segment.next_offset
+
+    def _is_split(self, batch: bytes) -> bool:
+        return parse_header(batch).base_offset < self._plan.end_offset
+
+    def _index(self, cut: CutSegment) -> Segment:
+        """The copy with the source's index entries up to the cut; where they do not fit, all of it is indexed anew."""
+        segment = self._new_segment(cut)
+        file = segment.log.get()
+        offsets, times = self._entries(cut)
+        if offsets.keys:
+            position = offsets.values[-1]
+            header = _header_at(file, position)
+            if header is not None and header.last_offset == cut.base_offset + offsets.keys[-1]:
+                segment.resume(position, header, offsets, times)
+        for position, header in scan(file, segment.size_bytes, cut.position, segment.next_offset):
+            segment.note_found(position, header)
+        return segment
+
+    def _new_segment(self, cut: CutSegment) -> Segment:
+        return Segment(
+            FileHandles(self._files, BUILDING_FILES_MAX),
+            self._path,
+            cut.base_offset,
+            created_ms=cut.created_ms,
+            index_interval_bytes=cut.index_interval_bytes,
+        )
+
+    def _entries(self, cut: CutSegment) -> tuple[IndexEntries, IndexEntries]:
+        if cut.offsets is not None and cut.times is not None:
+            return cut.offsets, cut.times
+        offsets = self._load(cut.base_offset, INDEX_SUFFIX, OFFSET_ENTRY)
+        times = self._load(cut.base_offset, TIME_INDEX_SUFFIX, TIME_ENTRY)
+        if offsets is None or times is None:
+            return IndexEntries(OFFSET_ENTRY), IndexEntries(TIME_ENTRY)
+        relative_end = self._plan.end_offset - cut.base_offset
+        return (
+            offsets.first(bisect_left(offsets.values, cut.position)),
+            times.first(bisect_left(times.values, relative_end)),
+        )
+
+    def _load(self, base_offset: int, suffix: str, entry: Struct) -> IndexEntries | None:
+        path = segment_path(self._source_path, base_offset, suffix)
+        return IndexEntries.decode(entry, self._files.read(path)) if self._files.exists(path) else None
+
+
+def _header_at(file: File, position: int) -> BatchHeader | None:
+    """None if there is no batch."""
+    try:
+        return parse_header(file.read(position, HEADER_BYTES))
+    except CorruptBatch:
+        return None
+
+
+def _sync(file: File) -> None:
+    """The bytes may be the source's: an error must not be passed over, as with any flush."""
+    try:
+        file.sync()
+    except OSError as error:
+        raise StorageFault(f"{file.path} cannot be made durable: {error}") from error

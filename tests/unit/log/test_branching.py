@@ -1,0 +1,346 @@
+"""Branches of one log: what they take, what they share, and that neither side ever shows in the other."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from flowstone.config import BrokerConfig, TopicConfig
+from flowstone.errors import ApiError, StorageFault
+from flowstone.log.branch_point import read_branch_point
+from flowstone.log.manager import LogManager
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.reading import wait_for
+from flowstone.ports.clock import SimulatedClock
+from flowstone.ports.simulated_files import SimulatedFiles
+from flowstone.types import TopicPartition
+from flowstone.wire.compression import Codec
+from flowstone.wire.record_batch import Record, build_batch, decode_records
+
+SOURCE, BRANCH = TopicPartition("orders", 0), TopicPartition("orders-dev", 0)
+SOURCE_ID, BRANCH_ID = b"1" * 16, b"2" * 16
+CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_delay_ms=0)
+START_MS = 1_000_000
+
+
+class Directory:
+    """A log directory with one topic, which is opened, branched, killed and opened again."""
+
+    def __init__(self, files: SimulatedFiles | None = None) -> None:
+        self.files: Any = files or SimulatedFiles()
+        self.clock = SimulatedClock()
+        self.faults: list[StorageFault] = []
+
+    def open(self) -> LogManager:
+        self.logs = LogManager(
+            self.files,
+            self.clock,
+            BrokerConfig(log_dirs="/data"),
+            on_flushed=lambda log: None,
+            on_fault=self.faults.append,
+            high_watermark_of=lambda log: log.recovery_point,
+            topic_config=lambda topic: CONFIG,
+        )
+        return self.logs
+
+    @property
+    def source(self) -> PartitionLog:
+        return self.logs.get_or_create(SOURCE, SOURCE_ID, CONFIG)
+
+    @property
+    def branch_log(self) -> PartitionLog:
+        return self.logs.get_or_create(BRANCH, BRANCH_ID, CONFIG)
+
+    async def branch(self, end_offset: int | None = None) -> PartitionLog:
+        """At an offset, or at the end."""
+        if end_offset is None:
+            self.source.roll()
+            end_offset = self.source.log_end_offset
+        staged = await self.logs.branches.stage([(self.source, end_offset)], BRANCH.topic, BRANCH_ID)
+        await self.logs.branches.install(staged)
+        return self.branch_log
+
+    def restart(self, *, lose_power: bool = False) -> None:
+        self.logs.abort()
+        if lose_power:
+            self.files.lose_power()
+        self.open()
+
+    def names(self) -> list[str]:
+        return [name for name in self.files.names("/data") if name[0] != "."]
+
+
+def append(log: PartitionLog, values: list[bytes], *, codec: Codec = Codec.NONE, **producer: int) -> None:
+    """One batch, whose records' timestamps are their offsets from START_MS on."""
+    at = log.log_end_offset
+    records = [Record(i, START_MS + at + i, b"k", value, (("h", b"1"),)) for i, value in enumerate(values)]
+    log.append(build_batch(records, codec=codec, **producer), leader_epoch=0)
+
+
+def flush(log: PartitionLog) -> None:
+    task = log.take_dirty()
+    if task is not None:
+        task.run()
+        log.flushed(task)
+
+
+def fill(log: PartitionLog, batches: int, records: int = 3, *, codec: Codec = Codec.NONE) -> None:
+    for _ in range(batches):
+        append(log, [b"v" * 40] * records, codec=codec)
+    flush(log)
+
+
+def stored(log: PartitionLog) -> list[Record]:
+    found: list[Record] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        part = wait_for(lambda at=offset: log.read(at, 1, log.end, at_least_one=True))  # type: ignore[misc]
+        assert part is not None
+        records = decode_records(part.read())
+        found += [record for record in records if record.offset >= log.log_start_offset]
+        offset = records[-1].offset + 1
+    return found
+
+
+@pytest.fixture
+def directory() -> Directory:
+    return Directory()
+
+
+def scenario(test: Callable[[Directory], Awaitable[None]]) -> Callable[[Directory], None]:
+    def run(directory: Directory) -> None:
+        async def main() -> None:
+            directory.files.make_directory("/data")
+            directory.open()
+            try:
+                await test(directory)
+            finally:
+                directory.logs.abort()
+
+        asyncio.run(main())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@scenario
+async def test_a_branch_holds_the_records_of_its_source(directory: Directory) -> None:
+    fill(directory.source, 20)
+    branch = await directory.branch()
+    assert stored(branch) == stored(directory.source)
+    assert branch.log_end_offset == directory.source.log_end_offset == 60
+
+
+@scenario
+async def test_whole_segments_are_linked_with_their_indexes_and_nothing_is_copied(directory: Directory) -> None:
+    fill(directory.source, 20)
+    directory.source.roll()
+    staged = await directory.logs.branches.stage([(directory.source, 60)], BRANCH.topic, BRANCH_ID)
+    assert staged[0].built.copied_bytes == 0
+    for segment in directory.source.segments[:-1]:
+        for handle in segment.handles:
+            assert directory.files.link_count(handle.path) == 2
+
+
+@scenario
+async def test_writes_to_either_side_never_show_in_the_other(directory: Directory) -> None:
+    fill(directory.source, 5)
+    branch = await directory.branch()
+    append(directory.source, [b"source only"])
+    append(branch, [b"branch only"])
+    assert stored(directory.source)[-1].value == b"source only"
+    assert stored(branch)[-1].value == b"branch only"
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("end_offset", range(0, 31))
+def test_a_branch_may_end_at_any_offset_also_amid_a_batch(codec: Codec, end_offset: int) -> None:
+    async def check(directory: Directory) -> None:
+        fill(directory.source, 10, codec=codec)
+        if end_offset == 30:
+            directory.source.roll()
+        branch = await directory.branch(end_offset)
+        assert stored(branch) == stored(directory.source)[:end_offset]
+        assert branch.log_end_offset == end_offset
+        directory.restart(lose_power=True)
+        assert stored(directory.branch_log) == stored(directory.source)[:end_offset]
+
+    scenario(check)(Directory())
+
+
+@scenario
+async def test_only_the_segment_of_the_end_is_copied(directory: Directory) -> None:
+    fill(directory.source, 20)
+    staged = await directory.logs.branches.stage([(directory.source, 31)], BRANCH.topic, BRANCH_ID)
+    sizes = [segment.size_bytes for segment in directory.source.segments]
+    assert 0 < staged[0].built.copied_bytes <= max(sizes)
+
+
+@scenario
+async def test_the_copied_segment_is_indexed_as_recovery_would(directory: Directory) -> None:
+    fill(directory.source, 20)
+    branch = await directory.branch(31)
+    copied = branch.segments[-2]
+    fresh = copied.rebuild(copied.log.get(), copied.size_bytes)
+    assert directory.files.read(copied.indexes.offset_handle.path) == fresh.indexes.offsets.encode()  # type: ignore[union-attr]
+    assert directory.files.read(copied.indexes.time_handle.path) == fresh.indexes.times.encode()  # type: ignore[union-attr]
+
+
+@scenario
+async def test_damaged_index_files_of_the_source_do_not_reach_the_copy(directory: Directory) -> None:
+    fill(directory.source, 20)
+    sealed = directory.source.segments[0]
+    index = directory.files.open(sealed.indexes.offset_handle.path)
+    index.write(0, [b"\x00\x00\x00\x01\x00\x00\x00\x07"])
+    branch = await directory.branch(sealed.next_offset - 1 if sealed.next_offset > 0 else 4)
+    assert stored(branch) == stored(directory.source)[: branch.log_end_offset]
+
+
+@scenario
+async def test_truncating_one_side_leaves_the_other_whole(directory: Directory) -> None:
+    fill(directory.source, 20)
+    branch = await directory.branch()
+    before = stored(branch)
+    await directory.logs.truncate_to(directory.source, 10)
+    assert stored(branch) == before
+    append(directory.source, [b"new"])
+    assert stored(branch) == before
+    await directory.logs.truncate_to(branch, 20)
+    append(branch, [b"other"])
+    assert [each.value for each in stored(directory.source)][-1] == b"new"
+    assert stored(branch)[:-1] == before[:18]
+
+
+@scenario
+async def test_retention_on_one_side_only_removes_its_own_names(directory: Directory) -> None:
+    fill(directory.source, 20)
+    branch = await directory.branch()
+    before = stored(branch)
+    await directory.logs.delete_records_before(directory.source, 40)
+    assert stored(branch) == before
+    assert stored(directory.source) == before[40:]
+
+
+@scenario
+async def test_deleted_records_of_the_source_do_not_come_back_in_the_branch(directory: Directory) -> None:
+    fill(directory.source, 5, records=10)
+    await directory.logs.delete_records_before(directory.source, 7)
+    branch = await directory.branch()
+    assert branch.log_start_offset == 7
+    directory.restart(lose_power=True)
+    assert directory.branch_log.log_start_offset == 7
+
+
+@scenario
+async def test_a_branch_of_a_branch_survives_both_its_ancestors(directory: Directory) -> None:
+    fill(directory.source, 20)
+    branch = await directory.branch()
+    before = stored(branch)
+    other = TopicPartition("third", 0)
+    branch.roll() if branch.segments.active.size_bytes else None
+    staged = await directory.logs.branches.stage([(branch, 60)], other.topic, b"3" * 16)
+    await directory.logs.branches.install(staged)
+    directory.logs.delete(SOURCE)
+    directory.logs.delete(BRANCH)
+    assert stored(directory.logs.logs[other]) == before
+
+
+@scenario
+async def test_a_branch_knows_no_producer_for_sequences_are_counted_per_topic(directory: Directory) -> None:
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    append(directory.source, [b"a"], base_sequence=0, **producer)
+    append(directory.source, [b"b"], base_sequence=1, **producer)
+    flush(directory.source)
+    branch = await directory.branch()
+    append(branch, [b"first of the same producer here"], base_sequence=0, **producer)
+    assert branch.log_end_offset == 3
+
+
+@scenario
+async def test_nor_does_it_after_a_restart_without_any_snapshot(directory: Directory) -> None:
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    append(directory.source, [b"a"], base_sequence=0, **producer)
+    flush(directory.source)
+    await directory.branch()
+    directory.restart(lose_power=True)
+    branch = directory.branch_log
+    assert len(branch.producers) == 0
+    append(branch, [b"b"], base_sequence=0, **producer)
+    append(branch, [b"c"], base_sequence=1, **producer)
+    flush(branch)
+    directory.restart()
+    assert directory.branch_log.producers.get(7) is not None
+    assert stored(directory.branch_log)[-1].value == b"c"
+
+
+@scenario
+async def test_a_truncation_below_the_branch_point_moves_it(directory: Directory) -> None:
+    fill(directory.source, 5)
+    branch = await directory.branch()
+    await directory.logs.truncate_to(branch, 6)
+    flush(branch)
+    point = read_branch_point(directory.files, branch.path)
+    assert point is not None
+    assert point.offset == 6
+
+
+@scenario
+async def test_a_branch_of_an_empty_log_needs_no_directory(directory: Directory) -> None:
+    staged = await directory.logs.branches.stage([(directory.source, 0)], BRANCH.topic, BRANCH_ID)
+    assert staged == []
+
+
+@scenario
+async def test_a_branch_at_the_log_start_is_empty_and_goes_on_there(directory: Directory) -> None:
+    fill(directory.source, 5)
+    await directory.logs.delete_records_before(directory.source, 5)
+    branch = await directory.branch(5)
+    assert (branch.log_start_offset, branch.log_end_offset) == (5, 5)
+    append(branch, [b"x"])
+    assert stored(branch)[0].offset == 5
+
+
+@scenario
+async def test_what_was_staged_and_never_installed_is_gone_with_the_next_start(directory: Directory) -> None:
+    fill(directory.source, 5)
+    await directory.logs.branches.stage([(directory.source, 6)], BRANCH.topic, BRANCH_ID)
+    assert any(name.endswith("-staged") for name in directory.names())
+    directory.restart()
+    await asyncio.wrap_future(directory.logs.housekeeping.in_background(lambda: None))
+    assert not any(name.endswith("-staged") for name in directory.names())
+    assert BRANCH not in directory.logs.logs
+
+
+@scenario
+async def test_a_file_system_that_does_not_link_has_the_segments_copied(directory: Directory) -> None:
+    fill(directory.source, 5)
+    directory.files.fail_next("link", errno.EMLINK, times=1000)
+    branch = await directory.branch()
+    assert stored(branch) == stored(directory.source)
+    assert directory.files.link_count(branch.segments[0].log.path) == 1
+
+
+@scenario
+async def test_a_full_disk_leaves_no_branch_and_a_sound_source(directory: Directory) -> None:
+    fill(directory.source, 5)
+    directory.files.fail_next("write", errno.ENOSPC)
+    with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
+        await directory.branch(4)
+    await asyncio.wrap_future(directory.logs.housekeeping.in_background(lambda: None))
+    assert directory.names() == [name for name in directory.names() if "orders-dev" not in name]
+    assert directory.faults == []
+    assert len(stored(directory.source)) == 15
+
+
+@scenario
+async def test_a_failed_sync_fails_the_log_directory(directory: Directory) -> None:
+    append(directory.source, [b"not flushed"])
+    directory.source.roll()
+    directory.files.fail_next("sync", errno.EIO)
+    with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
+        await directory.branch(1)
+    assert len(directory.faults) == 1
