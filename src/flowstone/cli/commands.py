@@ -18,6 +18,7 @@ GROUPS = {
     "group": "flowstone.cli.groups",
     "sql": "flowstone.cli.sql",
     "log": "flowstone.cli.log_files",
+    "backup": "flowstone.cli.backup",
     "doctor": "flowstone.cli.doctor",
     "completion": "flowstone.cli.completion",
 }

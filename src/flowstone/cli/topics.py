@@ -86,7 +86,7 @@ def describe(topic: TopicName, json_output: JsonOutput = False, bootstrap: Boots
     """Show a topic's partitions, their offsets, and the settings that are its own."""
     admin = connect(bootstrap)
     partitions = _partitions(admin, bootstrap, topic)
-    settings = _own_settings(admin, bootstrap, topic)
+    settings = own_settings(admin, bootstrap, topic)
     if json_output:
         print_document({"topic": topic, "partitions": partitions, "settings": settings})
         return
@@ -136,7 +136,7 @@ def _offsets(admin: AdminClient, bootstrap: str, topic: str, partitions: list[in
     return {each.partition: result_of(future, bootstrap).offset for each, future in answers.items()}
 
 
-def _own_settings(admin: AdminClient, bootstrap: str, topic: str) -> dict[str, str]:
+def own_settings(admin: AdminClient, bootstrap: str, topic: str) -> dict[str, str]:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     entries = result_of(admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource], bootstrap)
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
