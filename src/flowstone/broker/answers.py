@@ -33,36 +33,20 @@ Answer = list[Chunk] | Deferred | None
 class Slot:
     """The place of one answer among those of its connection."""
 
-    __slots__ = ("_deferred", "_on_answered", "chunks", "failure")
+    __slots__ = ("_deferred", "_on_answered", "chunks", "failure", "is_at_work", "size_bytes")
 
-    def __init__(self) -> None:
-        self.chunks: list[Chunk] | None = None
+    def __init__(self, chunks: list[Chunk] | None = None, size_bytes: int = 0) -> None:
+        self.chunks, self.size_bytes = chunks, size_bytes
         self.failure: str | None = None
+        self.is_at_work = False  # whether a coroutine is still busy with it; something parked is not
         self._deferred: Deferred | None = None
         self._on_answered: Callable[[Slot], None] | None = None
 
-    @classmethod
-    def answered(cls, chunks: list[Chunk]) -> Slot:
-        slot = cls()
-        slot.chunks = chunks
-        return slot
-
-    @classmethod
-    def waiting(cls, deferred: Deferred, on_answered: Callable[[Slot], None]) -> Slot:
-        slot = cls()
-        slot._deferred, slot._on_answered = deferred, on_answered
-        deferred.outcome.add_done_callback(slot._done)
-        return slot
-
-    @property
-    def is_at_work(self) -> bool:
-        """Whether a coroutine is still busy with it; something parked is not."""
-        deferred = self._deferred
-        return deferred is not None and isinstance(deferred.outcome, asyncio.Task) and not deferred.outcome.done()
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(map(len, self.chunks)) if self.chunks is not None else 0
+    def wait_for(self, deferred: Deferred, on_answered: Callable[[Slot], None]) -> None:
+        """Has `on_answered` called when there are chunks, or a failure."""
+        self._deferred, self._on_answered = deferred, on_answered
+        self.is_at_work = isinstance(deferred.outcome, asyncio.Task)
+        deferred.outcome.add_done_callback(self._done)
 
     def cancel(self) -> None:
         self._on_answered = None
@@ -70,6 +54,7 @@ class Slot:
             self._deferred.outcome.cancel()
 
     def _done(self, outcome: Outcome) -> None:
+        self.is_at_work = False
         if self._on_answered is None:
             if not outcome.cancelled():
                 outcome.exception()  # nobody is left to hear of it; dispatch has logged it where that matters

@@ -243,12 +243,13 @@ class Connection:
             self._host.buffers.give_back(frame)
 
     def _must_wait(self) -> bool:
+        unanswered = self._unanswered
+        if unanswered and (unanswered[-1].is_at_work or len(unanswered) >= self._host.pipelined_requests_max):
+            return True
         return (
             self._waits_for_room
-            or len(self._unanswered) >= self._host.pipelined_requests_max
             or self._unanswered_bytes + self._outbox.queued_bytes >= self._host.queued_response_bytes_max
-            or (bool(self._unanswered) and self._unanswered[-1].is_at_work)
-            or (self._unsent_total.is_too_much and self.unsent.memory_bytes > 0)
+            or (self.unsent.memory_bytes > 0 and self._unsent_total.is_too_much)
         )
 
     def _pause(self) -> None:
@@ -278,14 +279,15 @@ class Connection:
         if answer is None:
             return
         if isinstance(answer, list):
-            self.unsent.add(answer)
+            size_bytes = self.unsent.add(answer)
             if not self._unanswered:
-                self._outbox.put(answer)
+                self._outbox.put(answer, size_bytes)
                 return
-            slot = Slot.answered(answer)
-            self._unanswered_bytes += slot.size_bytes
+            slot = Slot(answer, size_bytes)
+            self._unanswered_bytes += size_bytes
         else:
-            slot = Slot.waiting(answer, self._answered)
+            slot = Slot()
+            slot.wait_for(answer, self._answered)
         self._unanswered.append(slot)
 
     def _answered(self, slot: Slot) -> None:
@@ -295,11 +297,13 @@ class Connection:
             self.close(slot.failure)
             return
         assert slot.chunks is not None
-        self.unsent.add(slot.chunks)
+        slot.size_bytes = self.unsent.add(slot.chunks)
         self._unanswered_bytes += slot.size_bytes
-        while self._unanswered and (chunks := self._unanswered[0].chunks) is not None:
-            self._unanswered_bytes -= self._unanswered.popleft().size_bytes
-            self._outbox.put(chunks)
+        unanswered = self._unanswered
+        while unanswered and (chunks := unanswered[0].chunks) is not None:
+            size_bytes = unanswered.popleft().size_bytes
+            self._unanswered_bytes -= size_bytes
+            self._outbox.put(chunks, size_bytes)
         self._schedule_flush()
 
     def _schedule_flush(self) -> None:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from flowstone.broker.answers import Answer, Deferred, Outcome
 from flowstone.broker.context import Handler, RequestContext, Services
@@ -24,7 +24,7 @@ from flowstone.broker.registry import ENDPOINTS
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
 from flowstone.promise import Promise
 from flowstone.wire.apis import API_VERSIONS_KEY, APIS
-from flowstone.wire.codec import Decoder, Encoder, request_decoder, response_encoder
+from flowstone.wire.codec import Decoder, request_decoder, response_encoder
 from flowstone.wire.frames import parse_request_header, response_header
 from flowstone.wire.message import Message
 
@@ -43,7 +43,7 @@ class Route:
     name: str
     handler: Handler
     decode: Decoder
-    encode: Encoder
+    encode: Callable[[Message], list[Chunk]]
     response: type[Message]
     flexible_header: bool
     metrics: RequestMetrics
@@ -104,7 +104,7 @@ class Dispatcher:
                 api.name,
                 handler,
                 lambda _frame, _position: api.request(),
-                response_encoder(key, 0),
+                _encoder(key, 0),
                 api.response,
                 False,
                 metrics,
@@ -113,7 +113,7 @@ class Dispatcher:
             api.name,
             handler,
             request_decoder(key, version),
-            response_encoder(key, version),
+            _encoder(key, version),
             api.response,
             api.has_flexible_response_header(version),
             metrics,
@@ -122,16 +122,16 @@ class Dispatcher:
         return route
 
     def _encode(self, route: Route, context: RequestContext, started: float, response: Message) -> list[Chunk]:
+        chunks: list[Chunk]
         try:
-            encoded = response.chunks if isinstance(response, EncodedMetadata) else route.encode(response)
+            chunks = [*response.chunks] if isinstance(response, EncodedMetadata) else route.encode(response)
         except Exception as error:
             logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
             raise ProtocolError(f"{route.name} has no answer that can be sent") from error
-        chunks = cast(list[Chunk], encoded)
         header = response_header(context.correlation_id, route.flexible_header)
         size_bytes = len(header) + sum(map(len, chunks))
         route.metrics.answered(response, size_bytes, self._monotonic() - started)
-        first = cast(bytes, chunks[0]) if chunks else b""
+        first: Any = chunks[0] if chunks else b""
         chunks[:1] = [_SIZE.pack(size_bytes) + header + first]
         return chunks
 
@@ -139,12 +139,12 @@ class Dispatcher:
         self, route: Route, context: RequestContext, request: Message, started: float, outcome: Outcome
     ) -> list[Chunk]:
         error = outcome.exception()
+        if error is None:
+            response = outcome.result()
+            return [] if response is None else self._encode(route, context, started, response)
         if isinstance(error, ProtocolError):
             raise error
-        if error is not None:
-            return self._encode(route, context, started, self._failure(route, context, request, error))
-        response = outcome.result()
-        return [] if response is None else self._encode(route, context, started, response)
+        return self._encode(route, context, started, self._failure(route, context, request, error))
 
     def _failure(self, route: Route, context: RequestContext, request: Message, error: BaseException) -> Message:
         """The response to a request that failed as a whole. ProtocolError if it has no room for an error."""
@@ -178,3 +178,8 @@ class Dispatcher:
             context.client_id,
             took_s * 1000,
         )
+
+
+def _encoder(key: int, version: int) -> Callable[[Message], list[Chunk]]:
+    """What is in a response by reference is ours, and can be sent."""
+    return cast(Callable[[Message], list[Chunk]], response_encoder(key, version))

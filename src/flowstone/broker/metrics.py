@@ -115,7 +115,10 @@ def error_counter(struct: Struct) -> ErrorCounter | None:
             value = getattr(message, name)
             if is_array:
                 for each in value or ():
-                    count_inner(each, errors)
+                    if count_inner is not _count_code:
+                        count_inner(each, errors)
+                    elif each.error_code:  # looked at here: there may be thousands, and hardly one has an error
+                        errors[each.error_code] += 1
             elif value is not None:
                 count_inner(value, errors)
 

@@ -71,9 +71,10 @@ class Outbox:
         self._slice_sent = 0
         self._slice_warm = 0
 
-    def put(self, chunks: list[Chunk]) -> None:
+    def put(self, chunks: list[Chunk], size_bytes: int) -> None:
+        """`size_bytes` are those of all the chunks."""
         self._chunks.extend(chunks)
-        self.queued_bytes += sum(map(len, chunks))
+        self.queued_bytes += size_bytes
 
     def flush(self) -> None:
         """Sends what the channel takes now; the rest follows by itself."""

@@ -47,14 +47,17 @@ class Unsent:
         self._total = total
         self.memory_bytes = self.slice_count = 0
 
-    def add(self, chunks: Iterable[Chunk]) -> None:
-        memory_bytes = slice_count = 0
+    def add(self, chunks: Iterable[Chunk]) -> int:
+        """The bytes of all of them, those in files included."""
+        memory_bytes = slice_bytes = slice_count = 0
         for chunk in chunks:
             if isinstance(chunk, bytes | bytearray | memoryview):
                 memory_bytes += len(chunk)
             else:
+                slice_bytes += len(chunk)
                 slice_count += 1
         self._change(memory_bytes, slice_count)
+        return memory_bytes + slice_bytes
 
     def bytes_sent(self, count: int) -> None:
         self._change(-count, 0)
