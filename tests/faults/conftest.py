@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from .broker_process import SOURCE
+from tests.support.broker_process import SOURCE
+
 from .filled_broker import FilledBroker
 from .raw_client import RawClient
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flowstone.types import TopicPartition
+from tests.support.broker_process import UP, BrokerProcess
 
-from .broker_process import UP, BrokerProcess
 from .checker import ACKS_ALL, Anomaly, Fault, History
 from .raw_client import RawClient
 from .rounds import TOPIC, observe
+from .small_broker import SmallBroker
 from .traffic import batch_of
 
 RECORDS_PER_BATCH = 4
@@ -33,7 +34,7 @@ class FilledBroker:
         tracer: Sequence[str] = (),
     ) -> BrokerProcess:
         self.history.life += 1
-        return BrokerProcess(self.data, settings=settings, program=program, tracer=tracer)
+        return SmallBroker(self.data, settings=settings, program=program, tracer=tracer)
 
     def fill(self, client: RawClient, batch_count: int, acks: int = ACKS_ALL, producer: str = "filler") -> None:
         """Refused ends it: what was refused is not in the history as acknowledged."""

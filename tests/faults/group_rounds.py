@@ -17,13 +17,14 @@ from pathlib import Path
 
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import generated as messages
+from tests.support.broker_process import HOST, BrokerDied, BrokerProcess, free_port
 
-from .broker_process import HOST, BrokerDied, BrokerProcess, free_port
 from .checker import ACKS_ALL, Anomaly, History
 from .crash_points import CrashPoint
 from .group_history import GroupHistory
 from .group_member import GROUP, SESSION_MS, Member, committed_offsets
 from .raw_client import FIND_COORDINATOR, LATEST, RawClient
+from .small_broker import SmallBroker
 from .traffic import RawProducer
 
 SABOTAGED_GROUPS = Path(__file__).with_name("sabotaged_groups.py")
@@ -78,7 +79,7 @@ class GroupRounds:
             sabotages.append(point.program[-1])
         program = [sys.executable, str(SABOTAGED_GROUPS), ",".join(sabotages)]
         tracer = point.tracer if point is not None else ()
-        return BrokerProcess(self._data, port=self._port, settings=SETTINGS, program=program, tracer=tracer)
+        return SmallBroker(self._data, port=self._port, settings=SETTINGS, program=program, tracer=tracer)
 
     @property
     def anomalies(self) -> list[Anomaly]:

@@ -1,4 +1,4 @@
-"""The Kafka protocol by hand, one blocking connection: what an answer says is what the test gets, with no retry.
+"""Requests over one blocking connection: what an answer says is what the test gets, with no retry.
 
 Stock clients hide the moments that matter here (which requests were under way, which answers came). Reading a whole
 log checks every batch's checksum, and takes the records apart only then.
@@ -6,21 +6,18 @@ log checks every batch's checksum, and takes the records apart only then.
 
 from __future__ import annotations
 
-import itertools
-import socket
-from collections.abc import Iterator
-from struct import pack, unpack
 from types import TracebackType
 from typing import Any, Self
 
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.apis import APIS
-from flowstone.wire.codec import request_encoder, response_decoder
-from flowstone.wire.frames import encode_request_header, parse_response_header
+from flowstone.wire.codec import response_decoder
+from flowstone.wire.frames import parse_response_header
 from flowstone.wire.message import Message
 from flowstone.wire.messages import generated as messages
-from flowstone.wire.record_batch import HEADER_BYTES, CorruptBatch, checksum_matches, decode_records, parse_header
+from flowstone.wire.record_batch import decode_records, parse_header
+from tests.support.wire_client import Client, frame, whole_batches
 
 from .checker import ObservedLog
 
@@ -57,10 +54,7 @@ class Refused(Exception):
 class RawClient:
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._stream = self._socket.makefile("rb")
-        self._correlation_ids = itertools.count()
+        self._client = Client((host, int(port)), TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -71,31 +65,20 @@ class RawClient:
         self.close()
 
     def close(self) -> None:
-        self._stream.close()
-        self._socket.close()
+        self._client.close()
 
     def send(self, key: int, request: Message) -> None:
-        version = VERSIONS[key]
-        header = encode_request_header(key, version, next(self._correlation_ids), "faults")
-        body = b"".join(request_encoder(key, version)(request))  # type: ignore[arg-type]
-        self._socket.sendall(pack(">i", len(header) + len(body)) + header + body)
+        self._client.send(frame(VERSIONS[key], request))
 
     def receive(self, key: int) -> Any:
         """The next answer. ConnectionError if there is none."""
-        frame = self._read(unpack(">i", self._read(4))[0])
-        view = memoryview(frame)
-        _, position = parse_response_header(view, 0, APIS[key].has_flexible_response_header(VERSIONS[key]))
-        return response_decoder(key, VERSIONS[key])(view, position)
+        response = memoryview(self._client.receive())
+        _, position = parse_response_header(response, 0, APIS[key].has_flexible_response_header(VERSIONS[key]))
+        return response_decoder(key, VERSIONS[key])(response, position)
 
     def ask(self, key: int, request: Message) -> Any:
         self.send(key, request)
         return self.receive(key)
-
-    def _read(self, count: int) -> bytes:
-        data = self._stream.read(count)
-        if len(data) < count:
-            raise ConnectionError("the broker closed the connection")
-        return data
 
     # What tests ask for
 
@@ -172,16 +155,3 @@ def produce_request(partition: TopicPartition, batch: bytes, acks: int) -> messa
     data = messages.ProduceRequestPartition(index=partition.partition, records=batch)
     topic = messages.ProduceRequestTopic(name=partition.topic, partition_data=[data])
     return messages.ProduceRequest(acks=acks, timeout_ms=TIMEOUT_S * 1000, topic_data=[topic])
-
-
-def whole_batches(data: bytes) -> Iterator[bytes]:
-    """Each batch with its checksum checked; what is cut short at the end is left out, as clients do."""
-    position = 0
-    while position + HEADER_BYTES <= len(data):
-        header = parse_header(data, position)
-        if position + header.size_bytes > len(data):
-            return
-        if not checksum_matches(data, position, header):
-            raise CorruptBatch(f"the batch at {header.base_offset} does not match its checksum")
-        yield data[position : position + header.size_bytes]
-        position += header.size_bytes

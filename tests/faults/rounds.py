@@ -15,11 +15,12 @@ from pathlib import Path
 
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import CorruptBatch
+from tests.support.broker_process import HOST, UP, BrokerDied, BrokerProcess, free_port
 
-from .broker_process import HOST, UP, BrokerDied, BrokerProcess, free_port
 from .checker import ACKS_ALL, Anomaly, Fault, History, ObservedLog
 from .crash_points import CrashPoint
 from .raw_client import RawClient, Refused
+from .small_broker import SmallBroker
 from .traffic import IN_FLIGHT_MAX, RawProducer, SteadyConsumer, SteadyProducer
 
 TOPIC = "orders"
@@ -73,7 +74,7 @@ class Rounds:
     def start(self, crash_point: CrashPoint | None = None) -> BrokerProcess:
         program = (crash_point.program if crash_point is not None else None) or self._program
         tracer = crash_point.tracer if crash_point is not None else ()
-        return BrokerProcess(self.data, port=self._port, settings=self._settings, program=program, tracer=tracer)
+        return SmallBroker(self.data, port=self._port, settings=self._settings, program=program, tracer=tracer)
 
     def live_and_die(
         self, fault: Fault, crash_point: CrashPoint, end: Callable[[BrokerProcess], None] = BrokerProcess.kill

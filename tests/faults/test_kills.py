@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from flowstone.config import LONG_MAX
+from tests.support.broker_process import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .checker import Fault
 from .crash_points import CrashPoint, choose
 from .rounds import Rounds, describe

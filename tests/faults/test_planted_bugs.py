@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from .broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
+
 from .checker import ACKS_ALL, Anomaly, Fault
 from .crash_points import CrashPoint, sabotaged
 from .damage import flip_bit_above_recovery_point, flip_bit_below_recovery_point

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from .broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
+
 from .checker import ACKS_ALL, Fault
 from .crash_points import ACKNOWLEDGED_MAX, CrashPoint, sabotaged
 from .filesystems import LoopExt4, loop_ext4

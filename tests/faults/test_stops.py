@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER
+from tests.support.broker_process import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .checker import Fault
 from .crash_points import HAS_TRACER, CrashPoint
 from .damage import log_files

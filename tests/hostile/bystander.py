@@ -11,10 +11,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from flowstone.wire.record_batch import decode_records, parse_header
-from tests.support.wire_client import Client, batch_of
-
-from .process import BrokerProcess
+from flowstone.wire.record_batch import decode_records
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire_client import Client, batch_of, whole_batches
 
 ROUND_TRIP_MAX_S = 1.0
 PAUSE_S = 0.005
@@ -75,12 +74,9 @@ class Bystander:
     def _read_all(self, client: Client) -> list[bytes | None]:
         values: list[bytes | None] = []
         while len(values) < len(self.round_trips_s):
-            records = bytes(client.fetch(self._topic, len(values)).records)
-            at = 0
-            while len(records) - at >= 61 and parse_header(records, at).size_bytes <= len(records) - at:
-                values += [record.value for record in decode_records(records, at)]
-                at += parse_header(records, at).size_bytes
-            assert at, "nothing to read where something was acknowledged"
+            batches = list(whole_batches(bytes(client.fetch(self._topic, len(values)).records)))
+            assert batches, "nothing to read where something was acknowledged"
+            values += [record.value for batch in batches for record in decode_records(batch)]
         return values
 
     @staticmethod

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker_process import BrokerProcess
+
 from .bystander import Bystander
-from .process import BrokerProcess
 
 StartBroker = Callable[..., BrokerProcess]
 OPEN_FILES_WANTED = 16_384
@@ -27,9 +28,10 @@ def many_descriptors() -> None:
 
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(tmp_path_factory.mktemp("shared") / "broker", {"auto.create.topics.enable": "false"})
-    yield broker
-    broker.stop()
+    settings = {"auto.create.topics.enable": "false"}
+    with BrokerProcess(tmp_path_factory.mktemp("shared") / "data", settings=settings) as broker:
+        yield broker
+        assert broker.terminate() == 0
 
 
 @pytest.fixture
@@ -47,14 +49,14 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
     def start(**settings: str) -> BrokerProcess:
         values = {name.replace("_", "."): value for name, value in settings.items()}
-        started.append(BrokerProcess(tmp_path / f"broker-{len(started)}", values))
-        return started[-1]
+        started.append(BrokerProcess(tmp_path / f"data-{len(started)}", settings=values))
+        return started[-1].wait_ready()
 
     yield start
     for broker in started:
         assert broker.is_running
         assert broker.faults() == []
-        broker.stop()
+        assert broker.terminate() == 0
 
 
 _numbers = itertools.count()

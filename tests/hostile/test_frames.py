@@ -13,9 +13,8 @@ import pytest
 from flowstone.errors import ErrorCode
 from flowstone.wire.codec import response_decoder
 from flowstone.wire.messages import ApiVersionsRequest, MetadataRequest
+from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import Closed, frame, framed
-
-from .process import BrokerProcess
 
 MIB = 1 << 20
 CUT_OFF_MAX_S = 2.5  # the timeout of half a second, and the broker looks once a second
@@ -55,7 +54,7 @@ NOT_FRAMES = {
 
 @pytest.mark.parametrize("data", NOT_FRAMES.values(), ids=NOT_FRAMES)
 def test_bytes_that_are_no_request_close_the_connection_at_once_and_leave_one_log_line(broker, data):
-    lines, rss_bytes = len(broker.log_lines()), broker.rss_bytes()
+    lines, rss_bytes = len(broker.lines), broker.rss_bytes()
     with broker.connect() as client:
         host, port = client.socket.getsockname()
         try:
@@ -96,10 +95,10 @@ def test_random_bytes_behind_a_true_length_never_harm_others(broker, bystander):
 
 @pytest.fixture(scope="module")
 def impatient_broker(tmp_path_factory):
-    broker = BrokerProcess(tmp_path_factory.mktemp("impatient") / "broker", {"connection.frame.timeout.ms": "500"})
-    yield broker
-    assert broker.faults() == []
-    broker.stop()
+    settings = {"connection.frame.timeout.ms": "500"}
+    with BrokerProcess(tmp_path_factory.mktemp("impatient") / "data", settings=settings) as broker:
+        yield broker
+        assert broker.faults() == []
 
 
 def test_requests_that_are_begun_and_not_finished_are_cut_off_in_time(impatient_broker, bystander):

@@ -23,9 +23,8 @@ from flowstone.wire.messages import (
     FetchRequestTopic,
     MetadataRequest,
 )
+from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import Closed, batch_of, fetch_request, frame, produce_request
-
-from .process import BrokerProcess
 
 MIB = 1 << 20
 ENDLESS_MS = 2**31 - 1
@@ -89,14 +88,13 @@ def broker_of_many_topics(tmp_path_factory):
         "connection.frame.timeout.ms": "1000",
         "connection.max.queued.response.bytes": str(UNREAD_BYTES_MAX),
     }
-    broker = BrokerProcess(tmp_path_factory.mktemp("topics") / "broker", settings)
     topics = [CreateTopicsRequestTopic(name=f"t-{n}", num_partitions=2, replication_factor=1) for n in range(2000)]
-    with broker.connect() as client:
-        client.ask(5, CreateTopicsRequest(topics=topics, timeout_ms=1000))
-        client.ask(9, MetadataRequest(topics=None))
-    yield broker
-    assert broker.faults() == []
-    broker.stop()
+    with BrokerProcess(tmp_path_factory.mktemp("topics") / "data", settings=settings) as broker:
+        with broker.connect() as client:
+            client.ask(5, CreateTopicsRequest(topics=topics, timeout_ms=1000))
+            client.ask(9, MetadataRequest(topics=None))
+        yield broker
+        assert broker.faults() == []
 
 
 ALL_TOPICS = frame(9, MetadataRequest(topics=None))

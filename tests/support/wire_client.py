@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,14 +29,21 @@ from flowstone.wire.messages import (
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
-from flowstone.wire.record_batch import Record, build_batch
+from flowstone.wire.record_batch import (
+    HEADER_BYTES,
+    CorruptBatch,
+    Record,
+    build_batch,
+    checksum_matches,
+    parse_header,
+)
 
 CLIENT_ID = "wire-client"
 LATEST = -1
 TIMEOUT_MS = 10_000
 
 
-class Closed(Exception):
+class Closed(ConnectionError):
     """The broker closed the connection."""
 
 
@@ -157,3 +165,16 @@ def fetch_request(
 def batch_of(*values: bytes, **options: Any) -> bytes:
     now_ms = int(time.time() * 1000)
     return build_batch([Record(index, now_ms, b"k", value) for index, value in enumerate(values)], **options)
+
+
+def whole_batches(data: bytes) -> Iterator[bytes]:
+    """Each batch with its checksum checked; what is cut short at the end is left out, as clients do."""
+    position = 0
+    while position + HEADER_BYTES <= len(data):
+        header = parse_header(data, position)
+        if position + header.size_bytes > len(data):
+            return
+        if not checksum_matches(data, position, header):
+            raise CorruptBatch(f"the batch at {header.base_offset} does not match its checksum")
+        yield data[position : position + header.size_bytes]
+        position += header.size_bytes

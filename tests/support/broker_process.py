@@ -1,4 +1,4 @@
-"""A broker as its users run it: `flowstone up` in a process of its own, to be killed, paused, traced and restarted."""
+"""`flowstone up` in a process of its own, as its users run it: to be asked, killed, paused, traced and watched."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.wire_client import Client
+
 SOURCE = Path(__file__).parents[2] / "src"
 READY_TIMEOUT_S = 20
 EXIT_TIMEOUT_S = 20
+LINE_TIMEOUT_S = 1.0
 POLL_S = 0.001
 STOPPED_STATES = "TtDZX"
 HOST = "127.0.0.1"
 UP = (sys.executable, "-m", "flowstone.cli", "up")
-# Several segments from little data; recovery points that move between two kills.
-SMALL_SETTINGS: Mapping[str, str] = {
-    "segment.bytes": str(1 << 20),
-    "log.flush.offset.checkpoint.interval.ms": "150",
-    "index.interval.bytes": "4096",
-    "http.listener": "off",
-}
 
 
 def free_port() -> int:
@@ -54,7 +50,8 @@ class BrokerProcess:
         program: Sequence[str] = UP,
         tracer: Sequence[str] = (),
     ) -> None:
-        values = {**SMALL_SETTINGS, **(settings or {})}
+        self.data = data
+        values = {"http.listener": "off", **(settings or {})}
         flags = [flag for name, value in values.items() for flag in ("--set", f"{name}={value}")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FLOWSTONE_")}
         self._process = subprocess.Popen(
@@ -78,6 +75,18 @@ class BrokerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.bootstrap.rpartition(":")
+        return host, int(port)
+
+    def connect(self, timeout_s: float = 10.0) -> Client:
+        return Client(self.address, timeout_s)
 
     @property
     def output(self) -> str:
@@ -127,9 +136,54 @@ class BrokerProcess:
         return states
 
     def terminate(self) -> int:
-        """Stops it cleanly; the exit status."""
-        os.killpg(self._process.pid, signal.SIGTERM)
-        return self.wait_exit()
+        """Stops it cleanly; the exit status. TimeoutExpired if that takes too long; then it is killed."""
+        if self.is_running:
+            os.killpg(self._process.pid, signal.SIGTERM)
+        try:
+            return self.wait_exit()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    # What it has said
+
+    def lines_about(self, text: str, since: int = 0) -> list[str]:
+        """Lines from number `since` on that hold `text`; waits a moment for the first, which may be on its way."""
+        deadline = time.monotonic() + LINE_TIMEOUT_S
+        while True:
+            found = [line for line in self.lines[since:] if text in line]
+            if found or time.monotonic() > deadline:
+                return found
+            time.sleep(POLL_S)
+
+    def faults(self) -> list[str]:
+        """Lines that only a mistake in the broker can cause."""
+        return [line for line in self.lines if " ERROR " in line or "Traceback" in line or "CRITICAL" in line]
+
+    # What it takes
+
+    def rss_bytes(self) -> int:
+        return self._status("VmRSS:")
+
+    def forget_peak(self) -> None:
+        """From here on `peak_bytes` counts anew."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def peak_bytes(self) -> int:
+        return self._status("VmHWM:")
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _status(self, name: str) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+        raise AssertionError(f"no {name} in /proc/{self.pid}/status")
 
     def _read(self) -> None:
         assert self._process.stdout is not None
