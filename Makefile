@@ -1,4 +1,4 @@
-.PHONY: help setup demo test lint generate bench clients faults fixture
+.PHONY: help setup demo test lint generate bench clients faults fixture spark
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -37,3 +37,7 @@ faults: setup    ## kills, power losses and damage, long (about 18 minutes; powe
 
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
 	$(PY) tests/fixture_project/run.py
+
+spark: setup     ## Spark source and sink, long: a kill at every step, a standalone cluster, five million rows, examples
+	FLOWSTONE_SPARK_LONG=1 $(PY) -m pytest tests/spark
+	FLOWSTONE_SPARK_LONG=1 $(PY) -m pytest tests/spark_examples
