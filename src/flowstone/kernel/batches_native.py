@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
-from flowstone.kernel.native import _releasing as library
+from flowstone.kernel.native import releasing_library as library
 from flowstone.kernel.row_columns import (
     BadRow,
     BuildCall,

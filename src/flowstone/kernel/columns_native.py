@@ -9,7 +9,7 @@ import ctypes
 
 from flowstone.kernel.column_buffers import Buffer, Columns
 from flowstone.kernel.columns_twin import check_bounds
-from flowstone.kernel.native import _releasing as library
+from flowstone.kernel.native import releasing_library as library
 
 try:
     _decode = library.flowstone_decode_columns

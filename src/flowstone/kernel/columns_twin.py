@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 from flowstone.kernel.column_buffers import BinaryBuffers, Buffer, Columns, DecodeCall, Full
 from flowstone.kernel.twin import (
     VARLONG_BITS,
+    BadRecordError,
     RecordsStatus,
-    _BadRecordError,
-    _read_record_length,
-    _read_varint,
-    _skip_bytes,
+    read_record_length,
+    read_varint,
+    skip_bytes,
 )
 
 MICROSECONDS_PER_MILLISECOND = 1000
@@ -50,7 +50,7 @@ def decode_columns(payload: Buffer, position: int, columns: Columns) -> None:
     try:
         _decode(bytes(memoryview(payload)[position : position + call.size]), columns)
         call.status = RecordsStatus.VALID
-    except _BadRecordError as bad:
+    except BadRecordError as bad:
         call.status = bad.status
 
 
@@ -60,7 +60,7 @@ def _decode(payload: bytes, columns: Columns) -> None:
         _begin(columns)
     at = call.position
     while call.record_index < call.record_count:
-        at, end = _read_record_length(payload, at, call.size)
+        at, end = read_record_length(payload, at, call.size)
         record = _read_record(payload, at, end, call)
         if call.start_offset <= call.base_offset + record.offset_delta < call.end_offset:
             call.full, call.needed = _find_full(columns, record)
@@ -71,7 +71,7 @@ def _decode(payload: bytes, columns: Columns) -> None:
         at = call.position = end
         call.record_index += 1
     if at != call.size:
-        raise _BadRecordError(RecordsStatus.TRAILING_BYTES)
+        raise BadRecordError(RecordsStatus.TRAILING_BYTES)
 
 
 def _begin(columns: Columns) -> None:
@@ -83,17 +83,17 @@ def _begin(columns: Columns) -> None:
 
 def _read_record(payload: bytes, at: int, end: int, call: DecodeCall) -> _Record:
     if at == end:
-        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+        raise BadRecordError(RecordsStatus.BAD_LENGTH)
     at += 1  # the record's attributes: unused by the format, any value is legal
-    timestamp_delta, at = _read_varint(payload, at, end, VARLONG_BITS)
-    offset_delta, at = _read_varint(payload, at, end)
+    timestamp_delta, at = read_varint(payload, at, end, VARLONG_BITS)
+    offset_delta, at = read_varint(payload, at, end)
     if not call.last_delta < offset_delta <= call.last_offset_delta:
-        raise _BadRecordError(RecordsStatus.BAD_OFFSET_DELTA)
+        raise BadRecordError(RecordsStatus.BAD_OFFSET_DELTA)
     key, at = _read_field(payload, at, end, -1, RecordsStatus.BAD_KEY_LENGTH)
     value, at = _read_field(payload, at, end, -1, RecordsStatus.BAD_VALUE_LENGTH)
-    header_count, at = _read_varint(payload, at, end)
+    header_count, at = read_varint(payload, at, end)
     if header_count < 0:
-        raise _BadRecordError(RecordsStatus.BAD_HEADERS)
+        raise BadRecordError(RecordsStatus.BAD_HEADERS)
     headers: list[tuple[bytes, Field]] = []
     for _ in range(header_count):
         header_key, at = _read_field(payload, at, end, 0, RecordsStatus.BAD_HEADERS)
@@ -101,12 +101,12 @@ def _read_record(payload: bytes, at: int, end: int, call: DecodeCall) -> _Record
         assert header_key is not None
         headers.append((header_key, header_value))
     if at != end:
-        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+        raise BadRecordError(RecordsStatus.BAD_LENGTH)
     return _Record(timestamp_delta, offset_delta, key, value, headers)
 
 
 def _read_field(payload: bytes, at: int, end: int, least: int, bad: RecordsStatus) -> tuple[Field, int]:
-    length, at = _skip_bytes(payload, at, end, least, bad)
+    length, at = skip_bytes(payload, at, end, least, bad)
     return (payload[at - length : at] if length >= 0 else None), at
 
 

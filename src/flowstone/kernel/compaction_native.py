@@ -25,8 +25,8 @@ from flowstone.kernel.compaction_contract import (
     Stop,
     Walk,
 )
-from flowstone.kernel.native import _releasing as library
 from flowstone.kernel.native import _run as run
+from flowstone.kernel.native import releasing_library as library
 from flowstone.types import Bytes
 
 _STOPS, _DAMAGES = tuple(Stop), tuple(Damage)

@@ -44,7 +44,7 @@ from flowstone.kernel.compaction_contract import (
     Stop,
     Walk,
 )
-from flowstone.kernel.twin import VARLONG_BITS, _BadRecordError, _read_record_length, _read_varint, _skip_bytes
+from flowstone.kernel.twin import VARLONG_BITS, BadRecordError, read_record_length, read_varint, skip_bytes
 from flowstone.kernel.twin import RecordsStatus as Status
 from flowstone.types import Bytes
 
@@ -356,13 +356,13 @@ def _records(payload: Bytes, batch: BatchFields) -> Iterator[_Record]:
     view, at, last_delta = memoryview(payload), 0, -1
     try:
         for _ in range(batch.record_count):
-            body, end = _read_record_length(view, at, len(view))
+            body, end = read_record_length(view, at, len(view))
             record = _read_record(view, at, body, end)
             if not last_delta < record.offset_delta <= batch.last_offset - batch.base_offset:
                 raise BadRecord
             yield record
             at, last_delta = end, record.offset_delta
-    except _BadRecordError as bad:
+    except BadRecordError as bad:
         raise BadRecord from bad
     if at != len(view):
         raise BadRecord
@@ -371,17 +371,17 @@ def _records(payload: Bytes, batch: BatchFields) -> Iterator[_Record]:
 def _read_record(view: memoryview, start: int, body: int, end: int) -> _Record:
     if body == end:
         raise BadRecord
-    timestamp_delta, offset_at = _read_varint(view, body + 1, end, VARLONG_BITS)
-    offset_delta, at = _read_varint(view, offset_at, end)
-    key_bytes, at = _skip_bytes(view, at, end, -1, Status.BAD_KEY_LENGTH)
+    timestamp_delta, offset_at = read_varint(view, body + 1, end, VARLONG_BITS)
+    offset_delta, at = read_varint(view, offset_at, end)
+    key_bytes, at = skip_bytes(view, at, end, -1, Status.BAD_KEY_LENGTH)
     key = view[at - key_bytes : at] if key_bytes >= 0 else None
-    value_bytes, at = _skip_bytes(view, at, end, -1, Status.BAD_VALUE_LENGTH)
-    header_count, at = _read_varint(view, at, end)
+    value_bytes, at = skip_bytes(view, at, end, -1, Status.BAD_VALUE_LENGTH)
+    header_count, at = read_varint(view, at, end)
     if header_count < 0:
         raise BadRecord
     for _ in range(header_count):
-        _, at = _skip_bytes(view, at, end, 0, Status.BAD_HEADERS)
-        _, at = _skip_bytes(view, at, end, -1, Status.BAD_HEADERS)
+        _, at = skip_bytes(view, at, end, 0, Status.BAD_HEADERS)
+        _, at = skip_bytes(view, at, end, -1, Status.BAD_HEADERS)
     if at != end:
         raise BadRecord
     rest = view[offset_at:end]

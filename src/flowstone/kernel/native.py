@@ -81,9 +81,9 @@ def _function(library: ctypes.CDLL, name: str) -> _KernelFunction:
     return function
 
 
-_releasing, holding_library = _load()
+releasing_library, holding_library = _load()
 _CHECK_RECORDS, _FIND_TIMESTAMP = (
-    tuple(_function(library, name) for library in (holding_library, _releasing))
+    tuple(_function(library, name) for library in (holding_library, releasing_library))
     for name in ("flowstone_check_records", "flowstone_find_timestamp")
 )
 

@@ -43,7 +43,7 @@ class RecordsCheck(NamedTuple):
     max_timestamp_index: int  # the first record that has it
 
 
-class _BadRecordError(Exception):
+class BadRecordError(Exception):
     def __init__(self, status: RecordsStatus) -> None:
         self.status = status
 
@@ -58,7 +58,7 @@ def check_records(buffer: Bytes, position: int, size: int, record_count: int) ->
     index = 0
     try:
         for index in range(record_count):
-            at, record_end = _read_record_length(buffer, at, end)
+            at, record_end = read_record_length(buffer, at, end)
             timestamp_delta, key_is_null = _check_record(buffer, at, record_end, index)
             at = record_end
             null_keys += key_is_null
@@ -68,8 +68,8 @@ def check_records(buffer: Bytes, position: int, size: int, record_count: int) ->
                 max_delta, max_index = timestamp_delta, index
         if at != end:
             index = max(record_count, 0)
-            raise _BadRecordError(RecordsStatus.TRAILING_BYTES)
-    except _BadRecordError as bad:
+            raise BadRecordError(RecordsStatus.TRAILING_BYTES)
+    except BadRecordError as bad:
         return RecordsCheck(bad.status, index, 0, 0, 0, -1)
     return RecordsCheck(RecordsStatus.VALID, -1, null_keys, min_delta, max_delta, max_index)
 
@@ -86,17 +86,17 @@ def find_timestamp(
     at, end = position, position + size
     try:
         for _ in range(record_count):
-            at, record_end = _read_record_length(buffer, at, end)
+            at, record_end = read_record_length(buffer, at, end)
             if at == record_end:
                 return None
-            timestamp_delta, at = _read_varint(buffer, at + 1, record_end, VARLONG_BITS)
-            offset_delta, at = _read_varint(buffer, at, record_end)
+            timestamp_delta, at = read_varint(buffer, at + 1, record_end, VARLONG_BITS)
+            offset_delta, at = read_varint(buffer, at, record_end)
             if offset_delta < 0:
                 return None
             if timestamp_delta >= target_delta and offset_delta >= first_offset_delta:
                 return offset_delta, timestamp_delta
             at = record_end
-    except _BadRecordError:
+    except BadRecordError:
         pass
     return None
 
@@ -108,50 +108,50 @@ def out_of_bounds(buffer: Bytes, position: int, size: int) -> ValueError:
 
 def _check_record(buffer: Bytes, at: int, end: int, index: int) -> tuple[int, bool]:
     if at == end:
-        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+        raise BadRecordError(RecordsStatus.BAD_LENGTH)
     at += 1  # the record's attributes: unused by the format, any value is legal
-    timestamp_delta, at = _read_varint(buffer, at, end, VARLONG_BITS)
-    offset_delta, at = _read_varint(buffer, at, end)
+    timestamp_delta, at = read_varint(buffer, at, end, VARLONG_BITS)
+    offset_delta, at = read_varint(buffer, at, end)
     if offset_delta != index:
-        raise _BadRecordError(RecordsStatus.BAD_OFFSET_DELTA)
-    key_length, at = _skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_KEY_LENGTH)
-    _, at = _skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_VALUE_LENGTH)
-    header_count, at = _read_varint(buffer, at, end)
+        raise BadRecordError(RecordsStatus.BAD_OFFSET_DELTA)
+    key_length, at = skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_KEY_LENGTH)
+    _, at = skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_VALUE_LENGTH)
+    header_count, at = read_varint(buffer, at, end)
     if header_count < 0:
-        raise _BadRecordError(RecordsStatus.BAD_HEADERS)
+        raise BadRecordError(RecordsStatus.BAD_HEADERS)
     for _ in range(header_count):
-        _, at = _skip_bytes(buffer, at, end, 0, RecordsStatus.BAD_HEADERS)
-        _, at = _skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_HEADERS)
+        _, at = skip_bytes(buffer, at, end, 0, RecordsStatus.BAD_HEADERS)
+        _, at = skip_bytes(buffer, at, end, -1, RecordsStatus.BAD_HEADERS)
     if at != end:
-        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+        raise BadRecordError(RecordsStatus.BAD_LENGTH)
     return timestamp_delta, key_length < 0
 
 
-def _read_record_length(buffer: Bytes, at: int, end: int) -> tuple[int, int]:
-    length, at = _read_varint(buffer, at, end, missing=RecordsStatus.TRUNCATED)
+def read_record_length(buffer: Bytes, at: int, end: int) -> tuple[int, int]:
+    length, at = read_varint(buffer, at, end, missing=RecordsStatus.TRUNCATED)
     if length < 0:
-        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+        raise BadRecordError(RecordsStatus.BAD_LENGTH)
     if length > end - at:
-        raise _BadRecordError(RecordsStatus.TRUNCATED)
+        raise BadRecordError(RecordsStatus.TRUNCATED)
     return at, at + length
 
 
-def _skip_bytes(buffer: Bytes, at: int, end: int, least: int, bad: RecordsStatus) -> tuple[int, int]:
-    length, at = _read_varint(buffer, at, end)
+def skip_bytes(buffer: Bytes, at: int, end: int, least: int, bad: RecordsStatus) -> tuple[int, int]:
+    length, at = read_varint(buffer, at, end)
     if length < least:
-        raise _BadRecordError(bad)
+        raise BadRecordError(bad)
     if length > end - at:
-        raise _BadRecordError(RecordsStatus.BAD_LENGTH)
+        raise BadRecordError(RecordsStatus.BAD_LENGTH)
     return length, at + max(length, 0)
 
 
-def _read_varint(
+def read_varint(
     buffer: Bytes, at: int, end: int, bits: int = VARINT_BITS, missing: RecordsStatus = RecordsStatus.BAD_LENGTH
 ) -> tuple[int, int]:
     raw = 0
     for shift in range(0, bits, 7):
         if at == end:
-            raise _BadRecordError(missing)
+            raise BadRecordError(missing)
         byte = buffer[at]
         at += 1
         raw |= (byte & 0x7F) << shift
@@ -159,4 +159,4 @@ def _read_varint(
             break
         if byte < 0x80:
             return (raw >> 1) ^ -(raw & 1), at
-    raise _BadRecordError(RecordsStatus.BAD_VARINT)
+    raise BadRecordError(RecordsStatus.BAD_VARINT)

@@ -10,21 +10,21 @@ from typing import NamedTuple
 
 from flowstone.types import Bytes
 from flowstone.wire.compression import Codec, compress
-from flowstone.wire.record_batch import _VARINTS as VARINTS
-from flowstone.wire.record_batch import _VARLONG_BITS as VARLONG_BITS
 from flowstone.wire.record_batch import (
     MAGIC,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    VARINTS,
+    VARLONG_BITS,
     BatchHeader,
     CorruptBatch,
     encode_header,
     parse_header,
     read_payload,
+    read_varint,
 )
-from flowstone.wire.record_batch import _read_varint as read_varint
 
 _NO_ATTRIBUTES = b"\0"  # of a record: there are none yet
 

@@ -50,8 +50,8 @@ _NO_HEADERS = b"\0"
 _NULL_LENGTH = -1
 # Lengths and deltas from 0 up whose varints are kept ready: those of small records and of the batches they come in.
 READY_VARINTS_COUNT = 1024
-_VARINT_BITS = 32
-_VARLONG_BITS = 64
+VARINT_BITS = 32
+VARLONG_BITS = 64
 
 
 class CorruptBatch(ApiError):
@@ -240,10 +240,10 @@ def decode_records(view: Bytes, position: int = 0, max_bytes: int = PAYLOAD_BYTE
 def _decode_record(
     payload: bytes, at: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
 ) -> tuple[Record, int]:
-    length, at = _read_varint(payload, at)
+    length, at = read_varint(payload, at)
     end = at + length
-    timestamp_delta, at = _read_varint(payload, at + 1, _VARLONG_BITS)  # + 1: the record's attributes, unused
-    offset_delta, at = _read_varint(payload, at)
+    timestamp_delta, at = read_varint(payload, at + 1, VARLONG_BITS)  # + 1: the record's attributes, unused
+    offset_delta, at = read_varint(payload, at)
     key, at = _read_bytes(payload, at)
     value, at = _read_bytes(payload, at)
     headers: RecordHeaders = ()
@@ -258,7 +258,7 @@ def _decode_record(
 
 
 def _read_headers(payload: bytes, at: int) -> tuple[RecordHeaders, int]:
-    count, at = _read_varint(payload, at)
+    count, at = read_varint(payload, at)
     if count < 0:
         raise CorruptBatch(f"a record with {count} headers")
     headers = []
@@ -272,7 +272,7 @@ def _read_headers(payload: bytes, at: int) -> tuple[RecordHeaders, int]:
 
 
 def _read_bytes(payload: bytes, at: int) -> tuple[bytes | None, int]:
-    length, at = _read_varint(payload, at)
+    length, at = read_varint(payload, at)
     if length < 0:
         return None, at
     end = at + length
@@ -281,7 +281,7 @@ def _read_bytes(payload: bytes, at: int) -> tuple[bytes | None, int]:
     return payload[at:end], end
 
 
-def _read_varint(payload: bytes, at: int, bits: int = _VARINT_BITS) -> tuple[int, int]:
+def read_varint(payload: bytes, at: int, bits: int = VARINT_BITS) -> tuple[int, int]:
     raw = payload[at]
     if raw < 0x80:  # most are of one byte, nearly all others of two
         return (raw >> 1) ^ -(raw & 1), at + 1
@@ -370,7 +370,7 @@ def encode_record(
     offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
 ) -> bytes:
     """One record as it stands in a payload; the deltas count from its batch's base offset and base timestamp."""
-    varints = _VARINTS
+    varints = VARINTS
     parts = (
         _NO_ATTRIBUTES,
         varints[timestamp_delta],
@@ -386,10 +386,10 @@ def encode_record(
 
 
 def _encode_headers(headers: RecordHeaders) -> bytes:
-    parts = [_VARINTS[len(headers)]]
+    parts = [VARINTS[len(headers)]]
     for name, value in headers:
         key = name.encode()
-        parts += (_VARINTS[len(key)], key, _VARINTS[_NULL_LENGTH if value is None else len(value)], value or b"")
+        parts += (VARINTS[len(key)], key, VARINTS[_NULL_LENGTH if value is None else len(value)], value or b"")
     return b"".join(parts)
 
 
@@ -397,7 +397,7 @@ class _Varints(dict[int, bytes]):
     """The varint of any number: of those that most are, looked up; of others, made."""
 
     def __missing__(self, value: int) -> bytes:
-        raw = (value << 1) ^ (value >> (_VARLONG_BITS - 1))
+        raw = (value << 1) ^ (value >> (VARLONG_BITS - 1))
         varint = bytearray()
         while raw > 0x7F:
             varint.append(raw & 0x7F | 0x80)
@@ -406,5 +406,5 @@ class _Varints(dict[int, bytes]):
         return bytes(varint)
 
 
-_VARINTS = _Varints()
-_VARINTS.update({value: _VARINTS[value] for value in range(_NULL_LENGTH, READY_VARINTS_COUNT)})
+VARINTS = _Varints()
+VARINTS.update({value: VARINTS[value] for value in range(_NULL_LENGTH, READY_VARINTS_COUNT)})

@@ -406,7 +406,7 @@ def test_damaged_records_never_make_the_kernel_read_or_write_past_a_buffer() -> 
 def test_a_library_without_the_calls_leaves_the_twins() -> None:
     """In a process of its own: the package's native modules stay as they are."""
     program = (
-        "from flowstone.kernel import native; native._releasing = object();"
+        "from flowstone.kernel import native; native.releasing_library = object();"
         "from flowstone.kernel.columns import decode_columns; from flowstone.kernel.batches import spread_rows;"
         "print(decode_columns.__module__, spread_rows.__module__)"
     )
