@@ -57,16 +57,16 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], Route] = {}
 
     def answer(self, frame: memoryview, listener_name: str, peer: str) -> Answer:
-        header = parse_request_header(frame, 0)
-        key, version, correlation_id, client_id, body = header
+        key, version, correlation_id, client_id, body = parse_request_header(frame, 0)
         route = self._routes.get((key, version)) or self._find_route(key, version)
-        if len(frame) > REQUEST_BYTES_MAX_BUT_PRODUCE and key != PRODUCE_KEY:
-            raise ProtocolError(f"{route.name} of {len(frame)} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")
+        frame_bytes = len(frame)
+        if frame_bytes > REQUEST_BYTES_MAX_BUT_PRODUCE and key != PRODUCE_KEY:
+            raise ProtocolError(f"{route.name} of {frame_bytes} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")
         request = route.decode(frame, body)
         context = RequestContext(key, version, correlation_id, client_id, listener_name, peer)
         metrics = route.metrics
         metrics.received += 1
-        metrics.request_bytes += len(frame)
+        metrics.request_bytes += frame_bytes
         started = self._monotonic()
         try:
             response = route.handler(self._services, context, request)

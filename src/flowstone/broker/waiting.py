@@ -1,6 +1,6 @@
 """Parked requests: fetches that wait for data, produces that wait for their records to be committed.
 
-Each is a promise that its connection holds. It is answered by an event (the high watermark moved, the partition went
+Each is a promise, which its connection holds. It is answered by an event (the high watermark moved, the partition went
 away) or by its deadline, whichever comes first; cancelling the promise un-parks it. How many may be parked is limited:
 beyond it a fetch is answered at once with what there is, and a produce is refused before anything is written. Fetches,
 which may wait for long, get half of the places: they cannot keep produces out.
@@ -52,8 +52,10 @@ class Watched(Protocol):
     def unwatch(self, watcher: Watcher) -> None: ...
 
 
-class ParkedFetch:
-    """Waits until what it watches has `missing_bytes` more to read, or changes, or its time is up."""
+class ParkedFetch(Promise[Any]):
+    """The response, once what it watches has `missing_bytes` more to read, or changes, or the time is up."""
+
+    __slots__ = ("_missing_bytes", "_read_again", "_waiting", "_watched", "_woken")
 
     def __init__(
         self,
@@ -63,18 +65,14 @@ class ParkedFetch:
         max_wait_ms: int,
         read_again: Callable[[], Any | Coroutine[Any, Any, Any]],
     ) -> None:
+        super().__init__()
         self._waiting, self._missing_bytes, self._read_again = waiting, missing_bytes, read_again
         self._watched = watched
-        self.promise: Promise[Any] = Promise()
-        self.promise.add_done_callback(self._unpark)
-        waiting.fetches.add(self)
         self._woken = False
+        waiting.fetches.add(self)
         waiting.deadlines.add(self, min(max_wait_ms, FETCH_WAIT_MS_MAX))
         for each in watched:
             each.watch(self)
-
-    def done(self) -> bool:
-        return self.promise.done()
 
     def timed_out(self) -> None:
         self.interrupted()
@@ -85,32 +83,33 @@ class ParkedFetch:
             self.interrupted()
 
     def interrupted(self) -> None:
-        if self._woken or self.promise.done():
+        if self._woken or self._is_done:
             return
         self._woken = True
         try:
             response = self._read_again()
         except Exception as error:  # who woke it, a flush or another's produce, must not fail with it
-            self.promise.set_exception(error)
+            self.set_exception(error)
             return
         if asyncio.iscoroutine(response):  # what it reads is not in the page cache
             asyncio.ensure_future(response).add_done_callback(self._has_read)
         else:
-            self.promise.set_result(response)
+            self.set_result(response)
 
     def _has_read(self, reading: asyncio.Future[Any]) -> None:
-        if self.promise.done():
+        if self._is_done:
             return
         error = reading.exception()
         if error is not None:
-            self.promise.set_exception(error)
+            self.set_exception(error)
         else:
-            self.promise.set_result(reading.result())
+            self.set_result(reading.result())
 
-    def _unpark(self, _: Promise[Any]) -> None:
+    def _settle(self) -> None:
         self._waiting.fetches.discard(self)
         for each in self._watched:
             each.unwatch(self)
+        super()._settle()
 
 
 class Uncommitted(NamedTuple):
@@ -121,36 +120,33 @@ class Uncommitted(NamedTuple):
     on_committed: Callable[[ErrorCode], None]
 
 
-class ParkedProduce:
-    """Waits until what was appended to each partition is committed, or until its time is up."""
+class ParkedProduce(Promise[Any]):
+    """The response, once what was appended to each partition is committed or the time is up."""
 
-    __slots__ = ("_answer", "_open", "_waiting", "promise")
+    __slots__ = ("_answer", "_open", "_waiting")
 
     def __init__(
         self, waiting: Waiting, uncommitted: list[Uncommitted], timeout_ms: int, answer: Callable[[], Any]
     ) -> None:
+        super().__init__()
         self._waiting, self._answer = waiting, answer
         self._open = dict(enumerate(uncommitted))
-        self.promise: Promise[Any] = Promise()
-        self.promise.add_done_callback(self._unpark)
         waiting.produces.add(self)
         waiting.deadlines.add(self, timeout_ms)
         for key, (partition, next_offset, _) in enumerate(uncommitted):
             partition.when_committed(next_offset, partial(self._committed, key))
-
-    def done(self) -> bool:
-        return self.promise.done()
 
     def timed_out(self) -> None:
         for key in tuple(self._open):
             self._committed(key, ErrorCode.REQUEST_TIMED_OUT)
 
     def _committed(self, key: int, code: ErrorCode) -> None:
-        if self.promise.done():
+        if self._is_done:
             return
         self._open.pop(key).on_committed(code)
         if not self._open:
-            self.promise.set_result(self._answer())
+            self.set_result(self._answer())
 
-    def _unpark(self, _: Promise[Any]) -> None:
+    def _settle(self) -> None:
         self._waiting.produces.discard(self)
+        super()._settle()

@@ -23,10 +23,10 @@ def test_a_fetch_is_answered_when_there_is_enough_to_read():
         parked = ParkedFetch(waiting, [partition], 2 * len(a_batch()), 1000, lambda: "response")
         partition.append(a_batch(), 1)
         flush(partition)
-        assert not parked.promise.done()
+        assert not parked.done()
         partition.append(a_batch(), 1)
         flush(partition)
-        assert await parked.promise == "response"
+        assert await parked == "response"
         await asyncio.sleep(0)
         assert not waiting.fetches
 
@@ -38,9 +38,9 @@ def test_a_fetch_is_answered_when_its_time_is_up():
         partition, _ = a_partition(ON_DISK)
         parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "empty")
         clock.advance(0.4)
-        assert not parked.promise.done()
+        assert not parked.done()
         clock.advance(0.2)
-        assert await parked.promise == "empty"
+        assert await parked == "empty"
 
     run(scenario)
 
@@ -49,7 +49,7 @@ def test_a_cancelled_fetch_leaves_no_trace():
     async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
         partition, _ = a_partition(ON_DISK)
         parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "never")
-        parked.promise.cancel()
+        parked.cancel()
         await asyncio.sleep(0)
         assert not waiting.fetches
         partition.append(a_batch(), 1)
@@ -69,9 +69,9 @@ def test_a_fetch_that_cannot_be_read_fails_alone_and_not_who_woke_it():
         sound = ParkedFetch(waiting, [partition], 1, 500, lambda: "response")
         partition.append(a_batch(), 1)
         flush(partition)
-        assert await sound.promise == "response"
+        assert await sound == "response"
         with pytest.raises(OSError, match="no descriptors"):
-            await broken.promise
+            await broken
 
     run(scenario)
 
@@ -86,7 +86,7 @@ def test_a_fetch_that_must_read_from_disk_is_answered_after_that():
         parked = ParkedFetch(waiting, [partition], 1, 500, slow)
         clock.advance(1)
         clock.advance(1)
-        assert await parked.promise == "read"
+        assert await parked == "read"
 
     run(scenario)
 
@@ -102,9 +102,9 @@ def test_a_produce_is_answered_when_every_partition_has_committed():
         flush(partitions[0])
         parked = ParkedProduce(waiting, uncommitted, 1000, lambda: "stored")
         assert codes == [ErrorCode.NONE]
-        assert not parked.promise.done()
+        assert not parked.done()
         flush(partitions[1])
-        assert await parked.promise == "stored"
+        assert await parked == "stored"
         await asyncio.sleep(0)
         assert codes == [ErrorCode.NONE, ErrorCode.NONE]
         assert not waiting.produces
@@ -119,7 +119,7 @@ def test_a_produce_that_takes_too_long_says_so_and_ignores_what_comes_later():
         last = partition.append(a_batch(), -1).last_offset
         parked = ParkedProduce(waiting, [Uncommitted(partition, last + 1, codes.append)], 1000, lambda: "late")
         clock.advance(2)
-        assert await parked.promise == "late"
+        assert await parked == "late"
         flush(partition)
         assert codes == [ErrorCode.REQUEST_TIMED_OUT]
 
@@ -133,7 +133,7 @@ def test_the_number_of_parked_requests_is_limited_and_known():
         assert not waiting.is_full
         ParkedFetch(waiting, [partition], 1, 500, lambda: None)
         assert waiting.is_full
-        first.promise.cancel()
+        first.cancel()
         await asyncio.sleep(0)
         assert not waiting.is_full
 
@@ -145,6 +145,6 @@ def test_a_stopping_broker_answers_parked_fetches_at_once():
         partition, _ = a_partition(ON_DISK)
         parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "now")
         waiting.release_fetches()
-        assert await parked.promise == "now"
+        assert await parked == "now"
 
     run(scenario)

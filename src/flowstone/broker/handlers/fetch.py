@@ -118,8 +118,7 @@ class _Fetch:
         request = self._request
         missing_bytes = request.min_bytes - self._size_bytes
         watched = [self._session] if self._session.session_id != NO_SESSION else self._watched
-        parked = ParkedFetch(self._services.waiting, watched, missing_bytes, request.max_wait_ms, self._read_again)
-        return parked.promise
+        return ParkedFetch(self._services.waiting, watched, missing_bytes, request.max_wait_ms, self._read_again)
 
     def _read_again(self) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
         try:

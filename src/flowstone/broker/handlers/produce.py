@@ -94,7 +94,7 @@ class _Produce:
         if not self._uncommitted:
             return self._respond()
         waiting, timeout_ms = self._services.waiting, self._request.timeout_ms
-        return ParkedProduce(waiting, self._uncommitted, timeout_ms, self._respond).promise
+        return ParkedProduce(waiting, self._uncommitted, timeout_ms, self._respond)
 
     async def finish_later(self) -> ProduceResponse | None:
         await asyncio.gather(*self.rewriting)
@@ -135,9 +135,7 @@ class _Produce:
             topic.produced_records += appended.last_offset - appended.base_offset + 1
             topic.produced_bytes += len(records)
         if acks == ACKS_ALL:
-            self._uncommitted.append(
-                Uncommitted(partition, appended.last_offset + 1, lambda code: _committed(result, code))
-            )
+            self._uncommitted.append(Uncommitted(partition, appended.last_offset + 1, partial(_committed, result)))
 
     async def _rewrite(self, partition: Partition, records: bytes, result: ProduceResponsePartition) -> None:
         try:
