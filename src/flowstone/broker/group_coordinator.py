@@ -161,9 +161,13 @@ class GroupCoordinator:
             self._shards.clear()
         if changed:
             self._host_shards(after)
-        lost = [partition for topic in deleted for partition in _partitions(topic)]
-        for shard in self._shards.values() if lost else ():
-            shard.execute(lambda machine, now_ms: machine.remove_partitions(now_ms, lost))
+        if deleted:
+            self.remove_offsets([partition for topic in deleted for partition in _partitions(topic)])
+
+    def remove_offsets(self, partitions: Sequence[TopicPartition]) -> None:
+        """What groups have committed in these goes; nobody waits for it."""
+        for shard in self._shards.values():
+            shard.execute(lambda machine, now_ms: machine.remove_partitions(now_ms, partitions))
 
     def _host_shards(self, image: ClusterImage) -> None:
         """Loads what is led here and not hosted yet."""

@@ -34,6 +34,7 @@ from flowstone.coordinator.groups.messages import (
 )
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import Timer
 from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
@@ -106,6 +107,10 @@ class GroupSurvey:
             return None
         return await self._status(described, fetched)
 
+    def append_rate(self, log: PartitionLog) -> float:
+        """Bytes per second; 0 for a log that nobody has asked about for a while."""
+        return self._rates.of(log, self._clock.monotonic())
+
     # One group
 
     async def _status(self, described: DescribedGroup, fetched: FetchOffsetsResponse) -> GroupStatus:
@@ -145,7 +150,7 @@ class GroupSurvey:
         partition = self._services.partitions.find(where)
         if partition is None:
             return None
-        rate = self._rates.of(partition.log, self._clock.monotonic())
+        rate = self.append_rate(partition.log)
         start, end = partition.log.log_start_offset, partition.high_watermark.offset
         lag = lag_seconds = headroom_seconds = None
         lost = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from flowstone.broker.listeners import PORT_MAX
@@ -40,6 +41,14 @@ class Pages(Protocol):
 
     async def groups(self, group_id: str | None) -> bytes:
         """JSON about consumer groups: all of them, or one."""
+        ...
+
+    async def explain(self, asked: Mapping[str, str]) -> tuple[int, bytes]:
+        """The HTTP status, and JSON about one offset."""
+        ...
+
+    async def branch(self, body: bytes) -> tuple[int, bytes]:
+        """The HTTP status, and JSON about the branch that was made."""
         ...
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 64
 REQUEST_HEAD_BYTES_MAX = 16 * 1024
+BODY_BYTES_MAX = 16 * 1024
 # From a connection's beginning, or its last answer, to the end of the next answer.
 ANSWER_TIMEOUT_S = 30.0
 KEEP_ALIVE_S = 20
@@ -40,7 +41,7 @@ FINISH_TIMEOUT_S = 0.5
 # Warnings are about peers, who may be many; the first is told, then how many more there were.
 WARNING_INTERVAL_S = 60.0
 
-OK, UNAVAILABLE = 200, 503
+OK, TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 200, 413, 415, 503
 JSON_TYPE = "application/json"
 
 
@@ -163,8 +164,33 @@ def _build_app(pages: Pages) -> Starlette:
     async def groups(request: Request) -> Response:
         return Response(await pages.groups(request.query_params.get("group")), media_type=JSON_TYPE)
 
-    routes = {"/health": health, "/ready": ready, "/metrics": metrics, "/groups": groups}
-    return Starlette(routes=[Route(path, page) for path, page in routes.items()])
+    async def explain(request: Request) -> Response:
+        status, document = await pages.explain(request.query_params)
+        return Response(document, status, media_type=JSON_TYPE)
+
+    async def branch(request: Request) -> Response:
+        # Other sites' pages may have a browser post forms and text here, but not JSON.
+        if request.headers.get("content-type", "").partition(";")[0].strip() != JSON_TYPE:
+            return _state(UNSUPPORTED_TYPE, "refused", reason=f"the body must be {JSON_TYPE}")
+        body = await _read_body(request)
+        if body is None:
+            return _state(TOO_LARGE, "refused", reason=f"the body has more than {BODY_BYTES_MAX} bytes")
+        status, document = await pages.branch(body)
+        return Response(document, status, media_type=JSON_TYPE)
+
+    routes = {"/health": health, "/ready": ready, "/metrics": metrics, "/groups": groups, "/explain": explain}
+    reading = [Route(path, page) for path, page in routes.items()]
+    return Starlette(routes=[*reading, Route("/branch", branch, methods=["POST"])])
+
+
+async def _read_body(request: Request) -> bytes | None:
+    """None if it is too large."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            return None
+    return body
 
 
 def _state(code: int, status: str, **more: str) -> Response:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from flowstone.cluster.config_changes import check_topic_configs
 from flowstone.cluster.ids import IdSource
@@ -46,7 +47,7 @@ def create_topics(
         if topic.name in repeated:
             continue
         try:
-            _check_new_name(image, made, topic.name)
+            check_new_name(image, topic.name, made)
             configs = _creation_configs(topic)
             states = plan_topic(image, topic, config, budget)
         except ApiError as error:
@@ -109,7 +110,8 @@ def _refused(name: str | None, error: ErrorCode, message: str | None) -> TopicRe
     return TopicResult(name, error=error, message=message)
 
 
-def _check_new_name(image: ClusterImage, made: Mapping[str, TopicImage], name: str) -> None:
+def check_new_name(image: ClusterImage, name: str, made: Mapping[str, TopicImage] = MappingProxyType({})) -> None:
+    """ApiError if no topic can be called that; `made` are those that the same request makes."""
     if name == CLUSTER_METADATA:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in image.topics:

@@ -88,6 +88,12 @@ def fetch(turn: Turn, token: Any, request: FetchOffsetsRequest) -> None:
     turn.reply(token, FetchOffsetsResponse(request.group_id, offsets))
 
 
+def offsets_in(turn: Turn, token: Any, partition: TopicPartition) -> None:
+    """What every group has committed in one partition: by group."""
+    offsets = turn.shard.offsets
+    turn.reply(token, {each: offsets.of_group(each)[partition].offset for each in offsets.group_ids_with(partition)})
+
+
 def delete(turn: Turn, token: Any, request: DeleteOffsetsRequest) -> None:
     group = turn.shard.groups.get(request.group_id)
     if group is None:

@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flowstone.coordinator.groups import administration, commits, joining, membership, timeouts
+from flowstone.coordinator.groups import administration, branching, commits, joining, membership, timeouts
+from flowstone.coordinator.groups.branching import BranchOffsetsRequest
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.expiry import Expiry
 from flowstone.coordinator.groups.group import Group
@@ -117,6 +118,9 @@ class GroupShard:
     def fetch_offsets(self, now_ms: int, token: Any, request: FetchOffsetsRequest) -> GroupEffects:
         return self._run(commits.fetch, now_ms, token, request)
 
+    def offsets_in(self, now_ms: int, token: Any, partition: TopicPartition) -> GroupEffects:
+        return self._run(commits.offsets_in, now_ms, token, partition)
+
     def delete_offsets(self, now_ms: int, token: Any, request: DeleteOffsetsRequest) -> GroupEffects:
         return self._run(commits.delete, now_ms, token, request)
 
@@ -128,6 +132,9 @@ class GroupShard:
 
     def delete_groups(self, now_ms: int, token: Any, group_ids: Iterable[str]) -> GroupEffects:
         return self._run(administration.delete_groups, now_ms, token, group_ids)
+
+    def branch_offsets(self, now_ms: int, token: Any, request: BranchOffsetsRequest) -> GroupEffects:
+        return self._run(branching.branch_offsets, now_ms, token, request)
 
     def remove_partitions(self, now_ms: int, partitions: Iterable[TopicPartition]) -> GroupEffects:
         """Partitions were deleted: their offsets go. There is nobody to reply to."""

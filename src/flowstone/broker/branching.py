@@ -1,0 +1,222 @@
+"""Branches of topics: from a request to a topic that clients see, and what becomes of it when something fails.
+
+The steps: the name is found free; the place where each partition ends in the branch is settled; what lies before it is
+committed and its files are made (`log.branches`); groups' offsets are copied if asked for; and last of all the metadata
+gets the topic, which is what makes it one. A crash before that leaves nothing of it but a group's offsets in a topic
+that is not there, a crash after it leaves all of it.
+
+"Now" is one turn of the event loop: no record of any partition is in the branch that came after one that is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from flowstone.broker.cold import read_when_cached
+from flowstone.broker.context import Services
+from flowstone.cluster.configs import broker_config
+from flowstone.cluster.ids import random_id
+from flowstone.cluster.image import ClusterImage, TopicImage
+from flowstone.cluster.records import MetadataRecord
+from flowstone.cluster.topic_branches import branch_topic, find_source
+from flowstone.coordinator.groups.branching import BranchOffsetsRequest
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.branches import StagedBranch
+from flowstone.log.timestamps import first_record_at
+from flowstone.replication.partition import Partition
+from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+# Each takes threads and disk bandwidth of its own; those that ask for more are refused.
+BRANCHES_AT_ONCE_MAX = 4
+
+
+class BranchRequest(NamedTuple):
+    source: str
+    target: str
+    time_ms: int | None = None  # None: now
+    with_groups: bool = False
+
+
+class BranchedPartition(NamedTuple):
+    partition: int
+    first_offset: int
+    next_offset: int
+    linked_bytes: int
+    copied_bytes: int
+
+
+class BranchedTopic(NamedTuple):
+    topic_id: bytes
+    partitions: tuple[BranchedPartition, ...]
+    group_ids: tuple[str, ...]
+    took_ms: int
+
+
+class TopicBranches:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._under_way: dict[BranchRequest, asyncio.Task[BranchedTopic]] = {}
+
+    def begin(self, request: BranchRequest) -> asyncio.Task[BranchedTopic]:
+        """Makes the branch, or tells of the one that is being made just like this. ApiError comes with the task."""
+        task = self._under_way.get(request)
+        if task is None:
+            if len(self._under_way) >= BRANCHES_AT_ONCE_MAX:
+                raise ApiError(
+                    ErrorCode.POLICY_VIOLATION, f"{len(self._under_way)} branches are being made; try again later"
+                )
+            task = self._under_way[request] = asyncio.ensure_future(self._branch(request))
+            task.add_done_callback(partial(self._finished, request))
+        return task
+
+    def _finished(self, request: BranchRequest, task: asyncio.Task[BranchedTopic]) -> None:
+        self._under_way.pop(request, None)
+        error = task.exception() if not task.cancelled() else None
+        if error is not None:  # whoever asked may have hung up by now
+            logger.warning("no branch %s of %s was made: %s", request.target, request.source, error)
+
+    def stop(self) -> None:
+        """Gives up what is under way; the next start removes what there is of it."""
+        for task in self._under_way.values():
+            task.cancel()
+
+    async def _branch(self, request: BranchRequest) -> BranchedTopic:
+        services, topic_id = self._services, random_id()
+        begun_s = services.clock.monotonic()
+        source = find_source(services.metadata.image, request.source)
+        await self._check_name(request, source, topic_id)
+        partitions = [services.partitions.get(source.name, index) for index in range(len(source.partitions))]
+        ends = await self._ends(partitions, request.time_ms)
+        await asyncio.gather(*map(_committed, partitions, ends))
+        logs = [partition.log for partition in partitions]
+        staged = await services.logs.branches.stage(list(zip(logs, ends, strict=True)), request.target, topic_id)
+        try:
+            await self._install(request, source, topic_id, staged)
+            group_ids = await self._publish(request, source, topic_id, staged)
+        except BaseException:
+            self._withdraw(request, topic_id, staged)
+            raise
+        took_ms = round((services.clock.monotonic() - begun_s) * 1000)
+        return BranchedTopic(topic_id, _branched(len(partitions), staged), group_ids, took_ms)
+
+    async def _check_name(self, request: BranchRequest, source: TopicImage, topic_id: bytes) -> None:
+        """ApiError if the branch could not be made now, whatever others have under way included."""
+
+        def decide(image: ClusterImage) -> tuple[Sequence[MetadataRecord], None]:
+            branch_topic(image, source, request.target, topic_id, broker_config(image, self._services.config))
+            return (), None
+
+        await self._services.metadata.change(decide)
+
+    # Where it ends
+
+    async def _ends(self, partitions: Sequence[Partition], time_ms: int | None) -> list[int]:
+        for partition in partitions:
+            partition.check_serving()
+        if time_ms is None:
+            return [self._end(partition) for partition in partitions]
+        return list(await asyncio.gather(*(self._end_at(partition, time_ms) for partition in partitions)))
+
+    def _end(self, partition: Partition) -> int:
+        """Where the log ends now: there it is rolled, so that all of it can be linked."""
+        log = partition.log
+        if log.segments.active.size_bytes:
+            try:
+                self._services.logs.directory_of(log).housekeeping.roll(log)
+            except OSError as error:
+                raise ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{log.topic_partition} cannot be rolled: {error}"
+                ) from error
+        return log.log_end_offset
+
+    async def _end_at(self, partition: Partition, time_ms: int) -> int:
+        """The first record at or after the time, as ListOffsets finds it; without one, where the log ends now."""
+        log, workers = partition.log, self._services.workers
+        batch = await read_when_cached(workers, partition, partial(log.find_timestamp, time_ms))
+        if batch is None:
+            return self._end(partition)
+        from_offset = log.log_start_offset
+        found = await workers.read(lambda: first_record_at(batch.read(), time_ms, from_offset))
+        return found[0] if found is not None else self._end(partition)
+
+    # From files to a topic
+
+    async def _install(
+        self, request: BranchRequest, source: TopicImage, topic_id: bytes, staged: Sequence[StagedBranch]
+    ) -> None:
+        logs = self._services.logs
+        await logs.wait_forgotten()  # a topic of that name may just have been deleted
+        await self._check_name(request, source, topic_id)
+        for index in range(len(source.partitions)):
+            if not logs.is_free(TopicPartition(request.target, index)):
+                raise ApiError(
+                    ErrorCode.TOPIC_ALREADY_EXISTS, f"'{request.target}-{index}' is on disk, as another topic's"
+                )
+        await logs.branches.install(staged)
+
+    async def _publish(
+        self, request: BranchRequest, source: TopicImage, topic_id: bytes, staged: Sequence[StagedBranch]
+    ) -> tuple[str, ...]:
+        """The groups whose offsets were copied."""
+        services = self._services
+        group_ids: tuple[str, ...] = ()
+        if request.with_groups:
+            group_ids = await self._copy_offsets(request, len(source.partitions), staged)
+        await services.metadata.change(
+            lambda image: branch_topic(image, source, request.target, topic_id, broker_config(image, services.config))
+        )
+        return group_ids
+
+    async def _copy_offsets(
+        self, request: BranchRequest, partition_count: int, staged: Sequence[StagedBranch]
+    ) -> tuple[str, ...]:
+        ends = {each.topic_partition.partition: each.built.end_offset for each in staged}
+        asked = BranchOffsetsRequest(
+            request.source, request.target, tuple(ends.get(index, 0) for index in range(partition_count))
+        )
+        tokens = self._services.groups.request_all(
+            lambda shard, now_ms, token: shard.branch_offsets(now_ms, token, asked)
+        )
+        answers = [await token for token in tokens]
+        return tuple(sorted(group_id for answer in answers for group_id in answer.group_ids))
+
+    def _withdraw(self, request: BranchRequest, topic_id: bytes, staged: Sequence[StagedBranch]) -> None:
+        """Nothing of the branch is left, unless it is a topic all the same: an append may fail after it is durable."""
+        services = self._services
+        if topic_id in services.metadata.image.topics_by_id:
+            return
+        if request.with_groups and request.target not in services.metadata.image.topics:
+            services.groups.remove_offsets([each.topic_partition for each in staged])
+        for each in staged:
+            log = services.logs.logs.get(each.topic_partition)
+            if log is not None and log.topic_id == topic_id:
+                services.logs.delete(each.topic_partition)
+        services.logs.branches.discard(staged)
+
+
+async def _committed(partition: Partition, offset: int) -> None:
+    """Returns once what lies below the offset is committed; ApiError if it may not be."""
+    done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    partition.when_committed(offset, lambda code: None if done.done() else done.set_result(code))
+    code = await done
+    if code is not ErrorCode.NONE:
+        raise ApiError(code, f"{partition.topic_partition} went away while it was branched")
+
+
+def _branched(partition_count: int, staged: Sequence[StagedBranch]) -> tuple[BranchedPartition, ...]:
+    built = {each.topic_partition.partition: each.built for each in staged}
+    partitions = []
+    for index in range(partition_count):
+        if index in built:
+            each = built[index]
+            sizes = each.linked_bytes, each.copied_bytes
+            partitions.append(BranchedPartition(index, each.log_start_offset, each.end_offset, *sizes))
+        else:
+            partitions.append(BranchedPartition(index, 0, 0, 0, 0))  # nothing was ever written to it
+    return tuple(partitions)

@@ -1,0 +1,39 @@
+"""Group offsets for a topic's branch: what groups have committed in the source counts in the branch too.
+
+Not a commit: no member asks for it, and a group with members keeps them and their generation. A group that has read
+further than the branch reaches begins at the branch's end. Internal, there is no such request in Kafka's protocol.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flowstone.coordinator.groups.records import NO_LEADER_EPOCH
+from flowstone.coordinator.groups.state import Turn
+from flowstone.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BranchOffsetsRequest:
+    source: str
+    target: str
+    end_offsets: tuple[int, ...]  # of the branch, by partition
+
+
+@dataclass(frozen=True, slots=True)
+class BranchOffsetsResponse:
+    group_ids: tuple[str, ...]
+
+
+def branch_offsets(turn: Turn, token: Any, request: BranchOffsetsRequest) -> None:
+    group_ids: dict[str, None] = {}
+    for index, end_offset in enumerate(request.end_offsets):
+        source = TopicPartition(request.source, index)
+        for group_id in turn.shard.offsets.group_ids_with(source):
+            committed = turn.shard.offsets.of_group(group_id)[source]
+            if committed.offset > end_offset:
+                committed = committed._replace(offset=end_offset, leader_epoch=NO_LEADER_EPOCH)
+            turn.append(committed._replace(topic=request.target, commit_timestamp_ms=turn.now_ms))
+            group_ids[group_id] = None
+    turn.reply(token, BranchOffsetsResponse(tuple(group_ids)))
