@@ -106,6 +106,8 @@ class Cleaner:
                 self._housekeeping.roll(log)
             if len(log.segments) == 1:
                 return NOTHING
+            if log.recovery_point < log.segments.active.base_offset:
+                self._housekeeping.flush(log)  # where the page cache decides, it may take its time; next time, then
             facts = await self._housekeeping.when_cached(partial(sealed_facts, log))
         except (StorageFault, OSError) as error:
             self._give_up(log, str(error))

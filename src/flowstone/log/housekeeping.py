@@ -147,6 +147,10 @@ class Housekeeping:
         log.roll()
         self._flusher.request(log)
 
+    def flush(self, log: PartitionLog) -> None:
+        """Asks for it, for nobody's sake in particular."""
+        self._flusher.request(log)
+
     def _remove_files(self, paths: list[str]) -> None:
         for path in paths:
             if self._files.exists(path):  # not if the partition was deleted meanwhile
