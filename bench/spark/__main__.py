@@ -31,7 +31,7 @@ from bench.servers import Flowstone, Kafka, ServerError
 from bench.spark import gates, records, report, small_batches, throughput
 from bench.spark.rounds import measure
 from bench.spark.session import spark_session
-from bench.spark.systems import FLUSHED, OUR_FORMAT, STOCK_FORMAT, STOCK_ON_FLOWSTONE, System
+from bench.spark.systems import FLUSHED, OUR_FORMAT, STOCK_FORMAT, STOCK_ON_FLOWSTONE, WITHOUT_WAITS, System
 from bench.topics import RoundFailed
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -49,7 +49,7 @@ class Sizes:
     idle_s: float
 
 
-FULL = Sizes({100: 1_500_000, 1_000: 300_000}, rounds=5, small_batches=20, idle_s=10.0)
+FULL = Sizes({100: 2_000_000, 1_000: 400_000}, rounds=5, small_batches=20, idle_s=10.0)
 QUICK = Sizes({100: 200_000, 1_000: 40_000}, rounds=2, small_batches=5, idle_s=3.0)
 
 
@@ -63,8 +63,9 @@ class Bench:
         self._kafka = stack.enter_context(Kafka(NOT_FLUSHED.settings[KAFKA]))
         spark = stack.enter_context(spark_session())
         self._ours = System(FLOWSTONE, spark, OUR_FORMAT, self._flowstone)
-        self._stock = System(STOCK_ON_FLOWSTONE, spark, STOCK_FORMAT, self._flowstone)
-        self._theirs = System(KAFKA, spark, STOCK_FORMAT, self._kafka)
+        stock = System(STOCK_ON_FLOWSTONE, spark, STOCK_FORMAT, self._flowstone, WITHOUT_WAITS)
+        theirs = System(KAFKA, spark, STOCK_FORMAT, self._kafka, WITHOUT_WAITS)
+        self._readers = [self._ours, stock, theirs]
         self._ours_flushed = System(FLUSHED, spark, OUR_FORMAT, self._flushed)
 
     def run(self, parts: Sequence[str]) -> list[Case]:
@@ -73,30 +74,34 @@ class Bench:
 
     def _read(self) -> list[Case]:
         cases: list[Case] = []
-        systems = [self._ours, self._stock, self._theirs]
         for size_bytes, count in self._sizes.rows.items():
             for compression in throughput.COMPRESSIONS:
                 topic = f"records-{size_bytes}-{compression}"
-                for server in (self._flowstone, self._kafka):
-                    records.fill(server, topic, size_bytes, count, compression)
-                for system in systems:
-                    throughput.check_rows(system, topic, count)
+                self._fill(topic, size_bytes, count, compression)
                 both = (throughput.batch_read, throughput.available_now_read)
                 work = [each(topic, size_bytes, compression, count) for each in both]
-                cases += [measure(each, systems, self._sizes.rounds) for each in work]
+                cases += [measure(each, self._readers, self._sizes.rounds) for each in work]
         return cases
 
+    def _fill(self, topic: str, size_bytes: int, count: int, compression: str) -> None:
+        """On both brokers; and every reader must find all of it."""
+        for server in (self._flowstone, self._kafka):
+            records.fill(server, topic, size_bytes, count, compression)
+        for system in self._readers:
+            throughput.check_rows(system, topic, count)
+
     def _write(self) -> list[Case]:
-        systems = [self._ours, self._stock, self._theirs, self._ours_flushed]
+        systems = [*self._readers, self._ours_flushed]
         return [
             measure(throughput.batch_write(size_bytes, count), systems, self._sizes.rounds)
             for size_bytes, count in self._sizes.rows.items()
         ]
 
     def _small(self) -> list[Case]:
-        systems = [self._ours, self._stock, self._theirs]
-        batches = small_batches.micro_batches(systems, self._sizes.small_batches)
-        return [batches, small_batches.idle(self._ours, self._sizes.idle_s)]
+        self._fill("few-records", 100, throughput.SMALL_READ_ROWS, "none")
+        reads = measure(throughput.small_read("few-records"), self._readers, self._sizes.rounds)
+        batches = small_batches.micro_batches(self._readers, self._sizes.small_batches)
+        return [reads, batches, small_batches.idle(self._ours, self._sizes.idle_s)]
 
     def _decode(self) -> list[Case]:
         rate = columns.rate(columns.kernel(100)) / 1e6

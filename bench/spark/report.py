@@ -22,7 +22,7 @@ def _medians(cases: Sequence[Case]) -> Iterator[str]:
     for case in cases:
         others = [name for name in case.rounds if name != FLOWSTONE]
         head = "".join(f" {name} | ours / it |" for name in others)
-        yield from ("", f"**{case}** ({len(case.rounds[FLOWSTONE])} rounds)", "")
+        yield from ("", f"**{case}** (rounds: {len(case.rounds[FLOWSTONE])})", "")
         yield from (f"| median | {FLOWSTONE} |{head}", f"|---|---:|{'---:|---:|' * len(others)}")
         for metric in case.metrics:
             ours = case.median(FLOWSTONE, metric)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka import Producer
@@ -25,7 +25,7 @@ SETTLE_S = 3.0  # for what the JVM does after work: compiling, collecting
 FLUSH_TIMEOUT_S = 30
 
 
-def micro_batches(systems: list[System], count: int) -> Case:
+def micro_batches(systems: Sequence[System], count: int) -> Case:
     """How long Spark says each micro-batch of a few records took, from planning to its commit."""
     variant = f"{RECORDS} records of 100 B"
     rounds = {system.name: _batches(system, count) for system in systems}
@@ -73,7 +73,7 @@ def _running(system: System) -> Iterator[tuple[StreamingQuery, Callable[[], None
             if producer.flush(FLUSH_TIMEOUT_S):
                 raise RoundFailed(f"{system.server.name} did not store {RECORDS} records in {FLUSH_TIMEOUT_S} s")
 
-        stream = system.stream(topic).writeStream.format("noop").option("checkpointLocation", checkpoint)
+        stream = system.by_default().stream(topic).writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = stream.start()
         try:
             yield query, send

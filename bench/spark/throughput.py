@@ -21,11 +21,13 @@ from bench.spark.rounds import Work
 from bench.spark.systems import System
 from bench.topics import RoundFailed
 
-READ, WRITE = "read", "write"
+READ, SMALL_READ, WRITE = "read", "small read", "write"
 BATCH, AVAILABLE_NOW = "batch", "availableNow"
 SIZES_BYTES = (100, 1_000)
 COMPRESSIONS = ("none", "lz4")
 ROWS_PER_S = "rows_per_s"
+SECONDS = "seconds"
+SMALL_READ_ROWS = 1_000
 QUERY_TIMEOUT_S = 120
 ID_BYTES = 12
 
@@ -49,6 +51,13 @@ def available_now_read(topic: str, size_bytes: int, compression: str, count: int
     return Work(READ, AVAILABLE_NOW, read_variant(size_bytes, compression), ROWS_PER_S, run)
 
 
+def small_read(topic: str) -> Work:
+    """What a query takes whatever it reads, with everybody's default settings."""
+    return Work(
+        SMALL_READ, BATCH, f"{SMALL_READ_ROWS:,} rows, default settings", SECONDS, partial(_small_read, topic=topic)
+    )
+
+
 def batch_write(size_bytes: int, count: int) -> Work:
     run = partial(_write, size_bytes=size_bytes, count=count)
     return Work(WRITE, BATCH, write_variant(size_bytes), ROWS_PER_S, run)
@@ -65,6 +74,10 @@ def _read(system: System, topic: str, count: int) -> Figures:
     begun = time.perf_counter()
     system.read(topic).write.format("noop").mode("overwrite").save()
     return {ROWS_PER_S: count / (time.perf_counter() - begun)}
+
+
+def _small_read(system: System, topic: str) -> Figures:
+    return {SECONDS: SMALL_READ_ROWS / _read(system.by_default(), topic, SMALL_READ_ROWS)[ROWS_PER_S]}
 
 
 def _stream(system: System, topic: str, count: int) -> Figures:
