@@ -36,16 +36,16 @@ def encode_batches(records: Iterable[CoordinatorRecord], timestamp_ms: int, batc
     size_bytes = HEADER_BYTES
     for key, value in records:
         record = encode_record(len(batch), 0, key, value)
-        if size_bytes + len(record) > batch_bytes_max:
+        size_bytes += len(record)
+        if size_bytes > batch_bytes_max:
             if batch:
                 batches.append(join_records(batch, timestamp_ms))
-                batch, size_bytes = [], HEADER_BYTES
-                record = encode_record(0, 0, key, value)
-            if size_bytes + len(record) > batch_bytes_max:
+                batch, record = [], encode_record(0, 0, key, value)
+                size_bytes = HEADER_BYTES + len(record)
+            if size_bytes > batch_bytes_max:
                 message = f"a record of {len(record)} bytes; {batch_bytes_max} are taken (max.message.bytes)"
                 raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
         batch.append(record)
-        size_bytes += len(record)
     if batch:
         batches.append(join_records(batch, timestamp_ms))
     return batches

@@ -62,12 +62,13 @@ class SegmentIndexes:
             self.times.append(self.newest_timestamp, self.newest_offset - self._base_offset)
 
     def is_full(self, index_bytes_max: int) -> bool:
-        """Whether an index has no room for another entry, the time index for its closing one."""
-        assert self.offsets is not None
-        assert self.times is not None
+        """Whether an index, of an active segment, has no room for another entry, the time index for its closing one."""
+        offsets, times = self.offsets, self.times
+        assert isinstance(offsets, IndexEntries)
+        assert isinstance(times, IndexEntries)
         return (
-            len(self.offsets) >= index_bytes_max // OFFSET_ENTRY.size
-            or len(self.times) >= index_bytes_max // TIME_ENTRY.size - 1
+            len(offsets.keys) >= index_bytes_max // OFFSET_ENTRY.size
+            or len(times.keys) >= index_bytes_max // TIME_ENTRY.size - 1
         )
 
     def write(self) -> None:

@@ -22,6 +22,7 @@ from flowstone.wire.record_batch import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
     checksum_matches,
+    compute_crc,
     encode_header,
     parse_header,
     read_payload,
@@ -47,7 +48,7 @@ def check_batch(records: Bytes, config: TopicConfig, now_ms: int) -> tuple[Batch
     header = parse_header(records)
     size_bytes = header.batch_length + LOG_OVERHEAD
     _check_size(header, size_bytes, len(records), config)
-    if not checksum_matches(records, 0, header):
+    if compute_crc(records, 0, size_bytes) != header.crc:
         raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
     attributes, count = header.attributes, header.record_count
     if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):

@@ -173,10 +173,15 @@ def prefix(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
 
 def encode_header(header: BatchHeader, payload: Bytes) -> bytes:
     """The 61 bytes of `header` with the length and checksum that make it and `payload` a batch; its own are ignored."""
-    checked = _CHECKED_HEADER.pack(*header[5:])
+    return _complete_header(
+        header.base_offset, header.partition_leader_epoch, _CHECKED_HEADER.pack(*header[5:]), payload
+    )
+
+
+def _complete_header(base_offset: int, partition_leader_epoch: int, checked: bytes, payload: Bytes) -> bytes:
     return b"".join(
         (
-            prefix(header.base_offset, BATCH_LENGTH_MIN + len(payload), header.partition_leader_epoch),
+            prefix(base_offset, BATCH_LENGTH_MIN + len(payload), partition_leader_epoch),
             _MAGIC_AND_CHECKSUM.pack(MAGIC, crc32c(payload, crc32c(checked))),
             checked,
         )
@@ -347,23 +352,10 @@ def build_batch(
 def join_records(records: Sequence[bytes], timestamp: int) -> bytes:
     """A batch of records encoded with the offset deltas 0, 1, 2 and so on, which all have the same timestamp."""
     assert records, "a batch holds at least one record"
-    payload = b"".join(records)
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        partition_leader_epoch=NO_PARTITION_LEADER_EPOCH,
-        magic=MAGIC,
-        crc=0,
-        attributes=Codec.NONE,
-        last_offset_delta=len(records) - 1,
-        base_timestamp=timestamp,
-        max_timestamp=timestamp,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
-        record_count=len(records),
-    )
-    return encode_header(header, payload) + payload
+    payload, count = b"".join(records), len(records)
+    no_producer = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
+    checked = _CHECKED_HEADER.pack(Codec.NONE, count - 1, timestamp, timestamp, *no_producer, count)
+    return _complete_header(0, NO_PARTITION_LEADER_EPOCH, checked, payload) + payload
 
 
 def encode_record(
