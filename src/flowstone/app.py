@@ -65,8 +65,8 @@ class App:
         `default_http` counts where they have no `http.listener`; if it is taken, the broker goes without.
         """
         config, self._topic_defaults = parse_broker_config(values)
-        if "," in config.log_dirs:
-            raise ConfigError(f"log.dirs: one directory is served, not several: {config.log_dirs}")
+        if not config.log_directories or len(set(config.log_directories)) < len(config.log_directories):
+            raise ConfigError(f"log.dirs: name a directory, or several different ones, not {config.log_dirs!r}")
         self.config = _within(open_files_limit(), config)
         self._listeners, self._advertised = parse_listeners(self.config)
         self._files: Files = files or SystemFiles()
@@ -109,7 +109,7 @@ class App:
             high_watermark_of=self._partitions.high_watermark_of,
         )
         try:
-            self._metadata = Metadata(FileLog(self._files, self.data_directory, self._clock))
+            self._metadata = Metadata(FileLog(self._files, self._logs.directories[0].path, self._clock))
             self._bind_http()
             self.services = self._wire()
             self.survey = GroupSurvey(self.services)
@@ -156,7 +156,7 @@ class App:
         self._workers.close()
 
     async def wait_failed(self) -> StorageFault:
-        """Returns, if ever, when the log directory has failed for good."""
+        """Returns, if ever, when the last log directory has failed for good."""
         return await asyncio.shield(self._failed)
 
     # What is served over HTTP
@@ -181,9 +181,7 @@ class App:
     # Starting
 
     def _wire(self) -> Services:
-        assignments = Assignments(
-            self.config.node_id, self._topic_defaults, self._logs, self._logs.flusher, self._partitions
-        )
+        assignments = Assignments(self.config.node_id, self._topic_defaults, self._logs, self._partitions)
         assignments.open_all(self._metadata.image)
         self._metadata.on_change(assignments.follow)
         self._groups = GroupCoordinator(
@@ -238,8 +236,10 @@ class App:
 
     def _storage_failed(self, fault: StorageFault) -> None:
         logger.error("the data directory has failed: %s", fault)
-        self._partitions.fail_all(fault)
-        if not self._failed.done():
+        for directory in self._logs.directories:
+            if directory.fault is not None:
+                self._partitions.fail(directory.logs.values(), directory.fault)
+        if self._logs.has_failed and not self._failed.done():
             self._failed.set_result(fault)
 
 

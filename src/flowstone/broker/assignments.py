@@ -19,7 +19,6 @@ from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from flowstone.cluster.records import TOPIC_RECORDS, BrokerConfigChanged, MetadataRecord
 from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode, StartupError, StorageFault
-from flowstone.log.flusher import Flusher
 from flowstone.log.manager import LogManager
 from flowstone.replication.partition import Partition
 from flowstone.replication.partitions import Partitions
@@ -29,11 +28,9 @@ logger = logging.getLogger(__name__)
 
 
 class Assignments:
-    def __init__(
-        self, node_id: int, topic_defaults: dict[str, str], logs: LogManager, flusher: Flusher, partitions: Partitions
-    ) -> None:
+    def __init__(self, node_id: int, topic_defaults: dict[str, str], logs: LogManager, partitions: Partitions) -> None:
         self._node_id, self._topic_defaults = node_id, topic_defaults
-        self._logs, self._flusher, self._partitions = logs, flusher, partitions
+        self._logs, self._partitions = logs, partitions
         self._image = EMPTY_IMAGE
 
     def open_all(self, image: ClusterImage) -> None:
@@ -44,11 +41,18 @@ class Assignments:
         self._image = image
         if not image.cluster_id and (self._logs.logs or self._logs.offline):
             raise StartupError(
-                f"the data directory {self._logs.directory} holds {len(self._logs.logs) + len(self._logs.offline)} "
+                f"the data directory {', '.join(each.path for each in self._logs.directories)} holds "
+                f"{len(self._logs.logs) + len(self._logs.offline)} "
                 f"partitions, but its metadata log knows of no topic; bring {METADATA_DIRECTORY} back from where it "
                 "was saved, or move the partitions elsewhere"
             )
         self._logs.delete_strays(image.topics_by_id)
+        self._logs.expect(
+            (TopicPartition(topic.name, index), topic.topic_id)
+            for topic in image.topics.values()
+            for index, placed in enumerate(topic.partitions)
+            if self._node_id in placed.replicas
+        )
         self._open_or_configure_all()
 
     def follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
@@ -89,7 +93,8 @@ class Assignments:
         except StorageFault as fault:
             self._partitions.add_offline(topic_partition, topic.topic_id, fault)
         else:
-            self._partitions.add(Partition(log, self._flusher, placed.leader_epoch, len(placed.isr)))
+            flusher = self._logs.directory_of(log).flusher
+            self._partitions.add(Partition(log, flusher, placed.leader_epoch, len(placed.isr), self._logs.doubt))
 
     def _open_later(self, topic_id: bytes, index: int, made_way: asyncio.Future[None]) -> None:
         topic = self._image.topics_by_id.get(topic_id)

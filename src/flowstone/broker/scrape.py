@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from contextlib import suppress
 from itertools import islice
 
 import flowstone
@@ -127,12 +128,17 @@ class Scrape:
 
     def _write_log(self, page: Exposition) -> None:
         logs = self._services.logs
-        failed = int(logs.flusher.fault is not None)
-        page.gauge("flowstone_log_directory_failed", "1 once the data directory has failed for good.", failed)
-        usable_bytes, total_bytes = logs.free_bytes()
+        directories = {label_text(directory=each.path): each for each in logs.directories}
+        failed = {labels: int(each.fault is not None) for labels, each in directories.items()}
+        failed |= {label_text(directory=path): 1 for path in logs.unusable}
+        page.gauge("flowstone_log_directory_failed", "1 once a data directory has failed for good.", failed)
+        usable_bytes, total_bytes = {}, {}
+        for labels, directory in directories.items():
+            with suppress(OSError):
+                usable_bytes[labels], total_bytes[labels] = directory.free_bytes()
         page.gauge("flowstone_log_directory_free_bytes", "Room left on its file system.", usable_bytes)
         page.gauge("flowstone_log_directory_total_bytes", "Size of its file system.", total_bytes)
-        flush_seconds = logs.flusher.flush_seconds
+        flush_seconds = {labels: each.flusher.flush_seconds for labels, each in directories.items()}
         page.histogram("flowstone_flush_seconds", "Flushes, from beginning until the loop hears.", flush_seconds)
 
     def _write_topics(self, page: Exposition) -> None:

@@ -151,7 +151,8 @@ def _watch_signals() -> asyncio.Future[str]:
 def _announce(app: App, *, as_json: bool) -> None:
     addresses = {name: format_address(host, port) for name, (host, port) in app.addresses.items()}
     ready = next(iter(addresses.values()))
-    said = {"data": os.path.abspath(app.data_directory), "flush": app.flush_mode, "kernel": app.kernel}
+    data = ",".join(map(os.path.abspath, app.config.log_directories))
+    said = {"data": data, "flush": app.flush_mode, "kernel": app.kernel}
     if as_json:
         text = json.dumps({**said, "listeners": addresses, "http": app.http_address, "ready": ready})
     else:

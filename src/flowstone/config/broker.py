@@ -13,7 +13,13 @@ class BrokerConfig:
     """What can be set for a broker, beside the broker-wide values of topic settings."""
 
     node_id: int = broker_setting("node.id", Kind.INT, 1, "This broker's number in the cluster.", low=0)
-    log_dirs: str = broker_setting("log.dirs", Kind.STRING, "flowstone-data", "The data directory.")
+    log_dirs: str = broker_setting(
+        "log.dirs",
+        Kind.STRING,
+        "flowstone-data",
+        "The data directory, or several with commas: new partitions go where the fewest are, and one that fails goes "
+        "offline with its own.",
+    )
     listeners: tuple[str, ...] = broker_setting(
         "listeners",
         Kind.LIST,
@@ -214,3 +220,8 @@ class BrokerConfig:
     shutdown_timeout_ms: int = broker_setting(
         "shutdown.timeout.ms", Kind.LONG, 10 * SECOND_MS, "How long a clean stop may take.", low=1
     )
+
+    @property
+    def log_directories(self) -> tuple[str, ...]:
+        """The paths in log.dirs."""
+        return tuple(path.strip() for path in self.log_dirs.split(",") if path.strip())

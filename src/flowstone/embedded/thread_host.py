@@ -208,9 +208,10 @@ class ThreadHost:
 
     async def _advance(self, milliseconds: int) -> None:
         await self.clock.advance(milliseconds)
-        retention = self._app.services.logs.housekeeping.retention
-        if retention is not None and not retention.done():
-            await asyncio.wait((retention,))
+        for directory in self._app.services.logs.directories:
+            retention = directory.housekeeping.retention
+            if retention is not None and not retention.done():
+                await asyncio.wait((retention,))
 
 
 def _resolve(ending: asyncio.Future[bool], clean: bool) -> None:

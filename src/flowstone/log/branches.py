@@ -4,12 +4,14 @@ The order of writes is what makes it safe. A branch's directories are made under
 all of them are durable they get their own names; they say which topic they are of, and until the metadata knows that
 topic, a start condemns them as it does what is left of a deleted one. So a crash leaves no branch, or all of it. The
 checkpoints have the branch's offsets before anybody can see it: records deleted from the source never come back in it.
+
+A branch's partition is in the log directory of the one it comes from: a link does not reach another file system.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -18,10 +20,9 @@ from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.branch_plan import BranchPlan, plan_branch
 from flowstone.log.branch_point import BranchPoint
 from flowstone.log.branching import BuiltBranch, build_branch
+from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
-from flowstone.log.housekeeping import Housekeeping
-from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.producer_state import ProducerStates
@@ -40,6 +41,7 @@ class StagedBranch(NamedTuple):
 
     topic_partition: TopicPartition
     topic_id: bytes
+    home: DirectoryLogs  # its source's: files are linked only within one
     path: str
     plan: BranchPlan
     built: BuiltBranch
@@ -47,18 +49,9 @@ class StagedBranch(NamedTuple):
 
 class Branches:
     def __init__(
-        self,
-        clock: Clock,
-        directory: LogDirectory,
-        handles: FileHandles,
-        housekeeping: Housekeeping,
-        logs: MutableMapping[TopicPartition, PartitionLog],
-        on_fault: Callable[[StorageFault], None],
+        self, clock: Clock, handles: FileHandles, directory_of: Callable[[PartitionLog], DirectoryLogs]
     ) -> None:
-        """`logs` are the manager's own."""
-        self._clock, self._directory, self._handles = clock, directory, handles
-        self._housekeeping, self._logs, self._on_fault = housekeeping, logs, on_fault
-        self._files = directory.files
+        self._clock, self._handles, self._directory_of = clock, handles, directory_of
 
     async def stage(
         self, sources: Sequence[tuple[PartitionLog, int]], target: str, topic_id: bytes
@@ -92,50 +85,54 @@ class Branches:
         target: TopicPartition,
         topic_id: bytes,
     ) -> StagedBranch:
+        home = self._directory_of(log)
         for _ in range(PLANS_MAX):
-            path = self._directory.staged_name(self._path(target))
+            path = home.log_directory.staged_name(home.partition_path(target))
             try:
                 async with log.names_lock:
-                    plan = await self._plan(log, end_offset)
-                    build = partial(build_branch, self._files, plan, path, topic_id)
+                    plan = await self._plan(home, log, end_offset)
+                    build = partial(build_branch, log.files, plan, path, topic_id)
                     built = await asyncio.get_running_loop().run_in_executor(threads, build)
-                return StagedBranch(target, topic_id, path, plan, built)
+                return StagedBranch(target, topic_id, home, path, plan, built)
             except FileNotFoundError:
-                self._remove(path)
+                _remove(home, path)
             except StorageFault as fault:
-                self._on_fault(fault)
+                home.fail(fault)
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
             except OSError as error:
-                self._remove(path)
+                _remove(home, path)
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target} cannot be made: {error}") from error
             except ApiError:
-                self._remove(path)
+                _remove(home, path)
                 raise
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{log.topic_partition} loses segments all the time; try again")
 
-    async def _plan(self, log: PartitionLog, end_offset: int) -> BranchPlan:
-        plan = partial(plan_branch, log, end_offset)
-        if self._logs.get(log.topic_partition) is not log:
+    async def _plan(self, home: DirectoryLogs, log: PartitionLog, end_offset: int) -> BranchPlan:
+        if home.logs.get(log.topic_partition) is not log:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.topic_partition} was deleted meanwhile")
-        if not log.log_start_offset <= end_offset <= log.log_end_offset:
+        if end_offset > log.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{log.topic_partition} has lost offset {end_offset}, at which it was to be branched",
             )
-        return await self._housekeeping.when_cached(plan)
+        # Retention may have gone beyond the end meanwhile: then nothing is left for the branch.
+        return await home.housekeeping.when_cached(lambda: plan_branch(log, max(end_offset, log.log_start_offset)))
 
     async def install(self, staged: Sequence[StagedBranch]) -> None:
         """Gives the directories their own names, which must be free, and opens their logs; durable when it returns.
 
-        ApiError if that fails: then they are gone, or go with the next start.
+        ApiError if that fails: what has its own name by then goes with its log, the rest with `discard`.
         """
+        homes = {id(each.home): each.home for each in staged}.values()
         try:
             for each in staged:
-                assert each.topic_partition not in self._logs
-                self._files.rename(each.path, self._path(each.topic_partition))
-                self._logs[each.topic_partition] = self._open(each)
-            await self._housekeeping.in_thread(partial(self._files.sync_directory, self._directory.path))
-            await self._housekeeping.checkpoint()
+                assert not each.home.is_taken(each.topic_partition)
+                each.plan.source.files.rename(each.path, each.home.partition_path(each.topic_partition))
+                each.home.logs[each.topic_partition] = self._open(each)
+            for home in homes:
+                sync = partial(home.log_directory.files.sync_directory, home.path)
+                await home.housekeeping.in_thread(sync)
+                await home.housekeeping.checkpoint()
         except OSError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the branch cannot be made: {error}") from error
         except StorageFault as fault:
@@ -144,12 +141,12 @@ class Branches:
     def discard(self, staged: Sequence[StagedBranch]) -> None:
         """Removes the directories of what was not installed."""
         for each in staged:
-            self._remove(each.path)
+            _remove(each.home, each.path)
 
     def _open(self, staged: StagedBranch) -> PartitionLog:
         source, built = staged.plan.source, staged.built
-        path = self._path(staged.topic_partition)
-        directory = PartitionDirectory(self._files, path, exists=True)
+        path = staged.home.partition_path(staged.topic_partition)
+        directory = PartitionDirectory(source.files, path, exists=True)
         log = PartitionLog(
             staged.topic_partition, staged.topic_id, source.config, self._clock, self._handles, directory
         )
@@ -167,12 +164,7 @@ class Branches:
         log.first_dirty_offset = min(staged.plan.first_dirty_offset, built.end_offset)
         return log
 
-    def _remove(self, path: str) -> None:
-        def remove() -> None:
-            if self._files.exists(path):
-                self._files.remove_tree(path)
 
-        self._housekeeping.in_background(remove)
-
-    def _path(self, topic_partition: TopicPartition) -> str:
-        return f"{self._directory.path}/{topic_partition}"
+def _remove(home: DirectoryLogs, path: str) -> None:
+    files = home.log_directory.files
+    home.housekeeping.in_background(lambda: files.remove_tree(path) if files.exists(path) else None)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -61,6 +62,9 @@ class Housekeeping:
         self._offline = offline
         self._high_watermark_of = high_watermark_of
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="log-keeper")
+        self._loop = asyncio.get_running_loop()
+        # Called on the loop when something in the background failed: the disk may be to blame.
+        self.on_error: Callable[[OSError], None] = lambda error: None
         self._timers: dict[str, Timer] = {}
         self._removals: set[Timer] = set()
         self.retention: asyncio.Task[None] | None = None
@@ -74,11 +78,15 @@ class Housekeeping:
 
     def stop(self) -> None:
         """Waits for what the worker thread has begun; what was to happen later is left to the next start."""
+        self.suspend()
+        self._worker.shutdown()
+
+    def suspend(self) -> None:
+        """Begins nothing more by itself: the directory has failed."""
         for timer in (*self._timers.values(), *self._removals):
             timer.cancel()
         if self.retention is not None:
             self.retention.cancel()
-        self._worker.shutdown()
 
     async def checkpoint(self) -> None:
         """Puts recovery points, log starts and high watermarks on disk; StorageFault if that fails.
@@ -91,6 +99,7 @@ class Housekeeping:
             told = f"{self._directory.path}: checkpoints cannot be written: {error}"
             if error.errno in NO_SPACE:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, told) from error
+            self.on_error(error)
             raise StorageFault(told) from error
 
     async def apply_retention(self) -> None:
@@ -226,8 +235,14 @@ class Housekeeping:
                     action()
             except OSError as error:
                 logger.error("%s: %s", self._directory.path, error)
+                with suppress(RuntimeError):  # the loop is gone
+                    self._loop.call_soon_threadsafe(self.on_error, error)
 
         return self._worker.submit(run)
+
+    def submit(self, action: Callable[[], T]) -> Future[T]:
+        """Runs an action in the worker thread; what comes of it is the caller's."""
+        return self._worker.submit(action)
 
 
 def _segment_facts(log: PartitionLog) -> list[SegmentFacts]:

@@ -1,7 +1,8 @@
-"""The log directory itself: its lock, its identity (meta.properties), its checkpoints and the clean-shutdown marker.
+"""A log directory itself: its lock, its identity (meta.properties), its checkpoints and the clean-shutdown marker.
 
-Plain calls that wait for the disk, for start-up, stop and the manager's worker thread. What cannot be used is a
-`StartupError` in a sentence for people.
+Plain calls that wait for the disk, for start-up, stop and the worker thread of its logs. A directory whose disk fails
+is a `StorageFault`; one that is another's, a `StartupError` in a sentence for people. What several directories have to
+do with each other is `log_directories`' business.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flowstone.errors import StartupError
+from flowstone.errors import StartupError, StorageFault
 from flowstone.log.checkpoints import decode_offsets, encode_offsets, format_uuid
 from flowstone.ports.files import Files, Lock
 from flowstone.types import TopicPartition
@@ -27,6 +28,7 @@ STAGED_SUFFIX = "-staged"
 FILE_NAME_BYTES_MAX = 255
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
 _META_VERSION = "1"
+_KNOWN_IDS = "flowstone.known.directory.ids"
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 
 
@@ -34,29 +36,43 @@ class Identity(NamedTuple):
     cluster_id: str
     node_id: int
     directory_id: str
+    # Of all the log directories that the broker has had, this one included; empty where it never had another.
+    known_ids: tuple[str, ...] = ()
 
 
 class LogDirectory:
     def __init__(self, files: Files, path: str) -> None:
         self.files = files
         self.path = path
-        self.identity = Identity("", -1, "")
+        self.identity: Identity | None = None  # None: it is new
         self._lock: Lock | None = None
 
-    def open(self, node_id: int, cluster_id: str | None) -> None:
-        """Locks the directory and makes sure that it is this node's and this cluster's; None takes any cluster."""
+    def open(self) -> None:
+        """Locks the directory and reads its identity. Nothing is made: one that does not exist is new.
+
+        StorageFault if the disk fails or the identity is damaged, StartupError if another process has it.
+        """
         try:
-            self.files.make_directory(self.path)
-            self._lock = self.files.lock(self.file(LOCK_FILE))
-            self.identity = self._identify(node_id, cluster_id)
-        except BlockingIOError:
-            raise StartupError(f"the data directory {self.path} is in use by another process") from None
+            if self.files.exists(self.file(META_PROPERTIES)):
+                self._take_lock()
+                self.identity = self._read_identity()
         except OSError as error:
             self.close()
-            raise StartupError(f"the data directory {self.path} cannot be used: {error}") from error
-        except StartupError:
+            raise self._unusable(error) from error
+        except StorageFault:
             self.close()
             raise
+
+    def format(self, identity: Identity) -> None:
+        """Gives the directory, made if it is missing, its identity. Errors as of `open`."""
+        try:
+            self.files.make_directory(self.path)
+            self._take_lock()
+            self.files.replace(self.file(META_PROPERTIES), _encode_properties(identity))
+        except OSError as error:
+            self.close()
+            raise self._unusable(error) from error
+        self.identity = identity
 
     def close(self) -> None:
         if self._lock is not None:
@@ -66,24 +82,22 @@ class LogDirectory:
     def file(self, name: str) -> str:
         return f"{self.path}/{name}"
 
-    def _identify(self, node_id: int, cluster_id: str | None) -> Identity:
+    def _take_lock(self) -> None:
+        try:
+            if self._lock is None:
+                self._lock = self.files.lock(self.file(LOCK_FILE))
+        except BlockingIOError as error:
+            raise StartupError(f"the data directory {self.path} is in use by another process") from error
+
+    def _read_identity(self) -> Identity:
         path = self.file(META_PROPERTIES)
-        if not self.files.exists(path):
-            identity = Identity(cluster_id or _new_id(), node_id, _new_id())
-            self.files.replace(path, _encode_properties(identity))
-            return identity
         found = _decode_properties(self.files.read(path))
         if found is None:
-            raise StartupError(f"{path} is damaged: it should name version {_META_VERSION}, cluster.id and node.id")
-        if found.node_id != node_id:
-            raise StartupError(
-                f"the data directory {self.path} belongs to node {found.node_id}, this broker's node.id is {node_id}"
-            )
-        if cluster_id is not None and found.cluster_id != cluster_id:
-            raise StartupError(
-                f"the data directory {self.path} belongs to cluster {found.cluster_id}, this broker's is {cluster_id}"
-            )
+            raise StorageFault(f"{path} is damaged: it should name version {_META_VERSION}, cluster.id and node.id")
         return found
+
+    def _unusable(self, error: OSError) -> StorageFault:
+        return StorageFault(f"the data directory {self.path} cannot be used: {error}")
 
     # Partitions
 
@@ -142,15 +156,20 @@ class LogDirectory:
         self.files.replace(self.file(CLEAN_SHUTDOWN_MARKER), _CLEAN_SHUTDOWN)
 
 
-def _new_id() -> str:
+def new_directory_id() -> str:
     return format_uuid(uuid.uuid4().bytes)
 
 
 def _encode_properties(identity: Identity) -> bytes:
-    return (
-        f"version={_META_VERSION}\ncluster.id={identity.cluster_id}\n"
-        f"node.id={identity.node_id}\ndirectory.id={identity.directory_id}\n"
-    ).encode()
+    lines = [
+        f"version={_META_VERSION}",
+        f"cluster.id={identity.cluster_id}",
+        f"node.id={identity.node_id}",
+        f"directory.id={identity.directory_id}",
+    ]
+    if len(identity.known_ids) > 1:
+        lines.append(f"{_KNOWN_IDS}={','.join(identity.known_ids)}")
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _decode_properties(data: bytes) -> Identity | None:
@@ -159,6 +178,7 @@ def _decode_properties(data: bytes) -> Identity | None:
     try:
         if fields["version"] != _META_VERSION:
             return None
-        return Identity(fields["cluster.id"], int(fields["node.id"]), fields.get("directory.id", ""))
+        known_ids = tuple(filter(None, fields.get(_KNOWN_IDS, "").split(",")))
+        return Identity(fields["cluster.id"], int(fields["node.id"]), fields.get("directory.id", ""), known_ids)
     except (KeyError, ValueError):
         return None

@@ -24,6 +24,7 @@ ACKS_ALL = -1
 
 # Called once, with NONE when the records are committed, else with why they may not be.
 OnCommitted = Callable[[ErrorCode], None]
+OnFault = Callable[[PartitionLog, StorageFault], None]
 
 
 class Watcher(Protocol):
@@ -47,7 +48,15 @@ class Flushing(Protocol):
 
 
 class Partition:
-    def __init__(self, log: PartitionLog, flusher: Flushing, leader_epoch: int, replica_count: int) -> None:
+    def __init__(
+        self,
+        log: PartitionLog,
+        flusher: Flushing,
+        leader_epoch: int,
+        replica_count: int,
+        on_fault: OnFault = lambda log, fault: None,
+    ) -> None:
+        """`on_fault` hears why it went offline: there may be more to it than this partition."""
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id: bytes = log.topic_id
@@ -57,6 +66,7 @@ class Partition:
         self.fault: StorageFault | None = None
         self._is_full = False  # the disk is; told once, not per request
         self._flusher = flusher
+        self._on_fault = on_fault
         self._closed_with: ErrorCode | None = None
         self._watchers: set[Watcher] = set()
         # Ascending by offset: appends come in order.
@@ -144,6 +154,7 @@ class Partition:
             self.fault = fault
             logger.error("partition %s is offline: %s", self.topic_partition, fault)
             self._release(ErrorCode.KAFKA_STORAGE_ERROR)
+            self._on_fault(self.log, fault)
 
     def close(self, code: ErrorCode) -> None:
         """The partition is served no more; whoever waits is told why."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition_log import PartitionLog
@@ -83,7 +83,9 @@ class Partitions:
         partition = self.find(log.topic_partition)
         return partition.high_watermark.offset if partition is not None else log.recovery_point
 
-    def fail_all(self, fault: StorageFault) -> None:
-        """The log directory failed, and every partition in it."""
-        for partition in self:
-            partition.fail(fault)
+    def fail(self, logs: Iterable[PartitionLog], fault: StorageFault) -> None:
+        """The log directory of these failed, and every partition in it."""
+        for log in logs:
+            partition = self.find(log.topic_partition)
+            if partition is not None and partition.log is log:
+                partition.fail(fault)

@@ -161,7 +161,8 @@ def test_flushes_are_counted(broker: RunningApp) -> None:
     with broker.client() as client:
         client.create_topic("events")
         client.produce("events", batch_of(b"a"))
-    assert Scraped(broker).value("flowstone_flush_seconds_count") >= 1
+    directory = broker.app.config.log_dirs
+    assert Scraped(broker).value("flowstone_flush_seconds_count", directory=directory) >= 1
 
 
 def test_open_accepted_and_dropped_connections_are_told(broker: RunningApp) -> None:

@@ -56,7 +56,7 @@ class Broker:
         log.append(build_batch(records, codec=codec), leader_epoch=0)
 
     async def flush(self, log: PartitionLog) -> None:
-        self.logs.flusher.request(log)
+        self.logs.directories[0].flusher.request(log)
         while log.recovery_point < log.log_end_offset:
             self.flushed.clear()
             await asyncio.wait_for(self.flushed.wait(), 10)
@@ -106,7 +106,7 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
 
 
 def process_of(broker: Broker) -> Any:
-    compactor = broker.logs.cleaner._compactor
+    compactor = broker.logs.directories[0].cleaner._compactor
     assert isinstance(compactor, CompactorProcess)
     return compactor._process
 
@@ -116,7 +116,7 @@ def test_a_process_compacts_a_log_and_a_restart_finds_it_so(real_broker: Broker)
         log = real_broker.open()
         await real_broker.fill(log)
         before = table(log)
-        await real_broker.logs.cleaner.clean_all()
+        await real_broker.logs.directories[0].cleaner.clean_all()
         assert table(log) == before
         assert len(records(log)) < 3 * KEYS
         assert log.first_dirty_offset == log.segments.active.base_offset
@@ -135,10 +135,10 @@ def test_segments_that_have_become_small_are_merged(broker: Broker) -> None:
     async def body() -> None:
         log = broker.open()
         await broker.fill(log)
-        await broker.logs.cleaner.clean_all()
+        await broker.logs.directories[0].cleaner.clean_all()
         segment_count = len(log.segments)
         await broker.fill(log, 20)
-        await broker.logs.cleaner.clean_all()
+        await broker.logs.directories[0].cleaner.clean_all()
         assert segment_count > 10
         assert len(log.segments) <= 4
         assert len(records(log)) < 3 * KEYS
@@ -152,8 +152,8 @@ def test_a_broker_compacts_by_itself_from_time_to_time(broker: Broker) -> None:
         log = broker.open()
         await broker.fill(log)
         broker.clock.advance(broker.config.log_cleaner_backoff_ms / 1000)
-        assert broker.logs.cleaner.task is not None
-        await broker.logs.cleaner.task
+        assert broker.logs.directories[0].cleaner.task is not None
+        await broker.logs.directories[0].cleaner.task
         assert len(records(log)) < 3 * KEYS
         broker.logs.close()
 
@@ -166,7 +166,7 @@ def test_compaction_can_be_switched_off(broker: Broker) -> None:
         log = broker.open()
         await broker.fill(log)
         broker.clock.advance(broker.config.log_cleaner_backoff_ms / 1000)
-        assert broker.logs.cleaner.task is None
+        assert broker.logs.directories[0].cleaner.task is None
         broker.logs.close()
 
     run(body)
@@ -179,10 +179,10 @@ def test_the_active_segment_is_rolled_when_its_records_have_waited_too_long(brok
         for _ in range(3):
             broker.append(log, 1)
         await broker.flush(log)
-        await broker.logs.cleaner.clean_all()
+        await broker.logs.directories[0].cleaner.clean_all()
         assert len(records(log)) == 3
         broker.clock.advance(61)
-        await broker.logs.cleaner.clean_all()
+        await broker.logs.directories[0].cleaner.clean_all()
         assert [record.offset for record in records(log)] == [2]
         broker.logs.close()
 
@@ -193,10 +193,25 @@ def test_what_is_not_committed_is_left_alone(broker: Broker) -> None:
     async def body() -> None:
         log = broker.open()
         await broker.fill(log)
-        cleaner = broker.logs.cleaner
+        cleaner = broker.logs.directories[0].cleaner
         cleaner._high_watermark_of = lambda log: log.segments[1].base_offset
         await cleaner.clean_all()
         assert log.first_dirty_offset == log.segments[1].base_offset
+        broker.logs.close()
+
+    run(body)
+
+
+def test_sealed_segments_that_are_not_on_disk_yet_are_flushed_and_compacted_the_next_time(broker: Broker) -> None:
+    async def body() -> None:
+        log = broker.open()
+        for number in range(200):
+            broker.append(log, number)
+        await broker.logs.directories[0].cleaner.clean_all()
+        assert log.first_dirty_offset == 0
+        await asyncio.wait_for(broker.flushed.wait(), 10)
+        await broker.logs.directories[0].cleaner.clean_all()
+        assert log.first_dirty_offset == log.segments.active.base_offset
         broker.logs.close()
 
     run(body)
@@ -209,8 +224,8 @@ def test_a_reader_in_mid_segment_is_not_disturbed(real_broker: Broker) -> None:
         old = log.read(5, 1_000_000, log.end, at_least_one=True)
         assert old is not None
         before = old.read()
-        await real_broker.logs.cleaner.clean_all()
-        await real_broker.logs.housekeeping.in_thread(lambda: None)
+        await real_broker.logs.directories[0].cleaner.clean_all()
+        await real_broker.logs.directories[0].housekeeping.in_thread(lambda: None)
         assert old.read() == before
         again = wait_for(lambda: log.read(5, 1, log.end, at_least_one=True))
         assert again is not None
@@ -226,11 +241,11 @@ def test_a_log_that_is_compacted_and_expires_loses_old_segments_too(broker: Brok
         config = dataclasses.replace(CONFIG, cleanup_policy=("compact", "delete"), retention_ms=1000, segment_ms=500)
         log.configure(config)
         await broker.fill(log)
-        await broker.logs.cleaner.clean_all()
+        await broker.logs.directories[0].cleaner.clean_all()
         broker.clock.advance(5)
         broker.append(log, 7)
         await broker.flush(log)
-        await broker.logs.housekeeping.apply_retention()
+        await broker.logs.directories[0].housekeeping.apply_retention()
         assert [record.key for record in records(log)] == [b"key 7"]
         broker.logs.close()
 
@@ -241,7 +256,7 @@ def test_records_below_a_log_start_inside_a_hole_are_not_read(broker: Broker) ->
     async def body() -> None:
         log = broker.open()
         await broker.fill(log)
-        await broker.logs.cleaner.clean_all()
+        await broker.logs.directories[0].cleaner.clean_all()
         await broker.logs.delete_records_before(log, 20)
         first = wait_for(lambda: log.read(20, 1, log.end, at_least_one=True))
         assert first is not None
@@ -262,9 +277,9 @@ def test_a_damaged_log_is_left_as_it_is_and_others_are_compacted(real_broker: Br
         data[100] ^= 1
         path.write_bytes(data)
         bases = [segment.base_offset for segment in log.segments]
-        await real_broker.logs.cleaner.clean_all()
+        await real_broker.logs.directories[0].cleaner.clean_all()
         assert [segment.base_offset for segment in log.segments] == bases
-        assert "bad checksum" in real_broker.logs.cleaner.unfit[log]
+        assert "bad checksum" in real_broker.logs.directories[0].cleaner.unfit[log]
         assert "table-0 cannot be compacted" in caplog.text
         assert real_broker.names(".cleaned") == []
         assert len(records(other)) < 3 * KEYS
@@ -279,13 +294,13 @@ def test_a_full_disk_puts_it_off(broker: Broker) -> None:
         log = broker.open()
         await broker.fill(log)
         before = records(log)
-        await broker.logs.housekeeping.in_thread(lambda: None)
+        await broker.logs.directories[0].housekeeping.in_thread(lambda: None)
         broker.files.fail_next("write", errno.ENOSPC, after=4)
-        await broker.logs.cleaner.clean_all()
+        await broker.logs.directories[0].cleaner.clean_all()
         broker.files.fail_nothing()
         assert records(log) == before
         assert broker.names(".cleaned") == []
-        await broker.logs.cleaner.clean_all()
+        await broker.logs.directories[0].cleaner.clean_all()
         assert len(records(log)) < 3 * KEYS
         broker.logs.close()
 
@@ -298,8 +313,8 @@ def test_a_disk_that_fails_while_it_is_compacted_leaves_the_log_as_it_is(broker:
         log = broker.open()
         await broker.fill(log)
         before = records(log)
-        cleaner = broker.logs.cleaner
-        await broker.logs.housekeeping.checkpoint()
+        cleaner = broker.logs.directories[0].cleaner
+        await broker.logs.directories[0].housekeeping.checkpoint()
         begin = cleaner._compactor.begin
 
         async def fail(job: Any) -> int:
@@ -320,15 +335,15 @@ def test_names_that_cannot_be_made_durable_fail_the_log_directory(broker: Broker
     async def body() -> None:
         log = broker.open()
         await broker.fill(log)
-        clean = broker.logs.cleaner._compactor.clean
+        clean = broker.logs.directories[0].cleaner._compactor.clean
 
         async def fail(number: int) -> Any:
             cleaned = await clean(number)
             broker.files.fail_next("sync_directory", errno.EIO)
             return cleaned
 
-        broker.logs.cleaner._compactor.clean = fail  # type: ignore[method-assign]
-        await broker.logs.cleaner.clean_all()
+        broker.logs.directories[0].cleaner._compactor.clean = fail  # type: ignore[method-assign]
+        await broker.logs.directories[0].cleaner.clean_all()
         assert "durable" in str(broker.faults[0])
         broker.logs.abort()
 
@@ -339,16 +354,16 @@ def test_a_topic_deleted_meanwhile_is_no_error(broker: Broker, caplog: Any) -> N
     async def body() -> None:
         log = broker.open()
         await broker.fill(log)
-        clean = broker.logs.cleaner._compactor.clean
+        clean = broker.logs.directories[0].cleaner._compactor.clean
 
         async def delete_first(number: int) -> Any:
             cleaned = await clean(number)
             broker.logs.delete(NAME)
             return cleaned
 
-        broker.logs.cleaner._compactor.clean = delete_first  # type: ignore[method-assign]
-        await broker.logs.cleaner.clean_all()
-        assert not broker.logs.cleaner.unfit
+        broker.logs.directories[0].cleaner._compactor.clean = delete_first  # type: ignore[method-assign]
+        await broker.logs.directories[0].cleaner.clean_all()
+        assert not broker.logs.directories[0].cleaner.unfit
         assert not broker.faults
         assert "cannot be compacted" not in caplog.text
         broker.logs.close()
@@ -361,8 +376,8 @@ def test_segments_that_retention_takes_meanwhile_are_not_brought_back(broker: Br
     async def body() -> None:
         log = broker.open()
         await broker.fill(log)
-        housekeeping, start = broker.logs.housekeeping, log.segments[1].base_offset
-        clean, in_thread = broker.logs.cleaner._compactor.clean, housekeeping.in_thread
+        housekeeping, start = broker.logs.directories[0].housekeeping, log.segments[1].base_offset
+        clean, in_thread = broker.logs.directories[0].cleaner._compactor.clean, housekeeping.in_thread
 
         def drop() -> None:
             log.advance_log_start(log.segments[1].base_offset)
@@ -379,10 +394,10 @@ def test_segments_that_retention_takes_meanwhile_are_not_brought_back(broker: Br
                 drop()
 
         if when == "before the swap":
-            broker.logs.cleaner._compactor.clean = drop_first  # type: ignore[method-assign]
+            broker.logs.directories[0].cleaner._compactor.clean = drop_first  # type: ignore[method-assign]
         else:
             housekeeping.in_thread = drop_between  # type: ignore[method-assign]
-        await broker.logs.cleaner.clean_all()
+        await broker.logs.directories[0].cleaner.clean_all()
         assert log.segments[0].base_offset == log.log_start_offset == start
         assert broker.names(".swap") == broker.names(".cleaned") == []
         assert records(log)[0].offset >= start
@@ -395,7 +410,7 @@ def test_a_killed_worker_is_replaced_by_another(real_broker: Broker) -> None:
     async def body() -> None:
         log = real_broker.open()
         await real_broker.fill(log)
-        compactor = real_broker.logs.cleaner._compactor
+        compactor = real_broker.logs.directories[0].cleaner._compactor
         clean = compactor.clean
 
         async def kill(number: int) -> Any:
@@ -405,10 +420,10 @@ def test_a_killed_worker_is_replaced_by_another(real_broker: Broker) -> None:
 
         compactor.clean = kill  # type: ignore[method-assign]
         before = records(log)
-        await real_broker.logs.cleaner.clean_all()
+        await real_broker.logs.directories[0].cleaner.clean_all()
         assert records(log) == before
-        assert not real_broker.logs.cleaner.unfit
-        await real_broker.logs.cleaner.clean_all()
+        assert not real_broker.logs.directories[0].cleaner.unfit
+        await real_broker.logs.directories[0].cleaner.clean_all()
         assert len(records(log)) < 3 * KEYS
         real_broker.logs.close()
 
@@ -419,7 +434,7 @@ def test_the_worker_ends_with_the_broker(real_broker: Broker) -> None:
     async def body() -> None:
         log = real_broker.open()
         await real_broker.fill(log)
-        await real_broker.logs.cleaner.clean_all()
+        await real_broker.logs.directories[0].cleaner.clean_all()
         pid = process_of(real_broker).pid
         real_broker.logs.close()
         with pytest.raises(ProcessLookupError):

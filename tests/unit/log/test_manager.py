@@ -62,14 +62,14 @@ class Broker:
 
     async def flush(self, log: PartitionLog) -> None:
         self.flushed.clear()
-        self.logs.flusher.request(log)
+        self.logs.directories[0].flusher.request(log)
         while log.recovery_point < log.log_end_offset:
             self.flushed.clear()
             await asyncio.wait_for(self.flushed.wait(), 10)
 
     async def settle(self) -> None:
         """Until the worker thread has done what it was given."""
-        await asyncio.wrap_future(self.logs.housekeeping._worker.submit(int))
+        await asyncio.wrap_future(self.logs.directories[0].housekeeping._worker.submit(int))
 
     def names(self) -> list[str]:
         return [name for name in self.files.names(self.config.log_dirs) if name[0] != "."]
@@ -239,7 +239,7 @@ def test_a_topic_made_again_begins_at_zero_and_survives_a_crash(broker: Broker) 
         for _ in range(50):
             broker.append(broker.log())
         await broker.flush(broker.log())
-        await broker.logs.housekeeping.checkpoint()
+        await broker.logs.directories[0].housekeeping.checkpoint()
         broker.logs.delete(FIRST)
         await broker.logs.wait_forgotten()
         log = broker.log(topic_id=OTHER_ID)
@@ -259,7 +259,7 @@ def test_a_deletion_does_not_wait_for_the_disk_and_leaves_nothing_to_remember(br
         broker.open()
         broker.append(broker.log())
         worker_is_free = threading.Event()
-        broker.logs.housekeeping.in_background(lambda: worker_is_free.wait(10) and None)
+        broker.logs.directories[0].housekeeping.in_background(lambda: worker_is_free.wait(10) and None)
         broker.logs.delete(FIRST)
         in_the_way = broker.logs.make_way(FIRST, OTHER_ID)
         assert in_the_way is not None
@@ -439,7 +439,7 @@ def test_old_segments_go_and_their_files_later(broker: Broker) -> None:
             broker.clock.advance(10)
         await broker.flush(log)
         log.configure(dataclasses.replace(CONFIG, retention_ms=100_000))
-        await broker.logs.housekeeping.apply_retention()
+        await broker.logs.directories[0].housekeeping.apply_retention()
         assert log.log_start_offset == log.segments[0].base_offset > 20
         assert [name for name in broker.files.names(log.path) if name.endswith(".deleted")]
         await broker.flush(log)
@@ -461,7 +461,7 @@ def test_a_full_disk_does_not_keep_itself_full(broker: Broker) -> None:
         await broker.settle()
         log.configure(dataclasses.replace(CONFIG, retention_bytes=500))
         broker.files.fail_next("write", errno.ENOSPC)
-        await broker.logs.housekeeping.apply_retention()
+        await broker.logs.directories[0].housekeeping.apply_retention()
         assert log.segments[0].base_offset == log.log_start_offset > 20
         broker.logs.abort()
         broker.files.lose_power()
@@ -502,7 +502,7 @@ def test_retention_of_a_topic_that_is_made_anew_meanwhile_leaves_the_new_one_alo
         broker.files.remove("/data/first-0/00000000000000000000.timeindex")  # what has to be made again takes a while
         broker.open()
         broker.clock.advance(CONFIG.retention_ms / 1000 + 1)
-        retention = asyncio.ensure_future(broker.logs.housekeeping.apply_retention())
+        retention = asyncio.ensure_future(broker.logs.directories[0].housekeeping.apply_retention())
         await asyncio.sleep(0)
         broker.logs.delete(SECOND)
         await broker.logs.wait_forgotten()
@@ -534,10 +534,10 @@ def test_records_without_timestamps_are_as_old_as_their_segment(broker: Broker) 
         log = broker.log()
         log.append(build_batch([Record(0, -1, b"k", b"v")]), leader_epoch=0)
         await broker.flush(log)
-        await broker.logs.housekeeping.apply_retention()
+        await broker.logs.directories[0].housekeeping.apply_retention()
         assert log.log_start_offset == 0
         broker.clock.advance(CONFIG.retention_ms / 1000 + 1)
-        await broker.logs.housekeeping.apply_retention()
+        await broker.logs.directories[0].housekeeping.apply_retention()
         assert log.log_start_offset == 1
         broker.logs.close()
 
@@ -551,7 +551,7 @@ def test_a_log_whose_records_are_all_too_old_goes_on_at_its_end(broker: Broker) 
         broker.append(log, 7)
         await broker.flush(log)
         broker.clock.advance(CONFIG.retention_ms / 1000 + 1)
-        await broker.logs.housekeeping.apply_retention()
+        await broker.logs.directories[0].housekeeping.apply_retention()
         assert (log.log_start_offset, log.size_bytes) == (7, 0)
         broker.logs.abort()
         broker.files.lose_power()
@@ -569,8 +569,8 @@ def test_retention_comes_by_itself(broker: Broker) -> None:
         broker.append(log, 7)
         await broker.flush(log)
         broker.clock.advance(CONFIG.retention_ms / 1000 + 600)
-        assert broker.logs.housekeeping.retention is not None
-        await broker.logs.housekeeping.retention
+        assert broker.logs.directories[0].housekeeping.retention is not None
+        await broker.logs.directories[0].housekeeping.retention
         assert log.log_start_offset == 7
         broker.logs.close()
 
@@ -598,7 +598,7 @@ def test_truncation_is_safe_against_a_crash_right_after_it(broker: Broker) -> No
         for _ in range(50):
             broker.append(log)
         await broker.flush(log)
-        await broker.logs.housekeeping.checkpoint()
+        await broker.logs.directories[0].housekeeping.checkpoint()
         await broker.logs.truncate_to(log, 20)
         broker.logs.abort()
         broker.open()
@@ -613,7 +613,7 @@ def test_a_failed_flush_is_told_and_leaves_no_clean_marker(broker: Broker) -> No
         broker.open()
         broker.append(broker.log())
         broker.files.fail_next("sync", errno.EIO)
-        broker.logs.flusher.request(broker.log())
+        broker.logs.directories[0].flusher.request(broker.log())
         await asyncio.wait_for(broker.failed.wait(), 10)
         assert len(broker.faults) == 1
         broker.logs.close()

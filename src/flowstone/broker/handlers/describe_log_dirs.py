@@ -1,8 +1,8 @@
-"""DescribeLogDirs, versions 1 to 5: what each partition takes in the data directory, and how much room there is.
+"""DescribeLogDirs, versions 1 to 5: what each partition takes in its log directory, and how much room there is.
 
-A null list of topics asks for every partition this broker has; partitions it does not have are passed over. The
-directory itself is always shown; once it has failed, with that error and nothing else. Nothing is ever moved between
-directories, so no replica is a future one and none lags.
+A null list of topics asks for every partition this broker has; partitions it does not have are passed over. Every
+directory is always shown; one that has failed, or could not be opened, with that error and nothing else. Nothing is
+ever moved between directories, so no replica is a future one and none lags.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.replication.partition import Partition
 from flowstone.wire.messages import (
     DescribeLogDirsRequest,
@@ -24,25 +25,36 @@ from flowstone.wire.messages import (
 
 
 def handle(services: Services, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    path = posixpath.abspath(services.logs.directory)
-    if services.logs.flusher.fault is not None:
-        failed = DescribeLogDirsResponseLogDir(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
-        return DescribeLogDirsResponse(results=[failed])
+    logs = services.logs
     wanted = services.partitions if request.topics is None else _named(services, request.topics)
-    by_topic: dict[str, dict[int, Partition]] = {}
+    by_directory: dict[DirectoryLogs, dict[str, list[DescribeLogDirsResponsePartition]]] = {}
     for partition in wanted:
-        by_topic.setdefault(partition.topic_partition.topic, {})[partition.topic_partition.partition] = partition
-    usable_bytes, total_bytes = services.logs.free_bytes()
-    directory = DescribeLogDirsResponseLogDir(
-        log_dir=path,
-        topics=[
-            DescribeLogDirsResponseTopic(name=name, partitions=_sizes(partitions))
-            for name, partitions in by_topic.items()
-        ],
+        topic, index = partition.topic_partition
+        sizes = by_directory.setdefault(logs.directory_of(partition.log), {}).setdefault(topic, [])
+        sizes.append(DescribeLogDirsResponsePartition(partition_index=index, partition_size=partition.log.size_bytes))
+    results = [_directory(each, by_directory.get(each, {})) for each in logs.directories]
+    return DescribeLogDirsResponse(results=[*results, *map(_failed, logs.unusable)])
+
+
+def _directory(
+    directory: DirectoryLogs, topics: dict[str, list[DescribeLogDirsResponsePartition]]
+) -> DescribeLogDirsResponseLogDir:
+    if directory.fault is not None:
+        return _failed(directory.path)
+    try:
+        usable_bytes, total_bytes = directory.free_bytes()
+    except OSError:
+        return _failed(directory.path)
+    return DescribeLogDirsResponseLogDir(
+        log_dir=posixpath.abspath(directory.path),
+        topics=[DescribeLogDirsResponseTopic(name=name, partitions=sizes) for name, sizes in topics.items()],
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )
-    return DescribeLogDirsResponse(results=[directory])
+
+
+def _failed(path: str) -> DescribeLogDirsResponseLogDir:
+    return DescribeLogDirsResponseLogDir(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=posixpath.abspath(path))
 
 
 def _named(services: Services, topics: Iterable[DescribeLogDirsRequestTopic]) -> Iterator[Partition]:
@@ -52,10 +64,3 @@ def _named(services: Services, topics: Iterable[DescribeLogDirsRequestTopic]) ->
                 yield services.partitions.get(topic.topic, index)
             except ApiError:
                 continue
-
-
-def _sizes(partitions: dict[int, Partition]) -> list[DescribeLogDirsResponsePartition]:
-    return [
-        DescribeLogDirsResponsePartition(partition_index=index, partition_size=partition.log.size_bytes)
-        for index, partition in partitions.items()
-    ]

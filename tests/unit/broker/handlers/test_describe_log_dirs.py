@@ -41,7 +41,7 @@ def with_log_directory(
         try:
             for index in range(2):
                 log = logs.get_or_create(TopicPartition("a", index), b"a" * 16, TopicConfig())
-                services.partitions.add(Partition(log, logs.flusher, 0, 1))
+                services.partitions.add(Partition(log, logs.directories[0].flusher, 0, 1))
             before_append()
             services.partitions.get("a", 0).append(bytearray(BATCH), 1)
             await test()
