@@ -59,7 +59,8 @@ struct filtered {
     int64_t kept_count, max_timestamp, tombstone_count;
 };
 
-static inline int record_stays(const struct filter *filter, int64_t offset, const struct window_record *read, int keeps_tombstones) {
+static inline int record_stays(const struct filter *filter, int64_t offset, const struct window_record *read,
+                               int keeps_tombstones) {
     if (offset >= filter->mapped_end)
         return 1;
     if (read->record.key == NULL || (!read->record.has_value && !keeps_tombstones))
@@ -113,8 +114,9 @@ static inline uint8_t *end_copy(struct copy *copy, const uint8_t *end) {
 }
 
 /* Copies the records that stay; with `new_base` their timestamps count from it. */
-static enum status filter_records(const struct filter *filter, const struct batch *batch, const uint8_t *at, const uint8_t *end,
-                                  int keeps_all, const int64_t *new_base, uint8_t *out, struct filtered *filtered) {
+static enum status filter_records(const struct filter *filter, const struct batch *batch, const uint8_t *at,
+                                  const uint8_t *end, int keeps_all, const int64_t *new_base, uint8_t *out,
+                                  struct filtered *filtered) {
     const int keeps_tombstones = !(batch->attributes & DELETE_HORIZON_FLAG) || filter->now_ms < batch->base_timestamp;
     struct record_walk walk = walk_records(batch, at, end);
     struct copy copy = {at, out, new_base};
@@ -123,8 +125,9 @@ static enum status filter_records(const struct filter *filter, const struct batc
     do {
         TRY(next_window(&walk, filter->map, &window));
         for (const struct window_record *each = window.records; each < window.records + window.count; each++) {
+            const int64_t offset = batch->base_offset + each->record.offset_delta;
             const int64_t timestamp = (int64_t)((uint64_t)batch->base_timestamp + (uint64_t)each->record.timestamp_delta);
-            const int stays = keeps_all || record_stays(filter, batch->base_offset + each->record.offset_delta, each, keeps_tombstones);
+            const int stays = keeps_all || record_stays(filter, offset, each, keeps_tombstones);
             copy_record(&copy, each, stays, timestamp);
             if (!stays)
                 continue;
@@ -139,15 +142,19 @@ static enum status filter_records(const struct filter *filter, const struct batc
 }
 
 /* Filters a payload into `out`. With `is_marker` all of it stays and gets a delete horizon. */
-static enum status filter_payload(const struct filter *filter, const struct batch *batch, const uint8_t *at, const uint8_t *end,
-                                  int is_marker, uint8_t *out, struct filtered *filtered, int64_t *has_new_horizon) {
+static enum status filter_payload(const struct filter *filter, const struct batch *batch, const uint8_t *at,
+                                  const uint8_t *end, int is_marker, uint8_t *out, struct filtered *filtered,
+                                  int64_t *has_new_horizon) {
     *has_new_horizon = is_marker;
     if (!is_marker) {
         TRY(filter_records(filter, batch, at, end, 0, NULL, out, filtered));
         /* A tombstone's time begins when what it deletes is gone: once the whole batch was mapped. */
-        *has_new_horizon = filtered->tombstone_count && !(batch->attributes & DELETE_HORIZON_FLAG) && batch->last_offset < filter->mapped_end;
+        *has_new_horizon = filtered->tombstone_count && !(batch->attributes & DELETE_HORIZON_FLAG) &&
+                           batch->last_offset < filter->mapped_end;
     }
-    return *has_new_horizon ? filter_records(filter, batch, at, end, is_marker, &filter->delete_horizon_ms, out, filtered) : VALID;
+    if (!*has_new_horizon)
+        return VALID;
+    return filter_records(filter, batch, at, end, is_marker, &filter->delete_horizon_ms, out, filtered);
 }
 
 static int is_kept_offset(const struct filter *filter, int64_t offset) {
@@ -162,7 +169,8 @@ static int is_kept_offset(const struct filter *filter, int64_t offset) {
     return low < filter->kept_offset_count && filter->kept_offsets[low] == offset;
 }
 
-static void seal_header(uint8_t *out, int64_t size_bytes, int attributes, int64_t base_timestamp, int64_t max_timestamp, int64_t record_count) {
+static void seal_header(uint8_t *out, int64_t size_bytes, int attributes, int64_t base_timestamp, int64_t max_timestamp,
+                        int64_t record_count) {
     put_big_endian(out + BATCH_LENGTH_AT, (uint64_t)(size_bytes - LOG_OVERHEAD), 4);
     put_big_endian(out + ATTRIBUTES_AT, (uint64_t)attributes, 2);
     put_big_endian(out + BASE_TIMESTAMP_AT, (uint64_t)base_timestamp, 8);
@@ -172,7 +180,8 @@ static void seal_header(uint8_t *out, int64_t size_bytes, int attributes, int64_
 }
 
 /* Writes what is left of a batch to `out`; *written is how many bytes that took. */
-static enum stop filter_batch(const struct filter_batches_call *call, const uint8_t *at, const struct batch *batch, int is_last, uint8_t *out, int64_t *written) {
+static enum stop filter_batch(const struct filter_batches_call *call, const uint8_t *at, const struct batch *batch,
+                              int is_last, uint8_t *out, int64_t *written) {
     const struct filter *filter = call->filter;
     struct filtered filtered = {.kept_count = 0};
     int64_t has_new_horizon = 0;
@@ -181,11 +190,13 @@ static enum stop filter_batch(const struct filter_batches_call *call, const uint
         return TRANSACTIONAL;
     if (!stays_anyway && batch->attributes & CODEC_MASK && batch->record_count)
         return COMPRESSED;
-    if (!stays_anyway && filter_payload(filter, batch, at + HEADER_BYTES, at + batch->size_bytes, 0, out + HEADER_BYTES, &filtered, &has_new_horizon) != VALID)
+    if (!stays_anyway && filter_payload(filter, batch, at + HEADER_BYTES, at + batch->size_bytes, 0, out + HEADER_BYTES,
+                                        &filtered, &has_new_horizon) != VALID)
         return DAMAGED;
     const int stays_empty = is_last || is_kept_offset(filter, batch->last_offset);
+    const int loses_nothing = filtered.kept_count == batch->record_count && !has_new_horizon;
     *written = 0;
-    if (stays_anyway || (filtered.kept_count == batch->record_count && !has_new_horizon && (batch->record_count || stays_empty))) {
+    if (stays_anyway || (loses_nothing && (batch->record_count || stays_empty))) {
         memcpy(out, at, (size_t)batch->size_bytes);
         *written = batch->size_bytes;
     } else if (filtered.kept_count) {
@@ -193,11 +204,13 @@ static enum stop filter_batch(const struct filter_batches_call *call, const uint
         *written = filtered.output_end - out;
         seal_header(out, *written, batch->attributes | (has_new_horizon ? DELETE_HORIZON_FLAG : 0),
                     has_new_horizon ? filter->delete_horizon_ms : batch->base_timestamp,
-                    batch->attributes & LOG_APPEND_TIME_FLAG ? batch->max_timestamp : filtered.max_timestamp, filtered.kept_count);
+                    batch->attributes & LOG_APPEND_TIME_FLAG ? batch->max_timestamp : filtered.max_timestamp,
+                    filtered.kept_count);
     } else if (stays_empty) {
         memcpy(out, at, HEADER_BYTES);
         *written = HEADER_BYTES;
-        seal_header(out, HEADER_BYTES, batch->attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG), NO_TIMESTAMP, batch->max_timestamp, 0);
+        seal_header(out, HEADER_BYTES, batch->attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG), NO_TIMESTAMP,
+                    batch->max_timestamp, 0);
     }
     return MORE;
 }
@@ -234,7 +247,8 @@ void flowstone_filter_records(const uint8_t *payload, struct filter_records_call
     call->stop = NO_ROOM;
     if (call->output_capacity < OUTPUT_PER_INPUT_MAX * call->size)
         return;
-    enum status status = filter_payload(call->filter, &batch, payload, payload + call->size, call->is_marker != 0, call->output, &filtered, &call->has_new_horizon);
+    enum status status = filter_payload(call->filter, &batch, payload, payload + call->size, call->is_marker != 0,
+                                        call->output, &filtered, &call->has_new_horizon);
     call->stop = status == VALID ? MORE : DAMAGED;
     if (status != VALID)
         return;

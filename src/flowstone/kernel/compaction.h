@@ -23,7 +23,13 @@ enum {
     MAGIC = 2,
 };
 
-enum { CODEC_MASK = 0x07, LOG_APPEND_TIME_FLAG = 0x08, TRANSACTIONAL_FLAG = 0x10, CONTROL_FLAG = 0x20, DELETE_HORIZON_FLAG = 0x40 };
+enum {
+    CODEC_MASK = 0x07,
+    LOG_APPEND_TIME_FLAG = 0x08,
+    TRANSACTIONAL_FLAG = 0x10,
+    CONTROL_FLAG = 0x20,
+    DELETE_HORIZON_FLAG = 0x40,
+};
 enum { NO_TIMESTAMP = -1 };
 
 /* Why a walk over batches has ended. Keep equal to Stop in compaction_contract.py. */
@@ -62,7 +68,8 @@ static inline void read_header(const uint8_t *at, struct batch *batch) {
     batch->size_bytes = (int64_t)(int32_t)get_big_endian(at + BATCH_LENGTH_AT, 4) + LOG_OVERHEAD;
     batch->attributes = (int)get_big_endian(at + ATTRIBUTES_AT, 2);
     /* Unsigned: a damaged base offset must not overflow. */
-    batch->last_offset = (int64_t)((uint64_t)batch->base_offset + (uint64_t)(int64_t)(int32_t)get_big_endian(at + LAST_OFFSET_DELTA_AT, 4));
+    const int64_t last_offset_delta = (int32_t)get_big_endian(at + LAST_OFFSET_DELTA_AT, 4);
+    batch->last_offset = (int64_t)((uint64_t)batch->base_offset + (uint64_t)last_offset_delta);
     batch->base_timestamp = (int64_t)get_big_endian(at + BASE_TIMESTAMP_AT, 8);
     batch->max_timestamp = (int64_t)get_big_endian(at + MAX_TIMESTAMP_AT, 8);
     batch->record_count = (int32_t)get_big_endian(at + RECORD_COUNT_AT, 4);
@@ -70,8 +77,8 @@ static inline void read_header(const uint8_t *at, struct batch *batch) {
 
 /* Whether a whole good batch, of offsets from next_offset to below end_offset, lies at `at`; if not, *stop is MORE,
  * *needed being its size, or DAMAGED. */
-static inline int next_batch(const uint8_t *at, const uint8_t *end, int64_t next_offset, int64_t end_offset, struct batch *batch,
-                             int64_t *stop, int64_t *needed, int64_t *damage) {
+static inline int next_batch(const uint8_t *at, const uint8_t *end, int64_t next_offset, int64_t end_offset,
+                             struct batch *batch, int64_t *stop, int64_t *needed, int64_t *damage) {
     *needed = HEADER_BYTES;
     *damage = NO_DAMAGE;
     *stop = MORE;
@@ -87,7 +94,8 @@ static inline int next_batch(const uint8_t *at, const uint8_t *end, int64_t next
         *needed = batch->size_bytes;
         if (end - at < batch->size_bytes)
             return 0;
-        if (flowstone_crc32c(at + ATTRIBUTES_AT, (size_t)(batch->size_bytes - ATTRIBUTES_AT)) == (uint32_t)get_big_endian(at + CRC_AT, 4))
+        const uint32_t crc = flowstone_crc32c(at + ATTRIBUTES_AT, (size_t)(batch->size_bytes - ATTRIBUTES_AT));
+        if (crc == (uint32_t)get_big_endian(at + CRC_AT, 4))
             return 1;
         *damage = BAD_CHECKSUM;
     }

@@ -16,21 +16,17 @@ The memory bound counts what the native map takes; this one takes some six times
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import islice
-from struct import Struct
-from typing import NamedTuple
 
-from fastcrc.crc32 import iscsi as crc32c
-
+from flowstone.kernel.compaction_batches import Batch, Record, as_long, next_batch, records_of, restamped
 from flowstone.kernel.compaction_contract import (
     CODEC_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     HEADER_BYTES,
     LOAD_PERCENT_MAX,
-    LOG_APPEND_TIME_FLAG,
     NO_TIMESTAMP,
     OFFSET_ENTRY,
     OUTPUT_PER_INPUT_MAX,
@@ -44,14 +40,9 @@ from flowstone.kernel.compaction_contract import (
     Stop,
     Walk,
 )
-from flowstone.kernel.twin import VARLONG_BITS, BadRecordError, read_record_length, read_varint, skip_bytes
-from flowstone.kernel.twin import RecordsStatus as Status
 from flowstone.types import Bytes
 
-_LONG_MAX = 2**63 - 1
 _WINDOW = 16  # records that are read before the first of them is mapped
-_HEADER = Struct(">qiibIhiqqqhii")
-_LOG_OVERHEAD, _CHECKSUM_START, _MAGIC = 12, 21, 2
 
 
 class OffsetMap:
@@ -83,7 +74,7 @@ class OffsetMap:
         The batches' offsets must lie from `next_offset` to below `end_offset`.
         """
         while True:
-            batch = _next_batch(buffer, position, next_offset, end_offset)
+            batch = next_batch(buffer, position, next_offset, end_offset)
             if isinstance(batch, Walk):
                 return batch
             if batch.base_offset >= to_offset:
@@ -108,7 +99,7 @@ class OffsetMap:
 
     def map_records(self, payload: Bytes, batch: BatchFields, from_offset: int, to_offset: int) -> Stop:
         """MORE, or FULL if the map has no room for the record at `mapped_end`. BadRecord."""
-        records = _records(payload, batch)
+        records = records_of(payload, batch)
         while window := list(islice(records, _WINDOW)):
             for record in window:
                 offset = batch.base_offset + record.offset_delta
@@ -165,7 +156,7 @@ class RecordFilter:
     ) -> Walk:
         """Puts out what stays, batch by batch, to the end or to what stops it."""
         while True:
-            batch = _next_batch(buffer, position, next_offset, end_offset)
+            batch = next_batch(buffer, position, next_offset, end_offset)
             if isinstance(batch, Walk):
                 return batch
             stop = self._filter_batch(buffer, position, batch, keeps_last, stop_attributes)
@@ -175,9 +166,7 @@ class RecordFilter:
             next_offset = batch.last_offset + 1
             position += batch.size_bytes
 
-    def _filter_batch(
-        self, buffer: Bytes, position: int, batch: _Batch, keeps_last: bool, stop_attributes: int
-    ) -> Stop:
+    def _filter_batch(self, buffer: Bytes, position: int, batch: Batch, keeps_last: bool, stop_attributes: int) -> Stop:
         end = position + batch.size_bytes
         if self.room_bytes < OUTPUT_PER_INPUT_MAX * batch.size_bytes:
             return Stop.NO_ROOM
@@ -207,7 +196,7 @@ class RecordFilter:
         keeps_tombstones = not batch.attributes & DELETE_HORIZON_FLAG or self._now_ms < batch.base_timestamp
         kept = [
             record
-            for record in _records(payload, batch)
+            for record in records_of(payload, batch)
             if is_marker or self._stays(record, batch.base_offset + record.offset_delta, keeps_tombstones)
         ]
         sets_horizon = is_marker or (
@@ -215,14 +204,14 @@ class RecordFilter:
             and not batch.attributes & DELETE_HORIZON_FLAG
             and batch.last_offset < self._mapped_end
         )
-        timestamps = [_as_long(batch.base_timestamp + record.timestamp_delta) for record in kept]
+        timestamps = [as_long(batch.base_timestamp + record.timestamp_delta) for record in kept]
         out = bytearray()
         for record, timestamp in zip(kept, timestamps, strict=True):
-            out += _restamped(record, _as_long(timestamp - self._delete_horizon_ms)) if sets_horizon else record.encoded
+            out += restamped(record, as_long(timestamp - self._delete_horizon_ms)) if sets_horizon else record.encoded
         changed = sets_horizon or len(kept) != batch.record_count
         return FilteredRecords(out, len(kept), max(timestamps, default=NO_TIMESTAMP), sets_horizon, changed)
 
-    def _stays(self, record: _Record, offset: int, keeps_tombstones: bool) -> bool:
+    def _stays(self, record: Record, offset: int, keeps_tombstones: bool) -> bool:
         if offset >= self._mapped_end:
             return True
         if record.key is None or not (record.has_value or keeps_tombstones):
@@ -263,7 +252,7 @@ class IndexBuilder:
         """Whole batches that follow those before in the segment."""
         at = 0
         while at < len(batches):
-            batch = _Batch(_HEADER.unpack_from(batches, at))
+            batch = Batch(batches, at)
             if batch.record_count and batch.max_timestamp > self._newest_timestamp:
                 self._newest_timestamp, self._newest_offset = batch.max_timestamp, batch.last_offset
             if self._unindexed_bytes > self._interval_bytes:
@@ -282,126 +271,3 @@ class IndexBuilder:
         if self._newest_timestamp > self._indexed_timestamp:
             self.time_entries += TIME_ENTRY.pack(self._newest_timestamp, self._newest_offset - self._base_offset)
             self._indexed_timestamp = self._newest_timestamp
-
-
-class _Batch:
-    """A header, and the batches that may come of it."""
-
-    def __init__(self, header: tuple[int, ...]) -> None:
-        self._header = header
-        self.base_offset, length, _, self.magic, self.crc, self.attributes, delta = header[:7]
-        self.base_timestamp, self.max_timestamp, _, _, _, self.record_count = header[7:]
-        self.size_bytes = length + _LOG_OVERHEAD
-        self.last_offset = self.base_offset + delta
-
-    def fields(self) -> BatchFields:
-        return BatchFields(self.base_offset, self.last_offset, self.base_timestamp, self.record_count, self.attributes)
-
-    def rewritten(self, filtered: FilteredRecords, delete_horizon_ms: int) -> bytes:
-        attributes, base_timestamp = self.attributes, self.base_timestamp
-        if filtered.has_new_horizon:
-            attributes, base_timestamp = attributes | DELETE_HORIZON_FLAG, delete_horizon_ms
-        newest = self.max_timestamp if attributes & LOG_APPEND_TIME_FLAG else filtered.max_timestamp
-        return self._encode(filtered.payload, attributes, base_timestamp, newest, filtered.kept_count)
-
-    def emptied(self) -> bytes:
-        attributes = self.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
-        return self._encode(b"", attributes, NO_TIMESTAMP, self.max_timestamp, 0)
-
-    def _encode(self, payload: Bytes, attributes: int, base_timestamp: int, max_timestamp: int, count: int) -> bytes:
-        base_offset, _, epoch, magic, _, _, delta, _, _, *producer, _ = self._header
-        length = HEADER_BYTES - _LOG_OVERHEAD + len(payload)
-        rest = (attributes, delta, base_timestamp, max_timestamp, *producer, count)
-        unchecked = _HEADER.pack(base_offset, length, epoch, magic, 0, *rest) + payload
-        crc = crc32c(unchecked[_CHECKSUM_START:])
-        return _HEADER.pack(base_offset, length, epoch, magic, crc, *rest) + bytes(payload)
-
-
-def _next_batch(buffer: Bytes, position: int, next_offset: int, end_offset: int) -> _Batch | Walk:
-    """The batch at `position`, or why there is none."""
-    if len(buffer) - position < HEADER_BYTES:
-        return Walk(Stop.MORE, position, next_offset, HEADER_BYTES, Damage.NO_DAMAGE)
-    batch = _Batch(_HEADER.unpack_from(buffer, position))
-    end, damage, needed_bytes = position + batch.size_bytes, Damage.NO_DAMAGE, HEADER_BYTES
-    if (
-        batch.magic != _MAGIC
-        or batch.size_bytes < HEADER_BYTES
-        or not 0 <= batch.base_offset <= batch.last_offset <= _LONG_MAX
-        or batch.record_count < 0
-    ):
-        damage = Damage.BAD_HEADER
-    elif batch.base_offset < next_offset or batch.last_offset >= end_offset:
-        damage = Damage.OUT_OF_ORDER
-    else:
-        needed_bytes = batch.size_bytes
-        if end <= len(buffer):
-            if crc32c(memoryview(buffer)[position + _CHECKSUM_START : end]) == batch.crc:
-                return batch
-            damage = Damage.BAD_CHECKSUM
-    return Walk(Stop.DAMAGED if damage else Stop.MORE, position, next_offset, needed_bytes, damage)
-
-
-class _Record(NamedTuple):
-    encoded: Bytes  # with its length
-    attributes: int
-    timestamp_delta: int
-    offset_delta: int
-    rest: Bytes  # from the offset delta on
-    key: Bytes | None
-    has_value: bool
-
-
-def _records(payload: Bytes, batch: BatchFields) -> Iterator[_Record]:
-    """Every record of a payload, checked as the kernel checks it. BadRecord."""
-    view, at, last_delta = memoryview(payload), 0, -1
-    try:
-        for _ in range(batch.record_count):
-            body, end = read_record_length(view, at, len(view))
-            record = _read_record(view, at, body, end)
-            if not last_delta < record.offset_delta <= batch.last_offset - batch.base_offset:
-                raise BadRecord
-            yield record
-            at, last_delta = end, record.offset_delta
-    except BadRecordError as bad:
-        raise BadRecord from bad
-    if at != len(view):
-        raise BadRecord
-
-
-def _read_record(view: memoryview, start: int, body: int, end: int) -> _Record:
-    if body == end:
-        raise BadRecord
-    timestamp_delta, offset_at = read_varint(view, body + 1, end, VARLONG_BITS)
-    offset_delta, at = read_varint(view, offset_at, end)
-    key_bytes, at = skip_bytes(view, at, end, -1, Status.BAD_KEY_LENGTH)
-    key = view[at - key_bytes : at] if key_bytes >= 0 else None
-    value_bytes, at = skip_bytes(view, at, end, -1, Status.BAD_VALUE_LENGTH)
-    header_count, at = read_varint(view, at, end)
-    if header_count < 0:
-        raise BadRecord
-    for _ in range(header_count):
-        _, at = skip_bytes(view, at, end, 0, Status.BAD_HEADERS)
-        _, at = skip_bytes(view, at, end, -1, Status.BAD_HEADERS)
-    if at != end:
-        raise BadRecord
-    rest = view[offset_at:end]
-    return _Record(view[start:end], view[body], timestamp_delta, offset_delta, rest, key, value_bytes >= 0)
-
-
-def _restamped(record: _Record, timestamp_delta: int) -> bytes:
-    body = bytes([record.attributes]) + _varint(timestamp_delta) + record.rest
-    return _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    out, raw = bytearray(), (value << 1) ^ (value >> 63)
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
-
-
-def _as_long(value: int) -> int:
-    """As C's arithmetic has it: what a compressed batch says of its timestamps was never checked."""
-    return (value + 2**63) % 2**64 - 2**63

@@ -106,7 +106,8 @@ static enum stop map_records(struct offset_map *map, const uint8_t *at, const ui
 void flowstone_map_records(const uint8_t *payload, struct map_records_call *call) {
     const struct batch batch = {
         .base_offset = call->base_offset, .last_offset = call->last_offset, .record_count = call->record_count};
-    call->stop = map_records(call->map, payload, payload + call->size, &batch, call->from_offset, call->to_offset, &call->mapped_end);
+    call->stop = map_records(call->map, payload, payload + call->size, &batch, call->from_offset, call->to_offset,
+                             &call->mapped_end);
 }
 
 static enum stop map_batch(struct map_batches_call *call, const uint8_t *at, const struct batch *batch) {

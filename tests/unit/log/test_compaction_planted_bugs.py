@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flowstone.kernel import compaction_batches
 from flowstone.kernel import compaction_twin as twin
 from flowstone.kernel.compaction import DELETE_HORIZON_FLAG
 from flowstone.log import compaction, compaction_filter, compaction_output
@@ -79,7 +80,7 @@ def be_off_by_one_in_the_index(patch: pytest.MonkeyPatch) -> None:
 
 def use_an_offset_again(patch: pytest.MonkeyPatch) -> None:
     """A batch that has lost its last record says that it ends earlier."""
-    encode = twin._Batch._encode
+    encode = compaction_batches.Batch._encode
 
     def shortened(self: Any, payload: Any, attributes: int, base: int, newest: int, count: int) -> bytes:
         header = list(self._header)
@@ -87,7 +88,7 @@ def use_an_offset_again(patch: pytest.MonkeyPatch) -> None:
         self._header = tuple(header)
         return encode(self, payload, attributes, base, newest, count)
 
-    patch.setattr(twin._Batch, "_encode", shortened)
+    patch.setattr(compaction_batches.Batch, "_encode", shortened)
     _use_twin(patch)
 
 
