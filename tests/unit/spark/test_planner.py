@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from flowstone import Broker
+from pyspark_flowstone.loss import DataLost
 from pyspark_flowstone.options import parse_options
 from pyspark_flowstone.planner import IDLE_GAP_S, IDLE_WAIT_S
 from pyspark_flowstone.stream import FlowstoneStreamReader
@@ -194,3 +195,36 @@ def test_without_a_group_one_warning_names_the_option(reader, topic, caplog):
         "flowstone: this query shows in no consumer group, so its lag cannot be watched; "
         "name a group of its own with the option groupId"
     ]
+
+
+def delete_records(broker, topic, before):
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in client.delete_records([TopicPartition(topic, 0, before)]).values():
+        done.result(10)
+
+
+def test_offsets_that_go_after_a_task_was_planned_end_it_and_are_named(broker, reader, topic, produce):
+    produce(10)
+    source = reader(columns="offset")
+    (part,) = source.partitions({topic: {"0": 2, "1": 0}}, {topic: {"0": 10, "1": 0}})
+    delete_records(broker, topic, 6)
+    with pytest.raises(DataLost, match=f"{topic}-0: offsets 2 to 5 are gone, the log starts at 6 now"):
+        list(source.read(part))
+
+
+def test_a_task_goes_on_without_offsets_that_went_and_says_so(broker, reader, topic, produce, caplog):
+    produce(10)
+    source = reader(columns="offset", failOnDataLoss="false")
+    (part,) = source.partitions({topic: {"0": 2, "1": 0}}, {topic: {"0": 10, "1": 0}})
+    delete_records(broker, topic, 6)
+    assert [offset for batch in source.read(part) for offset in batch.column("offset").to_pylist()] == [6, 7, 8, 9]
+    assert f"{topic}-0: offsets 2 to 5 are gone" in caplog.text
+
+
+def test_a_task_all_of_whose_offsets_went_has_no_rows(broker, reader, topic, produce, caplog):
+    produce(10)
+    source = reader(columns="offset", failOnDataLoss="false")
+    (part,) = source.partitions({topic: {"0": 2, "1": 0}}, {topic: {"0": 5, "1": 0}})
+    delete_records(broker, topic, 8)
+    assert list(source.read(part)) == []
+    assert f"{topic}-0: offsets 2 to 7 are gone" in caplog.text
