@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -30,6 +33,8 @@ from tests.support.pages import DOCS, ROOT, assert_prints, blocks, is_same
 
 PAGE = DOCS / "spark-examples.md"
 EXAMPLES = sorted(path for path in (ROOT / "examples" / "spark").glob("*.py") if "stage.main(run)" in path.read_text())
+
+PROGRAM_TIMEOUT_S = 240
 
 Run = Callable[[ModuleType], Any]
 
@@ -71,6 +76,22 @@ def test_the_lines_on_the_page_are_the_examples_own(example: Path) -> None:
         ]
 
 
+@pytest.mark.long
+def test_an_example_runs_as_a_program_with_a_session_and_a_broker_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", enrichment_join.__name__],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("FLOWSTONE_")},
+        timeout=PROGRAM_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert_prints(printed_by(enrichment_join.__name__), done.stdout, is_same)
+
+
+@pytest.mark.long
 def test_each_record_is_a_row_of_the_table_once_even_if_it_does_not_parse(run: Run) -> None:
     result = run(ingest_to_parquet)
     orders = stage.events("orders", ingest_to_parquet.ORDERS)
@@ -145,7 +166,6 @@ def test_the_visits_that_are_over_are_those_that_the_pauses_between_clicks_make(
     assert result.sessions
 
 
-@pytest.mark.long
 def test_large_orders_are_in_the_other_topic_in_the_order_of_their_keys(run: Run) -> None:
     result = run(topic_to_topic)
     orders = map(stage.fields, stage.events("orders", topic_to_topic.ORDERS))
