@@ -52,6 +52,7 @@ class Server:
         self._all_closed = asyncio.Event()
         self._sweeping: Timer | None = None
         self._sweep_due = 0.0
+        self._swept_at = self._swept_before = 0.0  # when the last sweep began, and the one before it
         self.accepted_count = self.refused_count = self.dropped_count = 0
 
     @property
@@ -157,8 +158,9 @@ class Server:
                 connection.close()  # the client has gone, or nothing it may still wait for comes in time
             elif not connection.is_answering and connection.last_received < silent_since:
                 connection.close()
-            elif connection.last_received > now - 2 * SWEEP_INTERVAL_S:
-                connection.look_again()
+            elif self._swept_before < connection.last_received <= self._swept_at:
+                connection.look_again()  # it has fallen silent; as long as it sends, it is looked at anyway
+        self._swept_before, self._swept_at = self._swept_at, now
         if self.unsent.is_too_much:
             self._shed(now)
         self._schedule_sweep()

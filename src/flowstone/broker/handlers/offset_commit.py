@@ -6,6 +6,8 @@ coordinator is not asked, as in Kafka. Versions before 9 do not know GROUP_ID_NO
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer
 from flowstone.cluster.image import ClusterImage, TopicImage
@@ -51,44 +53,58 @@ class _Commit:
     """The offsets that can be committed, and what becomes of each partition that was named."""
 
     def __init__(self, image: ClusterImage, version: int, request: OffsetCommitRequest) -> None:
-        self._version = version
+        self._version, self._request = version, request
         self.offsets: list[OffsetToCommit] = []
-        # The response, which lacks the codes of those partitions that the coordinator is asked about, in its order.
-        self._response = OffsetCommitResponse()
-        self._asked: list[OffsetCommitResponsePartition] = []
-        self._response.topics = [self._locate(image, topic) for topic in request.topics]
+        # Of all partitions named, counted through the topics: those that the coordinator is not asked about, and why.
+        self._refused: dict[int, ErrorCode] = {}
+        for topic in request.topics:
+            self._locate(image, topic)
 
-    def _locate(self, image: ClusterImage, topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
+    def _locate(self, image: ClusterImage, topic: OffsetCommitRequestTopic) -> None:
         found: TopicImage | None
         if self._version >= _TOPIC_IDS_SINCE_VERSION:
             found, missing = image.topics_by_id.get(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         else:
             found, missing = image.topics.get(topic.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        name, partition_count = (found.name, len(found.partitions)) if found is not None else ("", 0)
-        responses = []
+        name, partition_count = "", 0
+        if found is not None:
+            name, partition_count, missing = found.name, len(found.partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for each in topic.partitions:
             index = each.partition_index
-            response = OffsetCommitResponsePartition(partition_index=index)
-            responses.append(response)
             if 0 <= index < partition_count:
-                self._asked.append(response)
                 self.offsets.append(
                     OffsetToCommit(
                         name, index, each.committed_offset, each.committed_leader_epoch, each.committed_metadata
                     )
                 )
             else:
-                response.error_code = missing if found is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=responses)
+                self._refused[len(self.offsets) + len(self._refused)] = missing
 
     def respond(self, response: CommitResponse) -> OffsetCommitResponse:
-        for partition, code in zip(self._asked, response.errors, strict=True):
-            if code is not ErrorCode.NONE:
-                partition.error_code = self._known(code)
-        return self._response
+        codes = iter(self._codes(response.errors))
+        topics = [
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each, code in zip(topic.partitions, codes, strict=False)  # the next topic goes on from there
+                ],
+            )
+            for topic in self._request.topics
+        ]
+        return OffsetCommitResponse(topics=topics)
 
     def refuse(self, code: ErrorCode) -> OffsetCommitResponse:
-        return self.respond(CommitResponse([code] * len(self._asked)))
+        return self.respond(CommitResponse([code] * len(self.offsets)))
+
+    def _codes(self, errors: Sequence[ErrorCode]) -> Sequence[ErrorCode]:
+        """Of all partitions named, in order, from those of the offsets asked for."""
+        if not self._refused and not any(errors):
+            return errors
+        told = iter(errors)
+        count = len(errors) + len(self._refused)
+        return [self._refused[at] if at in self._refused else self._known(next(told)) for at in range(count)]
 
     def _known(self, code: ErrorCode) -> ErrorCode:
         if code is ErrorCode.GROUP_ID_NOT_FOUND and self._version < _GROUP_ID_NOT_FOUND_SINCE_VERSION:

@@ -26,10 +26,11 @@ class OffsetStore:
         return (group_id for group_id, offsets in self._by_group.items() if partition in offsets)
 
     def commit(self, record: OffsetCommitted) -> None:
-        offsets = self._by_group.get(record.group_id)
-        if offsets is None:
-            offsets = self._by_group[record.group_id] = {}
-        offsets[record[1:3]] = record  # by its topic and partition
+        topic_and_partition = record[1:3]
+        try:
+            self._by_group[record.group_id][topic_and_partition] = record
+        except KeyError:
+            self._by_group[record.group_id] = {topic_and_partition: record}
 
     def remove(self, record: OffsetRemoved) -> None:
         offsets = self._by_group.get(record.group_id)
