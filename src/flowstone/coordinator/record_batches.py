@@ -33,19 +33,20 @@ def encode_batches(records: Iterable[CoordinatorRecord], timestamp_ms: int, batc
     """The records in order, in one batch if they fit. ApiError if one alone does not."""
     batches: list[bytes] = []
     batch: list[bytes] = []
-    size_bytes = HEADER_BYTES
+    count, size_bytes = 0, HEADER_BYTES
     for key, value in records:
-        record = encode_record(len(batch), 0, key, value)
+        record = encode_record(count, 0, key, value)
         size_bytes += len(record)
         if size_bytes > batch_bytes_max:
             if batch:
                 batches.append(join_records(batch, timestamp_ms))
                 batch, record = [], encode_record(0, 0, key, value)
-                size_bytes = HEADER_BYTES + len(record)
+                count, size_bytes = 0, HEADER_BYTES + len(record)
             if size_bytes > batch_bytes_max:
                 message = f"a record of {len(record)} bytes; {batch_bytes_max} are taken (max.message.bytes)"
                 raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
         batch.append(record)
+        count += 1
     if batch:
         batches.append(join_records(batch, timestamp_ms))
     return batches

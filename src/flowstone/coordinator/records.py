@@ -112,8 +112,11 @@ class _Reader:
 
 def encode(record: GroupRecord) -> CoordinatorRecord:
     if isinstance(record, OffsetCommitted):  # as nearly all are; a pattern takes several times as long to match
-        key = _offset_key_prefix(record.group_id, record.topic) + _pack_int(record.partition)
-        return key, _offset_value(record)
+        group_id, topic, partition, offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = record
+        key = _offset_key_prefix(group_id, topic) + _pack_int(partition)
+        if metadata or expire_timestamp_ms != NO_TIMESTAMP:
+            return key, _long_offset_value(record)
+        return key, _pack_plain_offset(VALUE_VERSION, offset, leader_epoch, 0, commit_timestamp_ms)
     match record:
         case OffsetRemoved(group_id, topic, partition):
             return _offset_key_prefix(group_id, topic) + _pack_int(partition), None
@@ -155,15 +158,13 @@ def _read_offset_key_prefix(data: bytes) -> tuple[str, str]:
     return group_id, topic
 
 
-def _offset_value(record: OffsetCommitted) -> bytes:
-    _group_id, _topic, _partition, offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = record
-    if expire_timestamp_ms != NO_TIMESTAMP:
-        writer = _Writer(EXPIRING_OFFSET_VERSION).int64(offset).string(metadata)
-        return writer.int64(commit_timestamp_ms).int64(expire_timestamp_ms).done()
-    if not metadata:
-        return _pack_plain_offset(VALUE_VERSION, offset, leader_epoch, 0, commit_timestamp_ms)
-    writer = _Writer(VALUE_VERSION).int64(offset).int32(leader_epoch)
-    return writer.string(metadata).int64(commit_timestamp_ms).done()
+def _long_offset_value(record: OffsetCommitted) -> bytes:
+    """Of an offset with metadata, or with a time to live, for which only an older version has a place."""
+    if record.expire_timestamp_ms != NO_TIMESTAMP:
+        writer = _Writer(EXPIRING_OFFSET_VERSION).int64(record.offset).string(record.metadata)
+        return writer.int64(record.commit_timestamp_ms).int64(record.expire_timestamp_ms).done()
+    writer = _Writer(VALUE_VERSION).int64(record.offset).int32(record.leader_epoch)
+    return writer.string(record.metadata).int64(record.commit_timestamp_ms).done()
 
 
 def _read_offset(group_id: str, topic: str, partition: int, value: bytes) -> OffsetCommitted:
