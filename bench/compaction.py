@@ -1,7 +1,7 @@
 """How fast a core compacts: our worker process against Kafka's cleaner thread, on the same segments.
 
     python -m bench.compaction                  # 100 B and 1 KB, none and lz4, three rounds each
-    python -m bench.compaction --keys-max 10000000 --map-mb 64   # more keys than fit: several rounds of compaction
+    python -m bench.compaction --mb 1300 --keys 10000000 --map-mb 64 --value-bytes 100 --codecs none   # several rounds
 
 A topic is filled on a running Kafka, which is told not to compact it yet. Its segments are copied; then Kafka may, and
 what its cleaner thread takes of the processor is read from the kernel until it says that it is done. Our worker does
@@ -216,7 +216,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=256, help="bytes of records per round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--keys-max", type=int, default=0, help="distinct keys; 0: a fifth of the records")
+    parser.add_argument("--value-bytes", type=int, nargs="*", default=(100, 1000))
+    parser.add_argument("--codecs", nargs="*", default=("none", "lz4"))
+    parser.add_argument("--keys", type=int, default=0, help="distinct keys; 0: a fifth of the records")
     parser.add_argument("--map-mb", type=int, default=MAP_BYTES >> 20)
     options = parser.parse_args()
     settings = {
@@ -229,10 +231,10 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     with Kafka(settings) as server:
         kafka = KafkaCleaner(server)
-        for value_bytes in (100, 1000):
-            for codec in ("none", "lz4"):
+        for value_bytes in options.value_bytes:
+            for codec in options.codecs:
                 log_bytes = options.mb << 20
-                key_count = options.keys_max or log_bytes // (value_bytes + 20) // 5
+                key_count = options.keys or log_bytes // (value_bytes + 20) // 5
                 case = Case(value_bytes, codec, log_bytes, key_count)
                 ours, theirs = run_case(kafka, server.data, case, options.rounds, options.map_mb << 20)
                 print(
