@@ -15,7 +15,11 @@ from random import SystemRandom
 
 from flowstone import kernel
 from flowstone.broker.assignments import Assignments
+from flowstone.broker.branch_page import branch_page
+from flowstone.broker.branching import TopicBranches
 from flowstone.broker.context import Intercept, Services
+from flowstone.broker.explain import Explaining
+from flowstone.broker.explain_page import explain_page
 from flowstone.broker.fetch_sessions import FetchSessions
 from flowstone.broker.group_coordinator import GroupCoordinator
 from flowstone.broker.group_page import groups_page
@@ -32,6 +36,7 @@ from flowstone.cluster.file_log import FileLog
 from flowstone.cluster.ids import parse_id
 from flowstone.cluster.image import BrokerImage, Endpoint
 from flowstone.cluster.metadata import Metadata
+from flowstone.cluster.metadata_copies import MetadataCopies
 from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
 from flowstone.errors import ConfigError, StartupError, StorageFault
 from flowstone.log.manager import LogManager
@@ -109,10 +114,11 @@ class App:
             high_watermark_of=self._partitions.high_watermark_of,
         )
         try:
-            self._metadata = Metadata(FileLog(self._files, self._logs.directories[0].path, self._clock))
+            self._metadata = Metadata(FileLog(self._metadata_copies(), self._clock))
             self._bind_http()
             self.services = self._wire()
             self.survey = GroupSurvey(self.services)
+            self._branches = TopicBranches(self.services)
             self._server = Server(self.services)
             await self._register(self._bind())
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
@@ -131,6 +137,7 @@ class App:
     async def stop(self) -> None:
         """Answers what was asked, makes everything durable and leaves the clean-shutdown marker."""
         self._serving = False
+        self._branches.stop()
         self.survey.stop()
         self._groups.close()
         await self._server.stop(self.config.shutdown_timeout_ms / 1000)
@@ -146,6 +153,8 @@ class App:
             self._server.kill()
         if self._http is not None:
             self._http.kill()
+        if hasattr(self, "_branches"):
+            self._branches.stop()
         if hasattr(self, "survey"):
             self.survey.stop()
         if hasattr(self, "_groups"):
@@ -178,7 +187,18 @@ class App:
     async def groups(self, group_id: str | None) -> bytes:
         return await groups_page(self.survey, group_id, self._logs.identity.cluster_id)
 
+    async def explain(self, asked: Mapping[str, str]) -> tuple[int, bytes]:
+        explaining = Explaining(self.services, self.survey)
+        return await explain_page(explaining, self._logs.identity.cluster_id, asked)
+
+    async def branch(self, body: bytes) -> tuple[int, bytes]:
+        return await branch_page(self._branches, self._logs.identity.cluster_id, body)
+
     # Starting
+
+    def _metadata_copies(self) -> MetadataCopies:
+        paths = [directory.path for directory in self._logs.directories]
+        return MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
 
     def _wire(self) -> Services:
         assignments = Assignments(self.config.node_id, self._topic_defaults, self._logs, self._partitions)
