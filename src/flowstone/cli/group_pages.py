@@ -6,39 +6,22 @@ or a broker of another make, the reason is kept for people to be told, and the c
 
 from __future__ import annotations
 
-import http.client
-import json
 from dataclasses import replace
-from typing import Any
 from urllib.parse import quote
 
-from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from flowstone.broker.group_status import GroupStatus, read_group_document
-from flowstone.cli.clients import REQUEST_TIMEOUT_S, fetch_metadata, result_of, split_address
-
-HTTP_TIMEOUT_S = 3.0
-OK = 200
-_SETTING = "http.listener"
-_EVERY_ADDRESS = ("0.0.0.0", "::", "")
+from flowstone.cli.broker_pages import OK, PAGE_ERRORS, SETTING, ask, find_pages
 
 
 class GroupPages:
     """The pages of all brokers of a cluster."""
 
     def __init__(self, admin: AdminClient, bootstrap: str) -> None:
-        self._addresses: list[tuple[str, int]] = []
-        metadata = fetch_metadata(admin, bootstrap)
-        self._cluster_id = metadata.cluster_id
-        for broker in metadata.brokers.values():
-            resource = ConfigResource(ConfigResource.Type.BROKER, str(broker.id))
-            answers = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
-            entry = result_of(answers[resource], bootstrap).get(_SETTING)
-            if entry is not None and entry.value:
-                host, port = split_address(entry.value)
-                self._addresses.append((str(broker.host) if host in _EVERY_ADDRESS else host, port))
+        self._addresses, self._cluster_id = find_pages(admin, bootstrap)
         # Why seconds and headroom are not known, as of the last look; None if they are.
-        self.problem = None if self._addresses else f"the broker serves no HTTP pages ({_SETTING} is off)"
+        self.problem = None if self._addresses else f"the broker serves no HTTP pages ({SETTING} is off)"
 
     def complete(self, groups: list[GroupStatus]) -> list[GroupStatus]:
         """The groups with what the pages say about them."""
@@ -47,27 +30,15 @@ class GroupPages:
         for address in self._addresses:
             self.problem = None
             try:
-                page = _fetch(address, f"/groups{one}")
+                status, page = ask(address, f"/groups{one}")
+                if status != OK:
+                    raise ValueError(f"status {status}")
                 if page["cluster_id"] != self._cluster_id:
-                    # A loopback address of another machine is somebody else's here.
-                    raise http.client.HTTPException("it is another cluster's")
+                    raise ValueError("it is another cluster's")
                 told |= {each["group"]: read_group_document(each) for each in page["groups"]}
-            except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+            except PAGE_ERRORS as error:
                 self.problem = f"the broker's page http://{address[0]}:{address[1]}/groups cannot be read ({error})"
         return [_merge(group, told[group.group_id]) if group.group_id in told else group for group in groups]
-
-
-def _fetch(address: tuple[str, int], path: str) -> Any:
-    connection = http.client.HTTPConnection(*address, timeout=HTTP_TIMEOUT_S)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        body = response.read()
-        if response.status != OK:
-            raise http.client.HTTPException(f"status {response.status}")
-        return json.loads(body)
-    finally:
-        connection.close()
 
 
 def _merge(group: GroupStatus, told: GroupStatus) -> GroupStatus:

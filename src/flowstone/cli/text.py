@@ -7,6 +7,8 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -26,3 +28,11 @@ def table(names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None
 def screen_width() -> int | None:
     """Of the terminal that standard output is; None if it is none, and programs may read what is printed."""
     return shutil.get_terminal_size().columns if os.isatty(sys.stdout.fileno()) else None
+
+
+def size_text(size_bytes: int) -> str:
+    """Two figures' worth of a number of bytes."""
+    for size, unit in _UNITS:
+        if size_bytes >= size:
+            return f"{size_bytes / size:.1f} {unit}"
+    return f"{size_bytes} B"

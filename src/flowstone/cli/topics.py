@@ -19,6 +19,7 @@ from flowstone.cli.clients import (
     result_of,
 )
 from flowstone.cli.errors import CommandError
+from flowstone.cli.offsets_at import offsets
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.text import counted, screen_width, table
 from flowstone.cli.topic_alter import alter, read_assignment
@@ -40,6 +41,7 @@ def register(app: typer.Typer) -> None:
     group.command("create")(create)
     group.command("list")(list_topics)
     group.command("describe")(describe)
+    group.command("offsets")(offsets)
     group.command("alter")(alter)
     group.command("delete")(delete)
     app.add_typer(group, name="topic", no_args_is_help=True)
