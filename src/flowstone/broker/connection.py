@@ -209,7 +209,7 @@ class Connection:
                 return
             self._handle(received[start : start + size])
             position = start + size
-            if self._host.monotonic() > turn_ends and end - position >= _LENGTH_BYTES:
+            if end - position >= _LENGTH_BYTES and self._host.monotonic() > turn_ends:
                 self._keep(received[position:])
                 self._schedule_flush()
                 return
