@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from flowstone.cluster.configs import topic_config
-from flowstone.cluster.file_log import DIRECTORY as METADATA_DIRECTORY
 from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage, TopicImage
+from flowstone.cluster.metadata_copies import DIRECTORY as METADATA_DIRECTORY
 from flowstone.cluster.records import TOPIC_RECORDS, BrokerConfigChanged, MetadataRecord
 from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode, StartupError, StorageFault

@@ -1,11 +1,12 @@
 """The metadata log in a file: the single broker's home, opened by Kafka's own log dump tool too.
 
 Every write is one record batch, followed by a sync before anybody hears of it; appends that arrive meanwhile share the
-next batch. So a write that a crash cut short can only be the last batch of the file, and is cut off at start. A bad
-batch with a good one after it is damage: the broker refuses to start rather than forget topics. A failed write or sync
-fails the log for good, for a second sync may falsely succeed. A write that finds no room is undone instead, and refused
-with all that waits behind it: those changes were decided on the one that failed. A listener that fails changes nothing:
-what it was told of is committed all the same.
+next batch. With several log directories the file is in each of them (`metadata_copies`). So a write that a crash cut
+short can only be the last batch of the file, and is cut off at start. A bad batch with a good one after it is damage:
+the broker refuses to start rather than forget topics. A failed write or sync fails the log for good, for a second sync
+may falsely succeed. A write that finds no room is undone instead, and refused with all that waits behind it: those
+changes were decided on the one that failed. A listener that fails changes nothing: what it was told of is committed all
+the same.
 
 When the file has grown far beyond what its image needs, it is replaced by the image's snapshot. The snapshot's last
 record keeps the offset of the last record it stands for, so offsets go on as if nothing had happened.
@@ -16,47 +17,33 @@ Blocking calls run in a thread of the log's own; everything else runs on the eve
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import posixpath
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage
-from flowstone.cluster.log_batches import encode_batch, encode_snapshot, read_batches
+from flowstone.cluster.log_batches import encode_batch, encode_snapshot
+from flowstone.cluster.metadata_copies import MetadataCopies, NoRoomError
 from flowstone.cluster.metadata_log import CommitListener, RefusalListener
 from flowstone.cluster.records import MetadataRecord
 from flowstone.cluster.replay import apply
 from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import Clock
-from flowstone.ports.files import File, Files
 
-# Without the "-<number>" of a partition's directory, so no topic's name can lead here.
-DIRECTORY = "__cluster_metadata"
-FILE_NAME = "00000000000000000000.log"
 # A file is replaced by its snapshot once it exceeds both.
 COMPACTION_MIN_BYTES = 8 << 20
 COMPACTION_GROWTH = 4
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
 _log = logging.getLogger(__name__)
-
-
-class _NoRoomError(Exception):
-    """A write found no room and has been undone."""
 
 
 class FileLog:
     def __init__(
-        self, files: Files, data_directory: str, clock: Clock, *, compaction_min_bytes: int = COMPACTION_MIN_BYTES
+        self, copies: MetadataCopies, clock: Clock, *, compaction_min_bytes: int = COMPACTION_MIN_BYTES
     ) -> None:
-        self._files = files
+        self._copies = copies
         self._clock = clock
         self._compaction_min_bytes = compaction_min_bytes
-        self._path = posixpath.join(data_directory, DIRECTORY, FILE_NAME)
-        self._file: File | None = None
-        self._size_bytes = 0
         self._snapshot_bytes = 0
         self._image = EMPTY_IMAGE
         self._listeners: list[CommitListener] = []
@@ -68,22 +55,11 @@ class FileLog:
 
     def load(self) -> ClusterImage:
         """The image that the file adds up to; `StartupError` if it is damaged or another release's."""
-        assert self._file is None, "a metadata log is loaded once"
-        directory = posixpath.dirname(self._path)
-        self._files.make_directory(directory)
-        self._file = self._files.open(self._path, create=True)
-        self._files.sync_directory(directory)
-        data = self._file.read(0, self._file.size())
+        first_offset, records = self._copies.load()
         try:
-            first_offset, records, valid_bytes = read_batches(data)
             self._image = apply(ClusterImage(version=first_offset - 1), records)
         except StorageFault as fault:
-            raise StartupError(f"the metadata log {self._path} cannot be read: {fault}") from fault
-        if valid_bytes < len(data):
-            _log.warning("%s: cut off %d bytes of an unfinished write", self._path, len(data) - valid_bytes)
-            self._file.truncate(valid_bytes)
-        self._file.sync()  # what a killed process wrote is served from now on, and must not go with the power
-        self._size_bytes = valid_bytes
+            raise StartupError(f"the metadata log {self._copies.path} cannot be read: {fault}") from fault
         return self._image
 
     def on_commit(self, listener: CommitListener) -> None:
@@ -95,7 +71,6 @@ class FileLog:
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         if self._failure is not None:
             raise self._failure
-        assert self._file is not None, "load() comes before append()"
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((records, committed))
         if self._writer is None:
@@ -106,15 +81,13 @@ class FileLog:
         if self._writer is not None:
             await self._writer
         self._thread.shutdown()
-        if self._file is not None:
-            self._file.close()
+        self._copies.close()
 
     def abort(self) -> None:
         if self._writer is not None:
             self._writer.cancel()
         self._thread.shutdown(cancel_futures=True)  # waits for the write under way, if there is one
-        if self._file is not None:
-            self._file.close()
+        self._copies.close()
 
     async def _write_waiting(self) -> None:
         """Runs while there is something to write. An append's caller may be cancelled; what it asked for is not."""
@@ -125,13 +98,13 @@ class FileLog:
                 group, self._waiting = self._waiting, []
                 together = [record for records, _ in group for record in records]
                 batch = encode_batch(together, self._image.version + 1, self._clock.time_ms())
-                await loop.run_in_executor(self._thread, self._write, batch)
+                await loop.run_in_executor(self._thread, self._copies.write, batch)
                 for records, committed in group:
                     self._commit(records, committed)
                 group = []
                 if self._is_overgrown():
                     await loop.run_in_executor(self._thread, self._compact, self._image)
-        except _NoRoomError as full:
+        except NoRoomError as full:
             self._refuse(full, group + self._waiting)
         except Exception as error:
             # Whatever it was, a mistake of ours included: nobody may be left waiting.
@@ -139,50 +112,31 @@ class FileLog:
         finally:
             self._writer = None
 
-    def _write(self, batch: bytes) -> None:
-        assert self._file is not None
-        try:
-            self._file.write(self._size_bytes, [batch])
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            self._file.truncate(self._size_bytes)
-            raise _NoRoomError(str(error)) from error
-        self._file.sync()
-        self._size_bytes += len(batch)
-
     def _commit(self, records: Sequence[MetadataRecord], committed: asyncio.Future[None]) -> None:
         image = self._image = apply(self._image, records)
         for listener in self._listeners:
             try:
                 listener(records, image)
             except Exception:  # the records are on disk: whoever cannot follow them must not keep others from it
-                _log.exception("a listener could not follow record %d of %s", image.version, self._path)
+                _log.exception("a listener could not follow record %d of %s", image.version, self._copies.path)
         if not committed.done():
             committed.set_result(None)
 
     def _is_overgrown(self) -> bool:
-        return self._size_bytes > max(self._compaction_min_bytes, COMPACTION_GROWTH * self._snapshot_bytes)
+        return self._copies.size_bytes > max(self._compaction_min_bytes, COMPACTION_GROWTH * self._snapshot_bytes)
 
     def _compact(self, image: ClusterImage) -> None:
-        assert self._file is not None
         data = encode_snapshot(image, self._clock.time_ms())
         try:
-            self._files.replace(self._path, data)
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            _log.warning("%s: no room for a snapshot, the log goes on growing: %s", self._path, error)
-            self._snapshot_bytes = self._size_bytes  # the next try comes when it has grown as much again
-            return
-        self._file.close()
-        self._file = self._files.open(self._path)
-        self._size_bytes = self._snapshot_bytes = len(data)
+            self._copies.replace(data)
+        except NoRoomError as full:
+            _log.warning("%s: no room for a snapshot, the log goes on growing: %s", self._copies.path, full)
+        self._snapshot_bytes = self._copies.size_bytes  # the next one comes when it has grown as much again
 
     def _refuse(
-        self, full: _NoRoomError, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]
+        self, full: NoRoomError, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]
     ) -> None:
-        _log.warning("%s: a change was refused: %s", self._path, full)
+        _log.warning("%s: a change was refused: %s", self._copies.path, full)
         self._waiting = []
         for refused in self._refusal_listeners:
             refused()
@@ -193,7 +147,7 @@ class FileLog:
                 )
 
     def _fail(self, error: Exception, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]) -> None:
-        self._failure = StorageFault(f"the metadata log {self._path} failed and takes no more changes: {error}")
+        self._failure = StorageFault(f"the metadata log {self._copies.path} failed and takes no more changes: {error}")
         _log.error("%s", self._failure, exc_info=error)
         self._waiting = []
         for _, committed in unanswered:

@@ -59,12 +59,15 @@ class _Opening:
         for path in paths:
             self._open(LogDirectory(self._files, path))
         self._check_owners()
-        found = {each.identity.directory_id for each in self._directories if each.identity is not None}
-        known = found.union(*(each.identity.known_ids for each in self._directories if each.identity is not None))
-        missing = known - found
+        identities = [each.identity for each in self._directories if each.identity is not None]
+        known = {each for identity in identities for each in (identity.directory_id, *identity.known_ids)} - {""}
+        missing = known - {identity.directory_id for identity in identities}
         if len(missing) > len(self._bad):
             self._leave_out_new(missing)
-        self._identify(known)
+        self._identify()
+        if self._bad and not identities:
+            raise self._refusal()  # a new broker needs all of them
+        self._introduce(known)
         if not self._directories:
             raise self._refusal()
         for fault in self._bad.values():
@@ -105,23 +108,29 @@ class _Opening:
                 "missing: mount its disk, or, if it is gone for good, see `flowstone log forget --help`"
             )
 
-    def _identify(self, known: set[str]) -> None:
-        """New directories get an identity, and all of them know of each other."""
-        cluster_id = self._cluster_id or new_directory_id()
-        identities = {}
-        for directory in self._directories:
-            identity = directory.identity or Identity(cluster_id, self._node_id, "")
-            identities[directory] = identity._replace(directory_id=identity.directory_id or new_directory_id())
-        known_ids = tuple(sorted(known.union(each.directory_id for each in identities.values()) - {""}))
-        for directory, identity in identities.items():
-            wanted = identity._replace(known_ids=known_ids if len(known_ids) > 1 else ())
-            if directory.identity == wanted:
-                continue
-            try:
-                directory.format(wanted)
-            except StorageFault as fault:
-                self._directories.remove(directory)
-                self._bad[directory.path] = fault
+    def _identify(self) -> None:
+        """Whatever has no id yet gets one."""
+        new = Identity(self._cluster_id or new_directory_id(), self._node_id, "")
+        for directory in self._directories.copy():
+            identity = directory.identity or new
+            if not identity.directory_id:
+                self._format(directory, identity._replace(directory_id=new_directory_id()))
+
+    def _introduce(self, known: set[str]) -> None:
+        """All of them remember all ids."""
+        ids = sorted(known.union(each.identity.directory_id for each in self._directories if each.identity is not None))
+        for directory in self._directories.copy():
+            assert directory.identity is not None
+            wanted = directory.identity._replace(known_ids=tuple(ids) if len(ids) > 1 else ())
+            if directory.identity != wanted:
+                self._format(directory, wanted)
+
+    def _format(self, directory: LogDirectory, identity: Identity) -> None:
+        try:
+            directory.format(identity)
+        except StorageFault as fault:
+            self._directories.remove(directory)
+            self._bad[directory.path] = fault
 
     def _refusal(self) -> StartupError:
         faults = list(self._bad.values())

@@ -76,7 +76,8 @@ class LogManager:
             raise StartupError("; ".join(map(str, self.unusable.values())))
         # Partitions that may be in a directory that is not here.
         self._elsewhere: dict[TopicPartition, OfflineLog] = {}
-        self._has_missing = bool(opened.missing_ids or len(self.unusable) > len(opened.bad))
+        # Whether a directory that the broker has, or had, is missing.
+        self.is_incomplete = bool(opened.missing_ids or self.unusable)
         self.logs: Mapping[TopicPartition, PartitionLog] = ChainMap(*(each.logs for each in self.directories))
         self.offline: Mapping[TopicPartition, OfflineLog] = ChainMap(
             self._elsewhere, *(each.offline for each in self.directories)
@@ -177,7 +178,7 @@ class LogManager:
 
         A partition that nothing was ever appended to is nowhere: while a directory is missing, nobody can tell.
         """
-        if not self._has_missing:
+        if not self.is_incomplete:
             return
         gone = ", ".join(self.unusable) or "one that it had before"
         fault = StorageFault(f"the broker runs without a data directory that may have it: {gone}")

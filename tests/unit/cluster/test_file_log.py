@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from flowstone.cluster.file_log import DIRECTORY, FILE_NAME, FileLog
+from flowstone.cluster.file_log import FileLog
 from flowstone.cluster.image import ClusterImage, PartitionImage
 from flowstone.cluster.metadata import Metadata
+from flowstone.cluster.metadata_copies import DIRECTORY, FILE_NAME, MetadataCopies
 from flowstone.cluster.records import ClusterCreated, MetadataRecord, ProducerIdsReserved, TopicCreated, TopicDeleted
 from flowstone.errors import ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import SimulatedClock
@@ -23,7 +24,7 @@ PATH = f"/data/{DIRECTORY}/{FILE_NAME}"
 
 
 def open_log(files: Any, **options: Any) -> FileLog:
-    return FileLog(files, "/data", SimulatedClock(), **options)
+    return FileLog(MetadataCopies(files, ["/data"]), SimulatedClock(), **options)
 
 
 def topic(number: int) -> TopicCreated:
@@ -90,10 +91,12 @@ def test_the_log_works_on_real_files(tmp_path: Path) -> None:
         await log.append([topic(1)])
         await log.append([topic(2)])
 
-    with_log(FileLog(SystemFiles(), str(tmp_path), SimulatedClock()), append)
-    image = with_log(FileLog(SystemFiles(), str(tmp_path), SimulatedClock()), append_topic_3)
+    with_log(FileLog(MetadataCopies(SystemFiles(), [str(tmp_path)]), SimulatedClock()), append)
+    image = with_log(FileLog(MetadataCopies(SystemFiles(), [str(tmp_path)]), SimulatedClock()), append_topic_3)
     assert sorted(image.topics) == ["topic-1", "topic-2"]
-    assert sorted(FileLog(SystemFiles(), str(tmp_path), SimulatedClock()).load().topics)[-1] == "topic-3"
+    assert (
+        sorted(FileLog(MetadataCopies(SystemFiles(), [str(tmp_path)]), SimulatedClock()).load().topics)[-1] == "topic-3"
+    )
 
 
 async def append_topic_3(log: FileLog) -> None:

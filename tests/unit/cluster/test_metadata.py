@@ -12,6 +12,7 @@ from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import BrokerImage, ClusterImage, Endpoint
 from flowstone.cluster.memory_log import MemoryLog
 from flowstone.cluster.metadata import Metadata
+from flowstone.cluster.metadata_copies import MetadataCopies
 from flowstone.cluster.partition_plans import NewTopic
 from flowstone.cluster.topic_changes import TopicResult, create_topics
 from flowstone.config import BrokerConfig
@@ -28,7 +29,7 @@ async def create(metadata: Metadata, *names: str) -> list[TopicResult]:
 
 
 def file_metadata(files: SimulatedFiles) -> Metadata:
-    return Metadata(FileLog(files, "/data", SimulatedClock()))
+    return Metadata(FileLog(MetadataCopies(files, ["/data"]), SimulatedClock()))
 
 
 async def started(metadata: Metadata) -> Metadata:
