@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 
 from flowstone.cluster.image import CLUSTER_DEFAULT, ClusterImage, TopicImage
 from flowstone.config import (
@@ -59,6 +60,7 @@ class ConfigEntry:
         return self.synonyms[0].source
 
 
+@cache
 def _broker_wide(setting: Setting) -> Setting:
     """A topic setting under the name by which a broker gives its default; Kafka takes changes under this name only."""
     name = setting.broker_names[0][0] if setting.broker_names else setting.name

@@ -10,6 +10,7 @@ Listeners are called on the event loop, synchronously and in the log's order, be
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
@@ -20,6 +21,8 @@ from flowstone.cluster.image import ClusterImage
 from flowstone.cluster.metadata_log import MetadataLog
 from flowstone.cluster.records import MetadataRecord
 from flowstone.cluster.replay import apply
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 # What a request makes of the metadata: the records to append, and what to answer once they are committed.
@@ -86,7 +89,10 @@ class Metadata:
             # Another broker was first: our own changes under way come after its.
             self._proposed = reduce(apply, self._under_way, self._image)
         for listener in self._listeners:
-            listener(before, image, records)
+            try:
+                listener(before, image, records)
+            except Exception:  # the change is committed: who cannot follow it must not keep the others from it
+                logger.exception("a listener could not follow the metadata to %d", image.version)
 
     def _refused(self) -> None:
         """Nothing under way will be committed: decisions start again from what is."""

@@ -167,7 +167,8 @@ class _Recovery:
                 file = segment.log.get()
             file.truncate(segment.size_bytes)
             whole = False
-        file.sync()
+        if whole and following is not None:  # the last one is synced with all else, in `_finish`
+            file.sync()
         return segment, next_offset, whole
 
     def _own(self, segment: Segment) -> bool:

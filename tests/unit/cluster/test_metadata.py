@@ -14,6 +14,7 @@ from flowstone.cluster.memory_log import MemoryLog
 from flowstone.cluster.metadata import Metadata
 from flowstone.cluster.metadata_copies import MetadataCopies
 from flowstone.cluster.partition_plans import NewTopic
+from flowstone.cluster.records import ClusterCreated
 from flowstone.cluster.topic_changes import TopicResult, create_topics
 from flowstone.config import BrokerConfig
 from flowstone.errors import ErrorCode, StorageFault
@@ -152,3 +153,20 @@ def test_two_brokers_never_give_the_same_producer_id() -> None:
         assert given == [0, PRODUCER_ID_BLOCK_SIZE, 1, PRODUCER_ID_BLOCK_SIZE + 1]
 
     asyncio.run(run())
+
+
+def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        metadata = Metadata(MemoryLog())
+        heard: list[int] = []
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("cannot follow")
+
+        metadata.on_change(fail)
+        metadata.on_change(lambda before, after, records: heard.append(after.version))
+        await metadata.append([ClusterCreated("cluster")])
+        assert heard == [metadata.image.version]
+        assert "could not follow the metadata" in caplog.text
+
+    asyncio.run(body())
