@@ -28,7 +28,7 @@ from .small_broker import SmallBroker
 from .traffic import RawProducer
 
 SABOTAGED_GROUPS = Path(__file__).with_name("sabotaged_groups.py")
-REWRITE_OFTEN = "rewrite_often"
+COMPACT_OFTEN = "compact_often"
 TOPIC = "orders"
 PARTITION_COUNT = 5
 STEADY_MEMBERS, RESTLESS_MEMBERS = 2, 2
@@ -50,7 +50,7 @@ class GroupRounds:
         stack: ExitStack,
         *,
         seed: int = 0,
-        sabotages: Sequence[str] = (REWRITE_OFTEN,),
+        sabotages: Sequence[str] = (COMPACT_OFTEN,),
     ) -> None:
         self.chance = random.Random(seed)
         self.group = GroupHistory()

@@ -14,19 +14,22 @@ import sabotaged_up  # beside this program
 
 from flowstone.broker.internal_logs import PartitionInternalLog
 from flowstone.cli.up import run_up
-from flowstone.coordinator import shard_log
+from flowstone.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from flowstone.coordinator.groups import commits, membership, rebalancing
 from flowstone.coordinator.groups.messages import CommittedOffset
 from flowstone.coordinator.shard_log import ShardLog
 from flowstone.errors import ErrorCode
 
-OFTEN_BYTES = 8 * 1024
+OFTEN_BYTES, OFTEN_MS = 8 * 1024, 20
 LATE_APPEND_S = 0.3
 
 
-def rewrite_often() -> None:
-    """No bug: the log of a shard is rewritten after some kilobytes, so that kills fall into that as well."""
-    shard_log.REWRITE_BYTES_MIN = OFTEN_BYTES
+def compact_often() -> None:
+    """No bug: segments of groups are of some kilobytes and compacted at once, so that kills fall into that as well."""
+    object.__setattr__(TOPIC_SETTINGS["segment.bytes"], "low", OFTEN_BYTES)
+    object.__setattr__(BROKER_SETTINGS["offsets.topic.segment.bytes"], "low", OFTEN_BYTES)
+    sys.argv += ["--set", f"offsets.topic.segment.bytes={OFTEN_BYTES}", "--set", "min.cleanable.dirty.ratio=0"]
+    sys.argv += ["--set", f"log.cleaner.backoff.ms={OFTEN_MS}", "--set", "log.segment.delete.delay.ms=0"]
 
 
 def answer_before_the_log_has_it() -> None:
@@ -80,7 +83,7 @@ PLANTED_BUGS = (
     never_end_a_join,
     begin_after_the_next_record,
 )
-SABOTAGES: dict[str, Callable[..., None]] = {each.__name__: each for each in (rewrite_often, *PLANTED_BUGS)}
+SABOTAGES: dict[str, Callable[..., None]] = {each.__name__: each for each in (compact_often, *PLANTED_BUGS)}
 
 
 if __name__ == "__main__":

@@ -57,9 +57,6 @@ class MemoryInternalLog:
         first = parse_header(data).size_bytes if data else 0
         return data[: max(max_bytes, first)]
 
-    async def delete_records_before(self, offset: int) -> None:
-        self.log_start_offset = offset
-
     def _call_back(self, code: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, []
         for _offset, callback in waiting:

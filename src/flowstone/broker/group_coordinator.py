@@ -29,7 +29,6 @@ from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.partitioning import partition_for
 from flowstone.coordinator.runtime import Host, HostedShard, Token
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock
 from flowstone.promise import Promise
 from flowstone.replication.partitions import Partitions
@@ -51,11 +50,10 @@ class GroupCoordinator:
         clock: Clock,
         metadata: Metadata,
         partitions: Partitions,
-        logs: LogManager,
         workers: Workers,
     ) -> None:
         self._config, self._metadata, self._partitions = config, metadata, partitions
-        self._clock, self._logs, self._workers = clock, logs, workers
+        self._clock, self._workers = clock, workers
         self._waiting: set[Token] = set()
         self._waiting_max = config.max_parked_requests
         group_config = _group_config(config)
@@ -175,7 +173,7 @@ class GroupCoordinator:
         for topic_partition in _partitions(topic) if topic is not None else ():
             partition = self._partitions.find(topic_partition)
             if partition is not None and topic_partition.partition not in self._shards:
-                log = PartitionInternalLog(partition, self._logs, self._workers)
+                log = PartitionInternalLog(partition, self._workers)
                 self._shards[topic_partition.partition] = HostedShard(str(topic_partition), log, self._host)
 
 

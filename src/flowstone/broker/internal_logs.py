@@ -8,13 +8,12 @@ from functools import partial
 from flowstone.broker.cold import read_when_cached
 from flowstone.broker.workers import Workers
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.manager import LogManager
 from flowstone.replication.partition import ACKS_ALL, Partition
 
 
 class PartitionInternalLog:
-    def __init__(self, partition: Partition, logs: LogManager, workers: Workers) -> None:
-        self._partition, self._logs, self._workers = partition, logs, workers
+    def __init__(self, partition: Partition, workers: Workers) -> None:
+        self._partition, self._workers = partition, workers
 
     @property
     def log_start_offset(self) -> int:
@@ -49,11 +48,3 @@ class PartitionInternalLog:
         except (OSError, StorageFault) as error:
             self._partition.fail(StorageFault(f"{self._partition.topic_partition} cannot be read: {error}"))
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
-    async def delete_records_before(self, offset: int) -> None:
-        self._partition.check_serving()
-        try:
-            await self._logs.delete_records_before(self._partition.log, offset)
-        except StorageFault as fault:
-            self._partition.fail(fault)
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault

@@ -38,7 +38,3 @@ class InternalLog(Protocol):
         Empty at the end of what is committed. ApiError if the log cannot be read.
         """
         ...
-
-    async def delete_records_before(self, offset: int) -> None:
-        """The log begins at `offset` from now on. ApiError if that cannot be stored."""
-        ...

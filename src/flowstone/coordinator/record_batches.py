@@ -54,7 +54,6 @@ def encode_batches(records: Iterable[CoordinatorRecord], timestamp_ms: int, batc
 
 class Batch(NamedTuple):
     next_offset: int
-    size_bytes: int
     records: list[Record]
 
 
@@ -68,7 +67,7 @@ def decode_batches(data: bytes) -> Iterator[Batch]:
                 return
             if not checksum_matches(view, position, header):
                 raise StorageFault(f"the batch at offset {header.base_offset} does not match its checksum")
-            yield Batch(header.next_offset, header.size_bytes, decode_records(view, position))
+            yield Batch(header.next_offset, decode_records(view, position))
         except CorruptBatch as error:
             raise StorageFault(f"a batch of an internal topic is damaged: {error}") from error
         position += header.size_bytes

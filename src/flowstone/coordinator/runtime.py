@@ -80,7 +80,7 @@ class Host(Generic[Machine]):
 class HostedShard(Generic[Machine]):
     def __init__(self, name: str, log: InternalLog, host: Host[Machine]) -> None:
         self._name, self._host, self._clock = name, host, host.clock
-        self._log = ShardLog(log, host.codec, host.clock)
+        self._log = ShardLog(log, host.codec)
         self._epoch_ms = host.clock.time_ms() - host.clock.monotonic() * 1000
         # None while it loads, cannot be loaded, or is closed; then this is what clients hear.
         self._machine: Machine | None = None
@@ -92,7 +92,6 @@ class HostedShard(Generic[Machine]):
         self._calls_after_load: list[Call[Machine]] = []
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._rewriting: asyncio.Task[None] | None = None
         self._last_failure = ""
         self._faulty_loads = 0
         self.loading: asyncio.Future[None]  # the load under way, or the last one
@@ -116,9 +115,7 @@ class HostedShard(Generic[Machine]):
 
     def close(self, code: ErrorCode) -> None:
         """Serves no more. Everybody hears `code`, but those whose requests are in the log: they hear of its commit."""
-        for task in (self.loading, self._rewriting):
-            if task is not None:
-                task.cancel()
+        self.loading.cancel()
         self._calls_after_load.clear()
         self._drop_machine(code)
         _refuse(self._unanswered, code)
@@ -152,8 +149,6 @@ class HostedShard(Generic[Machine]):
             self._log.when_committed(partial(self._release, machine, effects.replies))
         if machine is self._machine:
             self._schedule(machine)
-            if self._log.must_be_rewritten and (self._rewriting is None or self._rewriting.done()):
-                self._rewriting = asyncio.ensure_future(self._rewrite(machine))
         return True
 
     def _release(self, machine: Machine, replies: Sequence[tuple[Token, Any]], code: ErrorCode) -> None:
@@ -215,13 +210,6 @@ class HostedShard(Generic[Machine]):
         calls, self._calls_after_load = self._calls_after_load, []
         for call in calls:
             self.execute(call)
-
-    async def _rewrite(self, machine: Machine) -> None:
-        try:
-            await self._log.rewrite(machine, lambda: machine is self._machine, self._now_ms)
-        except ApiError as error:
-            if machine is self._machine:
-                self._failed(error.code, str(error))
 
     def _failed(self, code: ErrorCode, reason: str, *, is_loaded: bool = True) -> None:
         if reason != self._last_failure:

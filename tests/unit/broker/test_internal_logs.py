@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, cast
 
 import pytest
 
@@ -16,7 +15,6 @@ from flowstone.wire.record_batch import parse_header
 from tests.support.partitions import ON_DISK, a_batch, a_partition, flush
 
 FAULT = StorageFault("the disk is gone")
-NO_LOG_MANAGER = cast(Any, None)
 
 
 @pytest.fixture
@@ -33,7 +31,7 @@ def partition() -> Partition:
 
 @pytest.fixture
 def log(partition: Partition, workers: Workers) -> PartitionInternalLog:
-    return PartitionInternalLog(partition, NO_LOG_MANAGER, workers)
+    return PartitionInternalLog(partition, workers)
 
 
 def test_what_is_appended_is_committed_once_it_is_on_disk(log: PartitionInternalLog, partition: Partition) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from flowstone.coordinator.effects import CoordinatorRecord, Effects
 from flowstone.coordinator.runtime import FAULTY_LOADS_MAX, RELOAD_DELAY_S, Host, HostedShard
-from flowstone.coordinator.shard_log import REWRITE_BYTES_MIN
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
 from tests.support.internal_log import MemoryInternalLog
@@ -62,12 +61,6 @@ class Counters:
 
     def next_deadline(self) -> int | None:
         return min((deadline_ms for deadline_ms, _token in self._parked), default=None)
-
-    def parts(self) -> list[str]:
-        return list(self.values)
-
-    def records_of(self, part: str) -> Iterable[tuple[str, int]]:
-        return [(part, self.values[part])] if part in self.values else []
 
 
 class Bench:
@@ -308,22 +301,6 @@ def test_a_mistake_in_the_state_machine_is_not_built_upon() -> None:
         assert error(waiting) is ErrorCode.UNKNOWN_SERVER_ERROR
         await bench.reload()
         assert await bench.get() == 1
-
-    on_a_bench(test)
-
-
-def test_a_log_that_grows_is_rewritten_once_at_a_time() -> None:
-    async def test(bench: Bench) -> None:
-        name = "n" * (REWRITE_BYTES_MIN // 8)
-        for _ in range(20):
-            bench.add(name)
-        await bench.turn()
-        bench.clock.advance(0)
-        await bench.turn()
-        again = Bench(bench.log)
-        await again.turn()
-        assert await again.get(name) == 20
-        assert 0 < bench.log.log_start_offset < bench.log.log_end_offset <= 21 + 20 // 8
 
     on_a_bench(test)
 

@@ -90,7 +90,6 @@ class Group:
     rebalance_count: int = 0
     rebalance_reason: str = ""
     rebalance_timestamp_ms: int = NO_TIMESTAMP
-    last_stored: GroupStored | None = None  # what the log says, whatever rebalance is under way
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -218,7 +217,6 @@ class Group:
 
     def apply(self, record: GroupStored) -> None:
         """Become what the record says. A member that is already what its record says keeps its other protocols."""
-        self.last_stored = record
         self.state = GroupState.STABLE if record.members else GroupState.EMPTY
         self.state_timestamp_ms = record.current_state_timestamp_ms
         self.generation = record.generation

@@ -90,16 +90,6 @@ class GroupShard:
         self._expiry.schedule(turn)
         return turn.effects
 
-    def parts(self) -> list[str]:
-        """What `records_of` tells the stored state of: the groups."""
-        return list(self._state.groups)
-
-    def records_of(self, part: str) -> list[GroupRecord]:
-        """What the log must say for a group to be what it is; nothing if it is gone, or was never stored."""
-        group = self._state.groups.get(part)
-        stored = [group.last_stored] if group is not None and group.last_stored is not None else []
-        return [*stored, *self._state.offsets.of_group(part).values()]
-
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
         return self._run(joining.join, now_ms, token, request)
 

@@ -54,7 +54,7 @@ class AdminBroker:
             fetch_sessions=unused,
             rewriting=unused,
             workers=unused,
-            groups=GroupCoordinator(config, clock, self.metadata, partitions, unused, unused),
+            groups=GroupCoordinator(config, clock, self.metadata, partitions, unused),
         )
 
     @property
