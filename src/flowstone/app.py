@@ -18,6 +18,8 @@ from flowstone.broker.assignments import Assignments
 from flowstone.broker.branch_page import branch_page
 from flowstone.broker.branching import TopicBranches
 from flowstone.broker.context import Intercept, Services
+from flowstone.broker.disk_page import DiskPage
+from flowstone.broker.disk_space import DiskSpace
 from flowstone.broker.explain import Explaining
 from flowstone.broker.explain_page import explain_page
 from flowstone.broker.fetch_sessions import FetchSessions
@@ -118,6 +120,8 @@ class App:
             self._bind_http()
             self.services = self._wire()
             self.survey = GroupSurvey(self.services)
+            self._disks = DiskSpace(self.services)
+            self._disk_page = DiskPage(self.services, self._disks)
             self._branches = TopicBranches(self.services)
             self._server = Server(self.services)
             await self._register(self._bind())
@@ -125,7 +129,8 @@ class App:
         except BaseException:
             self.kill()
             raise
-        self._scrape = Scrape(self.services, self._server, self.survey)
+        self._scrape = Scrape(self.services, self._server, self.survey, self._disks)
+        self._disks.start()
         self._server.start()
         self.survey.start()
         self._serving = True
@@ -137,6 +142,7 @@ class App:
     async def stop(self) -> None:
         """Answers what was asked, makes everything durable and leaves the clean-shutdown marker."""
         self._serving = False
+        self._disks.stop()
         self._branches.stop()
         self.survey.stop()
         self._groups.close()
@@ -157,6 +163,8 @@ class App:
             self._branches.stop()
         if hasattr(self, "survey"):
             self.survey.stop()
+        if hasattr(self, "_disks"):
+            self._disks.stop()
         if hasattr(self, "_groups"):
             self._groups.close()
         if hasattr(self, "_metadata"):
@@ -187,6 +195,9 @@ class App:
     async def groups(self, group_id: str | None) -> bytes:
         return await groups_page(self.survey, group_id, self._logs.identity.cluster_id)
 
+    async def disks(self, topic: str | None) -> bytes:
+        return await self._disk_page.write(topic)
+
     async def explain(self, asked: Mapping[str, str]) -> tuple[int, bytes]:
         explaining = Explaining(self.services, self.survey)
         return await explain_page(explaining, self._logs.identity.cluster_id, asked)
@@ -204,7 +215,9 @@ class App:
         assignments = Assignments(self.config.node_id, self._topic_defaults, self._logs, self._partitions)
         assignments.open_all(self._metadata.image)
         self._metadata.on_change(assignments.follow)
-        self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
+        self._groups = GroupCoordinator(
+            self.config, self._clock, self._metadata, self._partitions, self._logs, self._workers
+        )
         return Services(
             config=self.config,
             topic_defaults=self._topic_defaults,

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowstone.broker.disk_space import Room
 from flowstone.broker.metadata_parts import MetadataParts
 from flowstone.broker.metrics import Metrics
 from flowstone.broker.unsent import UnsentTotal
@@ -56,6 +57,7 @@ class Services:
     groups: GroupCoordinator
     metrics: Metrics = field(default_factory=Metrics)
     metadata_parts: MetadataParts = field(default_factory=MetadataParts)
+    room: Room = field(default_factory=Room)
     unsent: UnsentTotal = field(default_factory=UnsentTotal)
     # A test's wire faults: asked once per route, so that without it serving costs what it did.
     intercept: Intercept | None = None

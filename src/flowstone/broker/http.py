@@ -43,6 +43,10 @@ class Pages(Protocol):
         """JSON about consumer groups: all of them, or one."""
         ...
 
+    async def disks(self, topic: str | None) -> bytes:
+        """JSON about the log directories, and about what a topic takes there."""
+        ...
+
     async def explain(self, asked: Mapping[str, str]) -> tuple[int, bytes]:
         """The HTTP status, and JSON about one offset."""
         ...

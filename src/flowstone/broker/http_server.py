@@ -164,6 +164,9 @@ def _build_app(pages: Pages) -> Starlette:
     async def groups(request: Request) -> Response:
         return Response(await pages.groups(request.query_params.get("group")), media_type=JSON_TYPE)
 
+    async def disks(request: Request) -> Response:
+        return Response(await pages.disks(request.query_params.get("topic")), media_type=JSON_TYPE)
+
     async def explain(request: Request) -> Response:
         status, document = await pages.explain(request.query_params)
         return Response(document, status, media_type=JSON_TYPE)
@@ -178,7 +181,14 @@ def _build_app(pages: Pages) -> Starlette:
         status, document = await pages.branch(body)
         return Response(document, status, media_type=JSON_TYPE)
 
-    routes = {"/health": health, "/ready": ready, "/metrics": metrics, "/groups": groups, "/explain": explain}
+    routes = {
+        "/health": health,
+        "/ready": ready,
+        "/metrics": metrics,
+        "/groups": groups,
+        "/disks": disks,
+        "/explain": explain,
+    }
     reading = [Route(path, page) for path, page in routes.items()]
     return Starlette(routes=[*reading, Route("/branch", branch, methods=["POST"])])
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from contextlib import suppress
 from itertools import islice
 
 import flowstone
 from flowstone import kernel
 from flowstone.broker.context import Services
+from flowstone.broker.disk_space import DiskSpace
 from flowstone.broker.exposition import Exposition, label_text
 from flowstone.broker.group_metrics import write_groups
 from flowstone.broker.group_survey import GroupSurvey
@@ -30,8 +30,8 @@ OTHER = "_other"
 
 
 class Scrape:
-    def __init__(self, services: Services, server: Server, survey: GroupSurvey) -> None:
-        self._services, self._server, self._survey = services, server, survey
+    def __init__(self, services: Services, server: Server, survey: GroupSurvey, disks: DiskSpace) -> None:
+        self._services, self._server, self._survey, self._disks = services, server, survey, disks
         self._under_way: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
@@ -132,14 +132,26 @@ class Scrape:
         failed = {labels: int(each.fault is not None) for labels, each in directories.items()}
         failed |= {label_text(directory=path): 1 for path in logs.unusable}
         page.gauge("flowstone_log_directory_failed", "1 once a data directory has failed for good.", failed)
-        usable_bytes, total_bytes = {}, {}
-        for labels, directory in directories.items():
-            with suppress(OSError):
-                usable_bytes[labels], total_bytes[labels] = directory.free_bytes()
-        page.gauge("flowstone_log_directory_free_bytes", "Room left on its file system.", usable_bytes)
-        page.gauge("flowstone_log_directory_total_bytes", "Size of its file system.", total_bytes)
+        self._write_room(page)
         flush_seconds = {labels: each.flusher.flush_seconds for labels, each in directories.items()}
         page.histogram("flowstone_flush_seconds", "Flushes, from beginning until the loop hears.", flush_seconds)
+
+    def _write_room(self, page: Exposition) -> None:
+        spaces = {
+            label_text(directory=each.directory.path): each
+            for each in self._disks.directories
+            if each.directory.fault is None
+        }
+        usable_bytes = {labels: each.usable_bytes for labels, each in spaces.items()}
+        page.gauge("flowstone_log_directory_free_bytes", "Room left on its file system.", usable_bytes)
+        total_bytes = {labels: each.total_bytes for labels, each in spaces.items()}
+        page.gauge("flowstone_log_directory_total_bytes", "Size of its file system.", total_bytes)
+        left = {labels: each.seconds_left for labels, each in spaces.items()}
+        page.gauge("flowstone_log_directory_seconds_left", "Until it is full at the present rate.", left)
+        low = {labels: int(each.is_low) for labels, each in spaces.items()}
+        page.gauge("flowstone_log_directory_low", "1 while that is below log.dir.full.warning.ms.", low)
+        refusing = {labels: int(each.is_refusing) for labels, each in spaces.items()}
+        page.gauge("flowstone_log_directory_refusing", "1 while it has no room for clients' new records.", refusing)
 
     def _write_topics(self, page: Exposition) -> None:
         metrics = self._services.metrics

@@ -169,14 +169,26 @@ class BrokerConfig:
         low=1,
     )
     offsets_topic_segment_bytes: int = broker_setting(
-        "offsets.topic.segment.bytes",
-        Kind.INT,
-        4 * MIB,
-        "Segment size of __consumer_offsets. The last segment is not compacted, and all of it is read at a start.",
-        low=MIB,
+        "offsets.topic.segment.bytes", Kind.INT, 100 * MIB, "Segment size of __consumer_offsets.", low=MIB
     )
     log_open_files_max: int = broker_setting(
         "log.open.files.max", Kind.INT, 4096, "The most log files kept open; lowered to what the system allows.", low=16
+    )
+    log_dir_free_min_bytes: int = broker_setting(
+        "log.dir.free.min.bytes",
+        Kind.LONG,
+        -1,
+        "Free space of a log directory's file system below which clients' new records are refused, and all else goes "
+        "on; -1: a hundredth of the file system, 512 MiB at most; 0: none is kept free.",
+        low=-1,
+    )
+    log_dir_full_warning_ms: int = broker_setting(
+        "log.dir.full.warning.ms",
+        Kind.LONG,
+        6 * HOUR_MS,
+        "A log directory is warned of, in the log and in metrics, when it will be full sooner than this at the rate of "
+        "the last quarter of an hour; 0: never.",
+        low=0,
     )
     log_cleaner_enable: bool = broker_setting(
         "log.cleaner.enable", Kind.BOOLEAN, True, "Whether compacted topics are compacted."

@@ -276,7 +276,8 @@ def test_a_broker_whose_disk_fails_is_neither_healthy_nor_ready(tmp_path: Path) 
         assert status == 503
         assert "simulated sync failure" in json.loads(body)["reason"]
         assert broker.get("/ready")[0] == 503
-        assert "\nflowstone_log_directory_failed 1\n" in broker.get("/metrics")[1]
+        failed = f'\nflowstone_log_directory_failed{{directory="{tmp_path}"}} 1\n'
+        assert failed in broker.get("/metrics")[1]
 
 
 def test_a_taken_default_address_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

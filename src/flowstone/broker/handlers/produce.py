@@ -73,6 +73,8 @@ class _Produce:
         try:
             self._check()
             partition = self._find(topic, wanted.index)
+            if self._services.room.refusals:
+                self._services.room.check(partition.log)
             if wanted.records is None:
                 raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
             if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(wanted.records).codec is Codec.ZSTD:
