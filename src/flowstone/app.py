@@ -215,9 +215,7 @@ class App:
         assignments = Assignments(self.config.node_id, self._topic_defaults, self._logs, self._partitions)
         assignments.open_all(self._metadata.image)
         self._metadata.on_change(assignments.follow)
-        self._groups = GroupCoordinator(
-            self.config, self._clock, self._metadata, self._partitions, self._logs, self._workers
-        )
+        self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
         return Services(
             config=self.config,
             topic_defaults=self._topic_defaults,

@@ -169,7 +169,11 @@ class BrokerConfig:
         low=1,
     )
     offsets_topic_segment_bytes: int = broker_setting(
-        "offsets.topic.segment.bytes", Kind.INT, 100 * MIB, "Segment size of __consumer_offsets.", low=MIB
+        "offsets.topic.segment.bytes",
+        Kind.INT,
+        4 * MIB,
+        "Segment size of __consumer_offsets. The last segment is not compacted, and all of it is read at a start.",
+        low=MIB,
     )
     log_open_files_max: int = broker_setting(
         "log.open.files.max", Kind.INT, 4096, "The most log files kept open; lowered to what the system allows.", low=16
