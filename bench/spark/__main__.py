@@ -50,7 +50,7 @@ class Sizes:
 
 
 FULL = Sizes({100: 2_000_000, 1_000: 400_000}, rounds=5, small_batches=20, idle_s=10.0)
-QUICK = Sizes({100: 200_000, 1_000: 40_000}, rounds=2, small_batches=5, idle_s=3.0)
+QUICK = Sizes({100: 500_000, 1_000: 100_000}, rounds=2, small_batches=5, idle_s=3.0)
 
 
 class Bench:
