@@ -197,8 +197,8 @@ class DirectoryLogs:
     async def truncate_to(self, log: PartitionLog, offset: int) -> None:
         """Drops the log's end from `offset` on: first from the recovery point, then from the files."""
         async with log.names_lock:
-            log.lower_recovery_point(offset)
-            await self.housekeeping.checkpoint()
+            with log.recovery_point_held(offset):
+                await self.housekeeping.checkpoint()
             log.truncate_to(offset)
         self.flusher.request(log)
 

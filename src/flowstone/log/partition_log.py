@@ -13,7 +13,8 @@ below it is durable. A failed write leaves the log as it was; if even that fails
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -79,6 +80,7 @@ class PartitionLog:
         self._handles = handles
         self._directory = directory
         self._generation = 0
+        self._is_held = False
         self._untaken_bytes = 0
         self.first_dirty_offset = 0  # compaction has seen to all below it
         self.names_lock = asyncio.Lock()  # held while files change their names in several steps
@@ -318,7 +320,7 @@ class PartitionLog:
 
     def flushed(self, task: FlushTask) -> None:
         """The task has run: what it covers is durable."""
-        if task.generation != self._generation:
+        if task.generation != self._generation or self._is_held:
             return
         assert self.flushed_end.offset <= task.end.offset <= self.end.offset
         self.flushed_end = task.end
@@ -351,6 +353,16 @@ class PartitionLog:
         async with self.names_lock:
             swap = SegmentSwap(self._directory, self._segments, old)
             return await swap.run(cleaned, self._new_segment(cleaned.base_offset), in_thread)
+
+    @contextmanager
+    def recovery_point_held(self, offset: int) -> Iterator[None]:
+        """What lies from `offset` on counts as not durable, whatever is flushed meanwhile."""
+        self.lower_recovery_point(offset)
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
 
     def lower_recovery_point(self, offset: int) -> None:
         """What lies from `offset` on counts as not durable; a flush under way does not change that."""

@@ -2,133 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
-from flowstone.config import BrokerConfig, TopicConfig
-from flowstone.errors import ApiError, StorageFault
+from flowstone.errors import ApiError
 from flowstone.log.branch_point import read_branch_point
-from flowstone.log.manager import LogManager
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.reading import wait_for
-from flowstone.ports.clock import SimulatedClock
-from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
-from flowstone.wire.record_batch import Record, build_batch, decode_records
-
-SOURCE, BRANCH = TopicPartition("orders", 0), TopicPartition("orders-dev", 0)
-SOURCE_ID, BRANCH_ID = b"1" * 16, b"2" * 16
-CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_delay_ms=0)
-START_MS = 1_000_000
-
-
-class Directory:
-    """A log directory with one topic, which is opened, branched, killed and opened again."""
-
-    def __init__(self, files: SimulatedFiles | None = None) -> None:
-        self.files: Any = files or SimulatedFiles()
-        self.clock = SimulatedClock()
-        self.faults: list[StorageFault] = []
-
-    def open(self) -> LogManager:
-        self.logs = LogManager(
-            self.files,
-            self.clock,
-            BrokerConfig(log_dirs="/data"),
-            on_flushed=lambda log: None,
-            on_fault=self.faults.append,
-            high_watermark_of=lambda log: log.recovery_point,
-            topic_config=lambda topic: CONFIG,
-        )
-        return self.logs
-
-    @property
-    def source(self) -> PartitionLog:
-        return self.logs.get_or_create(SOURCE, SOURCE_ID, CONFIG)
-
-    @property
-    def branch_log(self) -> PartitionLog:
-        return self.logs.get_or_create(BRANCH, BRANCH_ID, CONFIG)
-
-    async def branch(self, end_offset: int | None = None) -> PartitionLog:
-        """At an offset, or at the end."""
-        if end_offset is None:
-            self.source.roll()
-            end_offset = self.source.log_end_offset
-        staged = await self.logs.branches.stage([(self.source, end_offset)], BRANCH.topic, BRANCH_ID)
-        await self.logs.branches.install(staged)
-        return self.branch_log
-
-    def restart(self, *, lose_power: bool = False) -> None:
-        self.logs.abort()
-        if lose_power:
-            self.files.lose_power()
-        self.open()
-
-    async def settle(self) -> None:
-        """Until the worker thread has done what it was given."""
-        await self.logs.directory_of(self.source).housekeeping.in_thread(lambda: None)
-
-    def names(self) -> list[str]:
-        return [name for name in self.files.names("/data") if name[0] != "."]
-
-
-def append(log: PartitionLog, values: list[bytes], *, codec: Codec = Codec.NONE, **producer: int) -> None:
-    """One batch, whose records' timestamps are their offsets from START_MS on."""
-    at = log.log_end_offset
-    records = [Record(i, START_MS + at + i, b"k", value, (("h", b"1"),)) for i, value in enumerate(values)]
-    log.append(build_batch(records, codec=codec, **producer), leader_epoch=0)
-
-
-def flush(log: PartitionLog) -> None:
-    task = log.take_dirty()
-    if task is not None:
-        task.run()
-        log.flushed(task)
-
-
-def fill(log: PartitionLog, batches: int, records: int = 3, *, codec: Codec = Codec.NONE) -> None:
-    for _ in range(batches):
-        append(log, [b"v" * 40] * records, codec=codec)
-    flush(log)
-
-
-def stored(log: PartitionLog) -> list[Record]:
-    found: list[Record] = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        part = wait_for(lambda at=offset: log.read(at, 1, log.end, at_least_one=True))  # type: ignore[misc]
-        assert part is not None
-        records = decode_records(part.read())
-        found += [record for record in records if record.offset >= log.log_start_offset]
-        offset = records[-1].offset + 1
-    return found
+from tests.support.branched_logs import BRANCH, BRANCH_ID, SOURCE, Directory, append, fill, flush, scenario, stored
 
 
 @pytest.fixture
 def directory() -> Directory:
     return Directory()
-
-
-def scenario(test: Callable[[Directory], Awaitable[None]]) -> Callable[[Directory], None]:
-    def run(directory: Directory) -> None:
-        async def main() -> None:
-            directory.files.make_directory("/data")
-            directory.open()
-            try:
-                await test(directory)
-            finally:
-                directory.logs.abort()
-
-        asyncio.run(main())
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
 
 
 @scenario
@@ -217,6 +104,31 @@ async def test_truncating_one_side_leaves_the_other_whole(directory: Directory) 
     append(branch, [b"other"])
     assert [each.value for each in stored(directory.source)][-1] == b"new"
     assert stored(branch)[:-1] == before[:18]
+
+
+@scenario
+async def test_indexes_written_anew_on_one_side_leave_the_others_as_they_are(directory: Directory) -> None:
+    fill(directory.source, 20)
+    branch = await directory.branch()
+    paths = [handle.path for segment in branch.segments[:-1] for handle in segment.handles]
+    before = [directory.files.read(path) for path in paths]
+    await directory.logs.truncate_to(directory.source, 4)
+    directory.source.roll()
+    assert [directory.files.read(path) for path in paths] == before
+
+
+@scenario
+async def test_recovery_copies_a_shared_file_before_it_cuts_it(directory: Directory) -> None:
+    fill(directory.source, 20)
+    branch = await directory.branch()
+    last = branch.segments[-2]
+    # Nothing counts as durable any more, and the last batch that both have is damaged: it looks like a torn write.
+    directory.files.remove("/data/recovery-point-offset-checkpoint")
+    directory.files.open(last.log.path).write(last.size_bytes - 1, [b"?"])
+    directory.restart()
+    cut = [directory.source.segments.active, directory.branch_log.segments.active]
+    assert cut[0].size_bytes == cut[1].size_bytes < last.size_bytes
+    assert [directory.files.link_count(each.log.path) for each in cut] == [1, 1]
 
 
 @scenario
