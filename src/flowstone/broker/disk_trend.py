@@ -11,8 +11,8 @@ import math
 from collections import deque
 
 WINDOW_S = 15 * 60.0
-# Two samples closer together than this tell more about one flush than about a trend.
-SPAN_MIN_S = 5.0
+# What happens in less time than this may be a burst, and is no trend.
+SPAN_MIN_S = 60.0
 SAMPLES_MAX = 200
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from flowstone.cli.clients import (
@@ -14,15 +14,20 @@ from flowstone.cli.clients import (
     Bootstrap,
     TopicName,
     connect,
+    explain,
     fetch_metadata,
     find_topic,
     result_of,
 )
 from flowstone.cli.errors import CommandError
+from flowstone.cli.group_tables import NOTHING
 from flowstone.cli.offsets_at import offsets
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.text import counted, screen_width, table
 from flowstone.cli.topic_alter import alter, read_assignment
+from flowstone.cli.topic_disks import COLUMNS as DISK_COLUMNS
+from flowstone.cli.topic_disks import read_disks
+from flowstone.errors import ErrorCode
 
 BROKER_DEFAULT = -1  # "as many as the broker is set to", on the wire
 
@@ -85,16 +90,23 @@ def list_topics(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_
 
 
 def describe(topic: TopicName, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show a topic's partitions, their offsets, and the settings that are its own."""
+    """Show a topic's partitions, their offsets, what they take on disk, and the settings that are its own."""
     admin = connect(bootstrap)
     partitions = _partitions(admin, bootstrap, topic)
     settings = own_settings(admin, bootstrap, topic)
+    disks = read_disks(admin, bootstrap, topic)
     if json_output:
-        print_document({"topic": topic, "partitions": partitions, "settings": settings})
+        told = [{**each, **disks.fields(each["partition"])} for each in partitions]
+        print_document({"topic": topic, "partitions": told, "settings": settings, "directories": disks.directories})
         return
     print(f"topic {topic}: {counted(len(partitions), 'partition')}")
-    rows = [[_cell(partition[name]) for name in COLUMNS] for partition in partitions]
-    print(table(list(COLUMNS.values()), rows, screen_width()))
+    rows = [[_cell(each[name]) for name in COLUMNS] for each in partitions]
+    names = list(COLUMNS.values())
+    if disks.problem is None:
+        names += DISK_COLUMNS.values()
+        rows = [[*row, *disks.cells(each["partition"])] for row, each in zip(rows, partitions, strict=True)]
+    print(table(names, rows, screen_width()))
+    print("\n".join(disks.lines()))
     for name, value in settings.items():
         print(f"{name}={value}")
 
@@ -111,6 +123,8 @@ def delete(topic: TopicName, json_output: JsonOutput = False, bootstrap: Bootstr
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return NOTHING
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -132,10 +146,21 @@ def _partitions(admin: AdminClient, bootstrap: str, topic: str) -> list[dict[str
     ]
 
 
-def _offsets(admin: AdminClient, bootstrap: str, topic: str, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
+def _offsets(
+    admin: AdminClient, bootstrap: str, topic: str, partitions: list[int], spec: OffsetSpec
+) -> dict[int, int | None]:
+    """None for a partition that is offline."""
     asked = {TopicPartition(topic, number): spec for number in partitions}
     answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
-    return {each.partition: result_of(future, bootstrap).offset for each, future in answers.items()}
+    found: dict[int, int | None] = {}
+    for each, future in answers.items():
+        try:
+            found[each.partition] = future.result().offset
+        except KafkaException as error:
+            if error.args[0].code() != ErrorCode.KAFKA_STORAGE_ERROR:
+                raise explain(error, bootstrap) from None
+            found[each.partition] = None
+    return found
 
 
 def own_settings(admin: AdminClient, bootstrap: str, topic: str) -> dict[str, str]:

@@ -20,19 +20,19 @@ def test_nothing_is_known_at_first() -> None:
 
 
 def test_a_disk_that_fills_up_evenly_is_full_when_it_should_be() -> None:
-    assert trend_of((0, 1000), (10, 900), (20, 800)).seconds_until(300) == 50
+    assert trend_of((0, 1000), (100, 900), (200, 800)).seconds_until(300) == 500
 
 
 def test_below_the_floor_nothing_is_left() -> None:
-    assert trend_of((0, 1000), (10, 500)).seconds_until(600) == 0
+    assert trend_of((0, 1000), (100, 500)).seconds_until(600) == 0
 
 
 def test_a_disk_that_gets_room_back_never_fills() -> None:
-    assert trend_of((0, 1000), (10, 1200)).seconds_until(0) == math.inf
+    assert trend_of((0, 1000), (100, 1200)).seconds_until(0) == math.inf
 
 
-def test_samples_of_one_moment_tell_nothing() -> None:
-    assert trend_of((0, 1000), (0.5, 0)).seconds_until(0) == math.inf
+def test_a_burst_is_no_trend() -> None:
+    assert trend_of((0, 1000), (10, 500)).seconds_until(0) == math.inf
 
 
 def test_leaps_of_retention_are_no_trend() -> None:

@@ -28,6 +28,8 @@ def test_a_topics_life_is_told_in_documents(call: Call) -> None:
     (described,) = documents(call("topic", "describe", "j-life", "--json"))
     assert described["settings"] == {"retention.ms": "1000"}
     partition = {"first_offset": 0, "next_offset": 0, "leader": 1, "replicas": [1], "in_sync_replicas": [1]}
+    on_disk = ("directory", "size_bytes", "segments", "oldest_timestamp_ms", "growth_bytes_per_second")
+    partition |= dict.fromkeys(on_disk)  # told over HTTP only, which is off
     assert described["partitions"] == [{"partition": 0, **partition}, {"partition": 1, **partition}]
     altered = call("topic", "alter", "j-life", "--partitions", 3, "--unset", "retention.ms", "--json")
     assert documents(altered) == [{"topic": "j-life", "partitions": 3, "set": {}, "unset": ["retention.ms"]}]
