@@ -78,7 +78,8 @@ class TopicBranches:
     def _finished(self, request: BranchRequest, task: asyncio.Task[BranchedTopic]) -> None:
         self._under_way.pop(request, None)
         error = task.exception() if not task.cancelled() else None
-        if error is not None:  # whoever asked may have hung up by now
+        # Whoever asked may have hung up by now. What they asked wrong is no news for our log.
+        if error is not None and (not isinstance(error, ApiError) or error.code is ErrorCode.KAFKA_STORAGE_ERROR):
             logger.warning("no branch %s of %s was made: %s", request.target, request.source, error)
 
     def stop(self) -> None:
