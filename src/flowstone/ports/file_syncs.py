@@ -65,13 +65,16 @@ class FileSyncs(Generic[Token]):
         outcomes: list[tuple[Token, OSError | None]] = []
         for ticket, number in self._threads.take():
             token, files = self._under_way.pop(ticket)
-            paths = ", ".join(file.path for file in files)
-            outcomes.append((token, OSError(number, os.strerror(number), paths) if number else None))
+            outcomes.append((token, _error(number, files) if number else None))
         return outcomes
 
     def _close_descriptors(self) -> None:
         for descriptor in {self._wake_read, self._wake_write}:
             os.close(descriptor)
+
+
+def _error(number: int, files: Sequence[File]) -> OSError:
+    return OSError(number, os.strerror(number), ", ".join(file.path for file in files))
 
 
 def _wake_descriptors() -> tuple[int, int]:
