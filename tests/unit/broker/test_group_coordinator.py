@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 from flowstone.embedded import Broker
@@ -15,8 +14,6 @@ TOPIC = "t"
 OFFSETS = "__consumer_offsets"
 PARTITIONS = 100
 SESSION_MS = 30_000
-EARLIEST = -2
-COMMITS_MAX = 1000  # each of some kilobytes, together far more than a log may have
 SOON_S = 3.0
 
 
@@ -47,12 +44,6 @@ def committed(client: Client, group_id: str) -> set[int]:
     response = client.ask(7, m.OffsetFetchRequest(group_id=group_id, topics=None))
     assert response.error_code == ErrorCode.NONE
     return {each.committed_offset for topic in response.topics for each in topic.partitions}
-
-
-def log_start(client: Client) -> int:
-    partition = m.ListOffsetsRequestPartition(partition_index=0, timestamp=EARLIEST)
-    topics = [m.ListOffsetsRequestTopic(name=OFFSETS, partitions=[partition])]
-    return int(client.ask(5, m.ListOffsetsRequest(replica_id=-1, topics=topics)).topics[0].partitions[0].offset)
 
 
 def join_request(group_id: str, member_id: str = "") -> m.JoinGroupRequest:
@@ -91,20 +82,6 @@ def test_asking_for_its_metadata_does_not_make_the_offsets_topic() -> None:
     with Broker() as broker, connect(broker) as client:
         (topic,) = client.ask(9, m.MetadataRequest(topics=[m.MetadataRequestTopic(name=OFFSETS)])).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_commits_do_not_fill_the_disk_and_are_there_after_a_kill(tmp_path: Path) -> None:
-    with Broker(data=str(tmp_path)) as broker, begin(broker) as client:
-        assert commit(client, "other", 5) == ErrorCode.NONE
-        offset = 0
-        while log_start(client) == 0:
-            offset += 1
-            assert commit(client, "g", offset) == ErrorCode.NONE
-            assert offset < COMMITS_MAX, "the log was not rewritten"
-        broker.kill()
-    with Broker(data=str(tmp_path)) as broker, connect(broker) as client:
-        assert log_start(client) > 0
-        assert (committed(client, "g"), committed(client, "other")) == ({offset}, {5})
 
 
 def test_without_its_topic_a_coordinator_knows_nothing_and_begins_anew() -> None:

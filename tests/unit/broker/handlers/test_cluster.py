@@ -131,7 +131,7 @@ def test_the_first_search_for_a_groups_coordinator_makes_the_offsets_topic(make_
         "cleanup.policy": "compact",
         "compression.type": "producer",
         "max.message.bytes": "16777216",
-        "segment.bytes": "104857600",
+        "segment.bytes": "4194304",
     }
 
 
