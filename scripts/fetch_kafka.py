@@ -83,7 +83,7 @@ def java_command() -> str:
 
 
 def _fetch_into(folder: Path) -> None:
-    maven = _maven_command()
+    maven = maven_command()
     java_command()
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Beside the folder, not in the system's temporary directory: a rename must stay within one file system.
@@ -111,7 +111,7 @@ def _run_maven(command: list[str]) -> None:
         raise FetchError("\n".join([f"Maven could not fetch Kafka {KAFKA_VERSION} (exit {done.returncode}):", *told]))
 
 
-def _maven_command() -> str:
+def maven_command() -> str:
     found = shutil.which("mvn")
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         _apt_install("maven")

@@ -17,7 +17,7 @@ ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from scripts.fetch_kafka import DEPENDENCY_PLUGIN, FetchError, _maven_command, cache_folder  # noqa: E402
+from scripts.fetch_kafka import DEPENDENCY_PLUGIN, FetchError, maven_command, cache_folder  # noqa: E402
 
 CONNECTOR_VERSION = "4.2.0"
 JARS = (
@@ -44,7 +44,7 @@ def connector_jars() -> str:
 
 
 def _fetch_into(folder: Path) -> None:
-    maven = _maven_command()
+    maven = maven_command()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
         jars = Path(work, "jars")

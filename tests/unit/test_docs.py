@@ -33,7 +33,7 @@ from tests.unit.cli.command_server import commands_in
 README = ROOT / "README.md"
 DOCUMENTED_ADDRESS, DOCUMENTED_HTTP_ADDRESS = "127.0.0.1:9092", "127.0.0.1:9080"
 BROKER = f"flowstone up --data my-data --listen {DOCUMENTED_ADDRESS}"
-TIMEOUT_S = 30
+TIMEOUT_S = 120  # a page about Spark starts a session
 
 RUN = ("sh", "python")
 FILES = ("properties", "ini", "yaml")  # what they show is no command
