@@ -28,6 +28,7 @@ from flowstone.broker.group_page import groups_page
 from flowstone.broker.group_survey import GroupSurvey
 from flowstone.broker.http import HttpListener, parse_address
 from flowstone.broker.listeners import advertise, parse_listeners
+from flowstone.broker.restore_page import restore_page
 from flowstone.broker.rewriting import Rewriting
 from flowstone.broker.scrape import Scrape
 from flowstone.broker.server import Server
@@ -204,6 +205,9 @@ class App:
 
     async def branch(self, body: bytes) -> tuple[int, bytes]:
         return await branch_page(self._branches, self._logs.identity.cluster_id, body)
+
+    async def restore(self, body: bytes) -> tuple[int, bytes]:
+        return await restore_page(self.services, body)
 
     # Starting
 

@@ -51,6 +51,10 @@ class Pages(Protocol):
         """The HTTP status, and JSON about one offset."""
         ...
 
+    async def restore(self, body: bytes) -> tuple[int, bytes]:
+        """The HTTP status, and JSON about the topic that was restored."""
+        ...
+
     async def branch(self, body: bytes) -> tuple[int, bytes]:
         """The HTTP status, and JSON about the branch that was made."""
         ...

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -171,15 +172,7 @@ def _build_app(pages: Pages) -> Starlette:
         status, document = await pages.explain(request.query_params)
         return Response(document, status, media_type=JSON_TYPE)
 
-    async def branch(request: Request) -> Response:
-        # Other sites' pages may have a browser post forms and text here, but not JSON.
-        if request.headers.get("content-type", "").partition(";")[0].strip() != JSON_TYPE:
-            return _state(UNSUPPORTED_TYPE, "refused", reason=f"the body must be {JSON_TYPE}")
-        body = await _read_body(request)
-        if body is None:
-            return _state(TOO_LARGE, "refused", reason=f"the body has more than {BODY_BYTES_MAX} bytes")
-        status, document = await pages.branch(body)
-        return Response(document, status, media_type=JSON_TYPE)
+    posting = {"/branch": pages.branch, "/restore": pages.restore}
 
     routes = {
         "/health": health,
@@ -190,7 +183,25 @@ def _build_app(pages: Pages) -> Starlette:
         "/explain": explain,
     }
     reading = [Route(path, page) for path, page in routes.items()]
-    return Starlette(routes=[*reading, Route("/branch", branch, methods=["POST"])])
+    return Starlette(
+        routes=[*reading, *(Route(path, _posted(page), methods=["POST"]) for path, page in posting.items())]
+    )
+
+
+def _posted(page: Callable[[bytes], Awaitable[tuple[int, bytes]]]) -> Callable[[Request], Awaitable[Response]]:
+    """A page that is given JSON and answers with it."""
+
+    async def answer(request: Request) -> Response:
+        # Other sites' pages may have a browser post forms and text here, but not JSON.
+        if request.headers.get("content-type", "").partition(";")[0].strip() != JSON_TYPE:
+            return _state(UNSUPPORTED_TYPE, "refused", reason=f"the body must be {JSON_TYPE}")
+        body = await _read_body(request)
+        if body is None:
+            return _state(TOO_LARGE, "refused", reason=f"the body has more than {BODY_BYTES_MAX} bytes")
+        status, document = await page(body)
+        return Response(document, status, media_type=JSON_TYPE)
+
+    return answer
 
 
 async def _read_body(request: Request) -> bytes | None:

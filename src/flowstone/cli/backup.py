@@ -165,7 +165,7 @@ class _Writer:
     def _read(self, where: TopicPartition, path: str, start: int, end: int) -> int:
         """Where the copy ends."""
         SystemFiles().new_directory(path)
-        segments = _Segments(path)
+        segments = _Segments(path, start)
         position = start
         for _ in range(ROUNDS_MAX):
             whole = True
@@ -208,22 +208,21 @@ def _is_dense(header: BatchHeader) -> bool:
 class _Segments:
     """Log files one after the other. Where one ends the next begins, as the log's own rules ask for."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, start_offset: int) -> None:
         self._path = path
         self._files = SystemFiles()
         self._file: File | None = None
         self._base_offset = self._size_bytes = 0
-        self._next_offset: int | None = None
+        self._next_offset = start_offset
 
     def write(self, batches: _Batches) -> None:
         first, last = batches.headers[0], batches.headers[-1]
-        base_offset = first.base_offset if self._next_offset is None else self._next_offset
         if (
             self._file is None
             or self._size_bytes + len(batches.data) > SEGMENT_BYTES_MAX
             or last.last_offset - self._base_offset > RELATIVE_OFFSET_MAX
         ):
-            self._begin(base_offset)
+            self._begin(min(first.base_offset, self._next_offset))
         assert self._file is not None
         self._size_bytes += self._file.write(self._size_bytes, [batches.data])
         self._next_offset = last.next_offset

@@ -22,6 +22,7 @@ GROUPS = {
     "sql": "flowstone.cli.sql",
     "log": "flowstone.cli.log_files",
     "backup": "flowstone.cli.backup",
+    "restore": "flowstone.cli.restore",
     "doctor": "flowstone.cli.doctor",
     "completion": "flowstone.cli.completion",
 }

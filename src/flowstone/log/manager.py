@@ -12,7 +12,7 @@ import asyncio
 import logging
 import posixpath
 from collections import ChainMap
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StartupError, StorageFault
@@ -22,6 +22,7 @@ from flowstone.log.handles import FileHandles
 from flowstone.log.log_directories import open_directories
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovery import OfflineLog, StoredOffsets
+from flowstone.log.restoring import StagedLog, install
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition
@@ -52,6 +53,7 @@ class LogManager:
         self.unusable: dict[str, StorageFault] = dict(
             opened.bad
         )  # the paths of those that could not be opened, and why
+        self._clock = clock
         self._handles = FileHandles(files, config.log_open_files_max)
         for log_directory in opened.good:
             try:
@@ -143,6 +145,10 @@ class LogManager:
             return log
         assert self.is_free(topic_partition), "a crash now would leave another topic's offsets with this log"
         return self._emptiest().create(topic_partition, topic_id, config)
+
+    async def restore(self, staged: Sequence[StagedLog], config: TopicConfig) -> None:
+        """Makes logs of staged directories, under names that are free: see `restoring.install`."""
+        await install(staged, config, self._clock, self._handles)
 
     def _emptiest(self) -> DirectoryLogs:
         usable = [each for each in self.directories if each.fault is None]

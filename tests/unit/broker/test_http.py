@@ -42,6 +42,11 @@ class Pages:
     async def metrics(self) -> bytes:
         return b"up 1\n"
 
+    async def branch(self, body: bytes) -> tuple[int, bytes]:
+        return 200, body
+
+    restore = branch
+
 
 class Listening:
     def __init__(self, loop: LoopThread, listener: HttpListener, pages: Pages) -> None:
