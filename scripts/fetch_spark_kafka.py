@@ -17,7 +17,7 @@ ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-from scripts.fetch_kafka import DEPENDENCY_PLUGIN, FetchError, maven_command, cache_folder  # noqa: E402
+from scripts.fetch_kafka import DEPENDENCY_PLUGIN, FetchError, cache_folder, maven_command  # noqa: E402
 
 CONNECTOR_VERSION = "4.2.0"
 JARS = (
