@@ -130,6 +130,17 @@ def test_a_branch_of_a_topic_nobody_has_written_to_is_empty(broker: RunningApp, 
     assert values(client, ORDERS) == []
 
 
+def test_a_very_wide_topic_is_branched_in_several_turns(
+    broker: RunningApp, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branching, "ROLLS_PER_TURN", 2)
+    client.create_topic(ORDERS, 5)
+    for partition in range(5):
+        client.produce(ORDERS, batch_of(b"%d" % partition), partition=partition)
+    assert branch(broker)[0] == 200
+    assert [values(client, DEV, partition) for partition in range(5)] == [[b"%d" % each] for each in range(5)]
+
+
 def test_a_producer_goes_on_in_the_branch_with_the_id_it_has(broker: RunningApp, client: Client) -> None:
     client.create_topic(ORDERS)
     mine = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
