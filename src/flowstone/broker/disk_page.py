@@ -33,6 +33,10 @@ class DiskPage:
                 *(_offline_document(path, str(fault)) for path, fault in logs.unusable.items()),
             ],
         }
+        document["damaged"] = [
+            {"partition": str(each.topic_partition), "path": each.path, "reason": each.reason}
+            for each in logs.scrubber.damaged
+        ]
         if topic is not None:
             document["topic"] = topic
             document["partitions"] = await self._partitions(topic)

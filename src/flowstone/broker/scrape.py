@@ -133,6 +133,7 @@ class Scrape:
         failed |= {label_text(directory=path): 1 for path in logs.unusable}
         page.gauge("flowstone_log_directory_failed", "1 once a data directory has failed for good.", failed)
         self._write_room(page)
+        self._write_scrubber(page)
         flush_seconds = {labels: each.flusher.flush_seconds for labels, each in directories.items()}
         page.histogram("flowstone_flush_seconds", "Flushes, from beginning until the loop hears.", flush_seconds)
 
@@ -152,6 +153,13 @@ class Scrape:
         page.gauge("flowstone_log_directory_low", "1 while that is below log.dir.full.warning.ms.", low)
         refusing = {labels: int(each.is_refusing) for labels, each in spaces.items()}
         page.gauge("flowstone_log_directory_refusing", "1 while it has no room for clients' new records.", refusing)
+
+    def _write_scrubber(self, page: Exposition) -> None:
+        scrubber = self._services.logs.scrubber
+        page.counter(
+            "flowstone_scrubbed_bytes_total", "Bytes of old segments read to find damage.", scrubber.checked_bytes
+        )
+        page.gauge("flowstone_scrub_damaged_segments", "Segments found damaged by it.", len(scrubber.damaged))
 
     def _write_topics(self, page: Exposition) -> None:
         metrics = self._services.metrics

@@ -214,6 +214,16 @@ class BrokerConfig:
         "The most bytes a second that compaction reads and writes.",
         low=1,
     )
+    log_scrub_bytes_per_second: int = broker_setting(
+        "log.scrub.bytes.per.second",
+        Kind.LONG,
+        MIB,
+        "How fast old segments are read to find damage before a reader does; 0: not at all.",
+        low=0,
+    )
+    log_scrub_interval_ms: int = broker_setting(
+        "log.scrub.interval.ms", Kind.LONG, 7 * DAY_MS, "How long a segment is left alone once it was read.", low=1
+    )
     log_retention_check_interval_ms: int = broker_setting(
         "log.retention.check.interval.ms", Kind.LONG, 5 * MINUTE_MS, "How often old segments are looked for.", low=1
     )

@@ -17,6 +17,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "queued.max.request.bytes": str(64 * MIB),
     "log.open.files.max": "256",
     "shutdown.timeout.ms": "5000",
+    "log.scrub.bytes.per.second": "0",
     "offsets.topic.num.partitions": "1",
     # The members of a test's group come one after the other, and the test waits for the first assignment.
     "group.initial.rebalance.delay.ms": "0",

@@ -1,26 +1,18 @@
-"""The process that compacts: `python -m flowstone.log.cleaner_worker`. One job at a time, line by line over its pipes.
+"""The process that compacts: `python -m flowstone.log.cleaner_worker`. One job at a time.
 
-A request is one line of JSON: `{"job": …}` begins a job and is answered with where its map ends, `{"clean": n}` writes
-the n-th group anew, `{}` ends the job and frees its memory. The process ends when its input does, at once: a broker
-that was killed must not have somebody write into its directories when it is started again.
+A request `{"job": …}` begins a job and is answered with where its map ends, `{"clean": n}` writes the n-th group anew,
+`{}` ends the job and frees its memory.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import threading
-from queue import SimpleQueue
 from typing import Any
 
 from flowstone.log.compaction import Compaction
 from flowstone.log.compaction_job import CompactionError, CompactionJob
 from flowstone.log.throttle import Throttle
+from flowstone.log.worker_loop import serve
 from flowstone.ports.files import SystemFiles
-
-# The broker's own work goes first.
-NICENESS = 10
 
 
 class Worker:
@@ -51,20 +43,5 @@ class Worker:
         return {}
 
 
-def main() -> None:
-    os.nice(NICENESS)
-    lines: SimpleQueue[str] = SimpleQueue()
-    threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
-    worker = Worker()
-    while True:
-        print(json.dumps(worker.answer(json.loads(lines.get()))), flush=True)
-
-
-def _read_lines(lines: SimpleQueue[str]) -> None:
-    for line in sys.stdin:
-        lines.put(line)
-    os._exit(0)  # whatever is being done is for nobody
-
-
 if __name__ == "__main__":
-    main()
+    serve(Worker().answer)

@@ -23,6 +23,7 @@ from flowstone.log.log_directories import open_directories
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovery import OfflineLog, StoredOffsets
 from flowstone.log.restoring import StagedLog, install
+from flowstone.log.scrubber import Scrubber, checker_for
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition
@@ -85,6 +86,13 @@ class LogManager:
             self._elsewhere, *(each.offline for each in self.directories)
         )
         self._offline_where_twice()
+        self.scrubber = Scrubber(
+            clock,
+            config,
+            self.logs,
+            checker_for(files, config.log_scrub_bytes_per_second),
+            lambda log, error: self.directory_of(log).doubt(error),
+        )
         self.branches = Branches(clock, self._handles, self.directory_of)
 
     def _offline_where_twice(self) -> None:
@@ -213,10 +221,12 @@ class LogManager:
 
     def close(self) -> None:
         """Makes everything durable, waiting for the disks, and says so with clean-shutdown markers."""
+        self.scrubber.stop()
         for directory in self.directories:
             directory.close()
 
     def abort(self) -> None:
         """Stops at once, as a killed process would: nothing is flushed, nothing is marked."""
+        self.scrubber.stop()
         for directory in self.directories:
             directory.abort()

@@ -1,0 +1,43 @@
+"""What the scrubber does with one segment: reads all of it, slowly, and says what is wrong with it. Changes nothing.
+
+A sealed segment is good when every batch is whole with its checksum right, offsets rise, and it ends where the next one
+begins. Which bytes are read when, and what becomes of the page cache, is the reader's business.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flowstone.log.scanning import DamagedBatch, scan
+from flowstone.ports.files import File
+
+
+class SegmentToCheck(NamedTuple):
+    path: str  # of its log file
+    base_offset: int
+    end_offset: int  # where the next segment begins
+    size_bytes: int
+
+
+def check_segment(file: File, segment: SegmentToCheck) -> str | None:
+    """What is wrong, as a clause; None if nothing is. OSError if it cannot be read."""
+    size_bytes = file.size()
+    if size_bytes < segment.size_bytes:
+        return f"it has {size_bytes} bytes and should have {segment.size_bytes}"
+    next_offset = segment.base_offset
+    batches = scan(
+        file,
+        0,
+        segment.size_bytes,
+        segment.base_offset,
+        verify_from_offset=segment.base_offset,
+        holes_end_max=segment.end_offset,
+    )
+    try:
+        for batch in batches:
+            next_offset = batch.header.next_offset
+    except DamagedBatch as damage:
+        return str(damage)
+    if next_offset != segment.end_offset:
+        return f"it ends at offset {next_offset}, not at {segment.end_offset}"
+    return None
