@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from flowstone.errors import ErrorCode
 from flowstone.ports.files import PAGE_BYTES
 from flowstone.types import TopicPartition
+from tests.support.group_commits import commit
 
 from .checker import ACKS_ALL
 from .filesystems import resize_tmpfs, tmpfs
@@ -21,6 +24,8 @@ DISK_BYTES = 8 << 20
 BALLAST_BYTES = 3 << 20
 BATCHES_MAX = 5000
 FREE_PAGES_MAX = 6
+RELIEF_TIMEOUT_S, RELIEF_POLL_S = 10.0, 0.05
+NO_FLOOR = {"log.dir.free.min.bytes": "0"}  # to the last byte
 
 
 def _fill_the_disk(filled: FilledBroker, client: RawClient, producer: str) -> Refused:
@@ -39,7 +44,7 @@ def test_a_full_disk_refuses_writes_loses_nothing_and_takes_more_once_there_is_r
     ballast = mount / "ballast"
     with tmpfs(mount, DISK_BYTES):
         ballast.write_bytes(os.urandom(BALLAST_BYTES))
-        with disk.start() as broker, RawClient(broker.bootstrap) as client:
+        with disk.start(NO_FLOOR) as broker, RawClient(broker.bootstrap) as client:
             client.create_topic("orders", len(disk.partitions))
             assert _fill_the_disk(disk, client, "first").code is ErrorCode.KAFKA_STORAGE_ERROR
             # Still served, still full, and nothing of the refused batch is to be seen.
@@ -50,7 +55,7 @@ def test_a_full_disk_refuses_writes_loses_nothing_and_takes_more_once_there_is_r
             assert not disk.check(client), broker.output
         # Killed; and once more after the full disk.
         for producer in ("fourth", "fifth"):
-            with disk.start() as broker, RawClient(broker.bootstrap) as client:
+            with disk.start(NO_FLOOR) as broker, RawClient(broker.bootstrap) as client:
                 assert not disk.check(client), broker.output
                 disk.fill(client, 10, producer=producer)
 
@@ -58,16 +63,16 @@ def test_a_full_disk_refuses_writes_loses_nothing_and_takes_more_once_there_is_r
 def test_a_broker_killed_with_its_disk_full_starts_again_and_keeps_all(disk: FilledBroker) -> None:
     mount = disk.data.parent
     with tmpfs(mount, DISK_BYTES):
-        with disk.start() as broker, RawClient(broker.bootstrap) as client:
+        with disk.start(NO_FLOOR) as broker, RawClient(broker.bootstrap) as client:
             client.create_topic("orders", len(disk.partitions))
             _fill_the_disk(disk, client, "first")
-        with disk.start() as broker, RawClient(broker.bootstrap) as client:
+        with disk.start(NO_FLOOR) as broker, RawClient(broker.bootstrap) as client:
             assert not disk.check(client), broker.output
             assert client.read_log(disk.partitions[0]).end_offset > 0
             refused = _fill_the_disk(disk, client, "second")
             assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
         resize_tmpfs(mount, 2 * DISK_BYTES)
-        with disk.start() as broker, RawClient(broker.bootstrap) as client:
+        with disk.start(NO_FLOOR) as broker, RawClient(broker.bootstrap) as client:
             assert not disk.check(client), broker.output
             disk.fill(client, 100, ACKS_ALL, producer="third")
             assert not disk.check(client), broker.output
@@ -79,7 +84,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_partition_s_first_append_fails_n
     disk.partitions = [TopicPartition("orders", number) for number in range(FREE_PAGES_MAX)]
     refusals: list[ErrorCode] = []
     # Checkpoints, which may fail and are tried again, would take the room away.
-    settings = {"log.flush.offset.checkpoint.interval.ms": "60000"}
+    settings = {**NO_FLOOR, "log.flush.offset.checkpoint.interval.ms": "60000"}
     with tmpfs(mount, DISK_BYTES):
         with disk.start(settings) as broker, RawClient(broker.bootstrap) as client:
             client.create_topic("orders", len(disk.partitions))
@@ -93,9 +98,41 @@ def test_a_disk_that_is_full_in_the_middle_of_a_partition_s_first_append_fails_n
                 (mount / "ballast").unlink()
                 _append(disk, client, partition, "second")
             assert not disk.check(client), broker.output
-        with disk.start() as broker, RawClient(broker.bootstrap) as client:
+        with disk.start(NO_FLOOR) as broker, RawClient(broker.bootstrap) as client:
             assert not disk.check(client), broker.output
     assert set(refusals) == {ErrorCode.KAFKA_STORAGE_ERROR}
+
+
+def test_at_the_floor_records_are_refused_groups_go_on_and_freed_space_is_used_by_itself(disk: FilledBroker) -> None:
+    mount = disk.data.parent
+    ballast = mount / "ballast"
+    with tmpfs(mount, DISK_BYTES):
+        ballast.write_bytes(bytes(BALLAST_BYTES))
+        settings = {"log.dir.free.min.bytes": str(2 << 20), "offsets.topic.num.partitions": "1"}
+        with disk.start(settings) as broker, RawClient(broker.bootstrap) as client:
+            client.create_topic("orders", len(disk.partitions))
+            refused = _fill_the_disk(disk, client, "first")
+            assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert "takes no new records" in str(refused)
+            assert os.statvfs(mount).f_bavail > 0
+            with broker.connect() as other:
+                commit(other, "readers", "orders", 1, 1)
+            assert not disk.check(client), broker.output
+            ballast.unlink()
+            _fill_when_taken(disk, client)
+            assert not disk.check(client), broker.output
+
+
+def _fill_when_taken(disk: FilledBroker, client: RawClient) -> None:
+    """The broker looks at the disk ten times a second."""
+    deadline_s = time.monotonic() + RELIEF_TIMEOUT_S
+    for number in count():
+        try:
+            disk.fill(client, 10, producer=f"try {number}")
+            break
+        except Refused:
+            assert time.monotonic() < deadline_s
+            time.sleep(RELIEF_POLL_S)
 
 
 def _append(disk: FilledBroker, client: RawClient, partition: TopicPartition, producer: str) -> None:

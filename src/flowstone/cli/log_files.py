@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flowstone.cli.errors import EXIT_FAILURE, CommandError
+from flowstone.cli.log_directories import forget
 from flowstone.cli.log_forms import (
     batch_document,
     batch_line,
@@ -37,10 +38,13 @@ DirectoryArgument = Annotated[str, typer.Argument(metavar="DATA_DIR", help="The 
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Look into, verify and repair log files.", rich_markup_mode=None)
+    group = typer.Typer(
+        help="Look into, verify and repair log files.", rich_markup_mode=None
+    )
     group.command("dump")(dump)
     group.command("verify")(verify)
     group.command("repair")(repair)
+    group.command("forget")(forget)
     app.add_typer(group, name="log", no_args_is_help=True)
 
 
