@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.functions import col, expr
 
@@ -94,8 +95,6 @@ def test_partitions_added_while_a_query_runs_are_written(spark, broker, result, 
 
 
 def add_partitions(broker, topic, count):
-    from confluent_kafka.admin import AdminClient, NewPartitions
-
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_partitions([NewPartitions(topic, count)])[topic].result()
 
