@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    data: Annotated[str, typer.Option(metavar="DIR", help="The broker's data directory.")] = str(
+    data: Annotated[str, typer.Option(metavar="DIR", help="Its data directory, or several with commas.")] = str(
         BROKER_SETTINGS["log.dirs"].default
     ),
     bootstrap: Annotated[
@@ -49,7 +49,7 @@ def doctor(
         check_event_loop(),
         check_open_files(),
         check_clock(),
-        *check_disk(data),
+        *(finding for each in data.split(",") for finding in check_disk(each)),
         check_broker(bootstrap),
     ]
     good = all(finding.status is not Status.BAD for finding in findings)

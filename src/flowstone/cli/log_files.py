@@ -38,9 +38,7 @@ DirectoryArgument = Annotated[str, typer.Argument(metavar="DATA_DIR", help="The 
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Look into, verify and repair log files.", rich_markup_mode=None
-    )
+    group = typer.Typer(help="Look into, verify and repair log files.", rich_markup_mode=None)
     group.command("dump")(dump)
     group.command("verify")(verify)
     group.command("repair")(repair)

@@ -51,7 +51,11 @@ def build_parser() -> argparse.ArgumentParser:
         prog="flowstone up", description="Run a broker in the foreground.", epilog=_EPILOG, allow_abbrev=False
     )
     add = parser.add_argument
-    add("--data", metavar="DIR", help="the data directory, made if it is missing (default: flowstone-data)")
+    add(
+        "--data",
+        metavar="DIR",
+        help="the data directory, made if it is missing, or several with commas (default: flowstone-data)",
+    )
     add(
         "--listen",
         metavar="[NAME://]HOST:PORT",

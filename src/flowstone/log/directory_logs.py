@@ -60,6 +60,7 @@ class DirectoryLogs:
         self._files, self._clock, self._config, self._handles = log_directory.files, clock, config, handles
         self._on_flushed, self._on_fault = on_flushed, on_fault
         self._probe: Future[None] | None = None
+        self._is_stopped = False
         self._recover(topic_config)
         # Deleted partitions that the checkpoints still name, and when they do no longer.
         self._forgetting: dict[TopicPartition, asyncio.Future[None]] = {}
@@ -214,7 +215,7 @@ class DirectoryLogs:
 
     def doubt(self, reason: object) -> None:
         """Something went wrong here: if the directory does not take a small file, durably, it has failed."""
-        if self.fault is None and self._probe is None:
+        if self.fault is None and self._probe is None and not self._is_stopped:
             loop = asyncio.get_running_loop()
             self._probe = self.housekeeping.submit(self._write_probe)
             self._probe.add_done_callback(lambda probe: loop.call_soon_threadsafe(self._probed, probe, reason))
@@ -269,6 +270,7 @@ class DirectoryLogs:
         self.log_directory.close()
 
     def _stop(self) -> None:
+        self._is_stopped = True
         self.flusher.stop()
         for forgotten in self._forgetting.values():
             forgotten.cancel()

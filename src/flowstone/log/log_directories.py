@@ -72,6 +72,9 @@ class _Opening:
             raise self._refusal()
         for fault in self._bad.values():
             logger.error("%s; the broker goes on without it", fault)
+        if missing:
+            ids = ", ".join(sorted(missing))
+            logger.error("data directories that the broker had are missing, by id: %s", ids)
         return OpenedDirectories(self._directories, self._bad, frozenset(missing))
 
     def _open(self, directory: LogDirectory) -> None:
