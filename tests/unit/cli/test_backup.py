@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from flowstone.broker import restoring
 from flowstone.cli import backup as backup_command
+from flowstone.cli.broker_pages import ask
+from flowstone.errors import ApiError, ErrorCode
 from tests.support.running_app import RunningApp
 
 Run = Callable[..., CompletedProcess[str]]
@@ -367,3 +371,60 @@ def test_without_http_nothing_can_be_restored(run: Run, tmp_path: Path, stored: 
         host, port = broker.app.addresses["PLAINTEXT"]
         done = run("restore", "--from", stored, "--bootstrap", f"{host}:{port}")
     assert "which the broker does not serve" in done.stderr
+
+
+# Failures
+
+
+def test_a_topic_that_the_metadata_has_no_room_for_leaves_nothing(
+    broker: Broker, run: Run, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room on the disk")
+
+    monkeypatch.setattr(restoring._Restoring, "publish", refuse)
+    told = refused(broker, run, "restore", "--from", stored, "--as", "copy")
+    assert "there is no room on the disk" in told
+    assert not any(each.topic == "copy" for each in broker.app.services.logs.logs)
+    monkeypatch.undo()
+    run("restore", "--from", stored, "--as", "copy", "--bootstrap", broker.bootstrap)
+    assert bounds(broker, "copy") == [(0, 20)]
+
+
+def test_a_broker_killed_before_the_metadata_has_the_topic_starts_without_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(str(tmp_path / "data")) as broker:
+        flow_of(broker, run)("topic", "create", "orders")
+        produce(broker, "orders", range(20))
+        flow_of(broker, run)("backup", "orders", "--to", tmp_path / "backup")
+
+        async def keep_waiting(*_: object) -> None:
+            shutil.copytree(tmp_path / "data", tmp_path / "crashed", ignore=shutil.ignore_patterns(".lock"))
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops")
+
+        monkeypatch.setattr(restoring._Restoring, "publish", keep_waiting)
+        run("restore", "--from", tmp_path / "backup", "--as", "copy", "--bootstrap", broker.bootstrap)
+    assert (tmp_path / "crashed" / "copy-0").is_dir()
+    with Broker(str(tmp_path / "crashed")) as broker:
+        assert bounds(broker, "orders") == [(0, 20)]
+        assert "copy" not in broker.app.services.metadata.image.topics
+        assert not any(each.topic == "copy" for each in broker.app.services.logs.logs)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [({"cluster_id": "another"}, 421), ({"token": "../../etc"}, 400), ({"partitions": "2"}, 400), ({"topic": 5}, 400)],
+)
+def test_a_request_that_is_none_is_refused(broker: Broker, changed: dict[str, object], status: int) -> None:
+    asked = {
+        "cluster_id": broker.app.services.logs.identity.cluster_id,
+        "topic": "copy",
+        "partitions": 1,
+        "token": "0" * 32,
+        "settings": {},
+    }
+    assert broker.app.http_address is not None
+    host, _, port = broker.app.http_address.partition(":")
+    assert ask((host, int(port)), "/restore", {**asked, **changed})[0] == status
+    assert "copy" not in broker.app.services.metadata.image.topics
