@@ -10,7 +10,7 @@ import argparse
 import multiprocessing
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -38,11 +38,11 @@ def main(run: Callable[[str], object]) -> None:
         run(broker.bootstrap)
 
 
-def new_topic(bootstrap: str, name: str, *, partitions: int = 1) -> str:
+def new_topic(bootstrap: str, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
     """A topic nobody has used: an example may be run again on the same broker."""
     topic = f"{name}-{uuid.uuid4().hex[:6]}"
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})  # warnings, and no word when it ends
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(topic, partitions, config=dict(configs or {}))])[topic].result(TIMEOUT_S)
     return topic
 
 

@@ -20,6 +20,7 @@ from examples.patterns import (
     at_most_once,
     dedupe,
     even_odd_offsets,
+    event_sourcing,
     ordered_by_key,
     publish_subscribe,
     replay_from_time,
@@ -152,3 +153,10 @@ def test_a_payment_that_comes_twice_is_made_once(run: Run) -> None:
     result = run(dedupe)
     assert result.balance == sum(payment["cents"] for payment in dedupe.PAYMENTS)
     assert result.passed_over == [dedupe.HANGS_AFTER, len(dedupe.SENT) - 1], "redelivered, and sent twice"
+
+
+def test_an_aggregate_is_rebuilt_from_its_compacted_states_and_goes_on_with_the_next_event(run: Run) -> None:
+    result = run(event_sourcing)
+    assert result.rebuilt == {"alice": 380, "bob": 900, "carol": 70}
+    assert result.balances == {"alice": 400, "carol": 70}, "bob's account was closed"
+    assert result.events_read_again == 0
