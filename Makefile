@@ -26,8 +26,7 @@ generate: setup  ## regenerate the typed messages from the schema text
 	$(PY) -m flowstone.wire.generate
 
 bench: setup     ## the same load on Flowstone and on Apache Kafka, with gates (about 12 minutes)
-	$(PY) -m bench.run
-	$(PY) -m bench.cold_reads
+	@$(PY) -m bench.run; gates=$$?; $(PY) -m bench.cold_reads && exit $$gates
 
 clients: setup   ## other people's clients and suites, against fresh brokers
 	$(PY) scripts/clients.py

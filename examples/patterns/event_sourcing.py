@@ -1,9 +1,9 @@
 """Event sourcing: what happened is the truth, the present follows from it, and a restart need not read it all again.
 
 Deposits and withdrawals go into a topic of events. A service folds them into accounts and writes each account, whenever
-it changes, to a compacted topic under its name: compaction keeps the last state of each. A service that starts reads that
-topic, has every account, and goes on with the first event that no state has seen. A closed account is a tombstone: a key
-without a value.
+it changes, to a compacted topic under its name: compaction keeps the last state of each. A service that starts reads
+that topic, has every account, and goes on with the first event that no state has seen. A closed account is a tombstone:
+a key without a value.
 """
 
 from __future__ import annotations
