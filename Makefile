@@ -13,7 +13,8 @@ demo: setup      ## the main job, end to end
 	@$(PY) scripts/demo.py
 
 test: lint       ## every functional check
-	$(PY) -m pytest tests
+	$(PY) -m pytest tests --ignore=tests/unit
+	$(PY) -m pytest tests/unit -n 2 --dist loadfile
 
 lint: setup      ## style, types, layers, generated code
 	.venv/bin/ruff check .
