@@ -37,7 +37,8 @@ def spark_session() -> Iterator[SparkSession]:
 
 
 def cpu_seconds(spark: SparkSession) -> float:
-    """Of the driver in Python and of the JVM with all that it started: planners and workers. Not of the brokers."""
+    """Of the driver in Python and of the JVM with all that it started, ended workers too. Not of the brokers."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "the session is not connected to a driver of its own"
-    return time.process_time() + processes.cpu_seconds(gateway.proc.pid)
+    jvm = gateway.proc.pid
+    return time.process_time() + processes.cpu_seconds(jvm) + processes.ended_cpu_seconds(jvm)

@@ -41,7 +41,7 @@ FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 
 
 class _Job:
-    """What one turn of a flush thread makes durable: one log, or a crowd of them."""
+    """What one turn of a flush thread makes durable: one log, a few of one file each, or a crowd."""
 
     __slots__ = ("error", "finished", "is_crowd", "started", "tasks", "uses_names")
 
