@@ -365,13 +365,19 @@ class PartitionLog:
             self._is_held = False
 
     def lower_recovery_point(self, offset: int) -> None:
-        """What lies from `offset` on counts as not durable; a flush under way does not change that."""
+        """What a truncation to `offset` drops counts as not durable; a flush under way does not change that.
+
+        Waits for the disk.
+        """
         self._generation += 1
         if offset < self.flushed_end.offset:
-            self.flushed_end = wait_for(partial(self.position_of, offset))
+            _segment, left = self._cut(offset)
+            self.flushed_end = LogPosition(left.next_offset, left.base_offset, left.size_bytes)
 
     def truncate_to(self, offset: int) -> None:
         """Drops the batch that holds `offset` and all after it. Waits for the disk.
+
+        Where that batch holds the log's start too, nothing is left: the log is empty, and goes on at its start.
 
         The recovery point must have been lowered, and checkpointed, or the next start takes this for damage; and
         `names_lock` must be held, or a compacted segment may bring back what was dropped.
@@ -380,22 +386,43 @@ class PartitionLog:
             return
         assert self.log_start_offset <= offset
         assert self.flushed_end.offset <= offset
-        segment, position, _batch_bytes = wait_for(partial(self._segments.locate, offset))
-        file = segment.log.get()
-        shortened = segment.rebuild(file, position)
+        segment, shortened = self._cut(offset)
+        for handle in segment.handles:
+            handle.drop()
         self._segments.cut_at(segment, shortened, self._directory.files)
-        if own_file(self._directory.files, shortened.log.path, position):
-            segment.log.drop()
-            file = shortened.log.get()
-        file.truncate(position)
+        if shortened.next_offset < self.log_start_offset:
+            self._restart_at(self.log_start_offset)
+        else:
+            self._shorten(shortened)
         self._roll_ms = self._roll_age_ms()
         self._generation += 1
-        end_offset = shortened.next_offset
-        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
-        self.end = LogPosition(end_offset, shortened.base_offset, shortened.size_bytes)
-        self.flushed_end = min(self.flushed_end, self.end)
-        self._directory.note_unsynced(file)
         self._directory.note_names_changed()
+        self._forget_after(self.end.offset)
+
+    def _cut(self, offset: int) -> tuple[Segment, Segment]:
+        """The segment with the batch that holds `offset`, or the first one after it; and what lies before that batch."""
+        segment, position, _batch_bytes = wait_for(partial(self._segments.locate, offset))
+        return segment, segment.rebuild(segment.log.get(), position)
+
+    def _shorten(self, shortened: Segment) -> None:
+        """The active segment's file ends where it does."""
+        size_bytes = shortened.size_bytes
+        own_file(self._directory.files, shortened.log.path, size_bytes)
+        shortened.log.get().truncate(size_bytes)
+        self._directory.note_unsynced(shortened.log.get())
+        self.end = LogPosition(shortened.next_offset, shortened.base_offset, size_bytes)
+        self.flushed_end = min(self.flushed_end, self.end)
+
+    def _restart_at(self, offset: int) -> None:
+        """Nothing of the log is left, and it goes on at `offset`. A crash half-way leaves recovery to do the same."""
+        segment = self._new_segment(offset)
+        self._segments.replace_all(segment, self._directory.files)
+        segment.log.create().truncate(0)
+        self.end = self.flushed_end = LogPosition(offset, offset, 0)
+
+    def _forget_after(self, end_offset: int) -> None:
+        """What is derived from the log follows its new end."""
+        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
         self._directory.remove_snapshots_after(end_offset)
         if self.branch_point is not None and end_offset < self.branch_point.offset:
             # What comes here from now on is no longer the source's.

@@ -80,13 +80,14 @@ class SegmentList(Sequence[Segment]):
     def cut_at(self, segment: Segment, shortened: Segment, files: Files) -> None:
         """Removes what follows the segment, newest first, and puts a shortened one in its place, as the active one."""
         at = self._segments.index(segment)
-        for later in reversed(self._segments[at + 1 :]):
-            for handle in later.handles:
-                handle.drop()
-                if files.exists(handle.path):
-                    files.remove(handle.path)
+        _remove(self._segments[at + 1 :], files)
         self._segments[at:], self._bases[at:] = [shortened], [shortened.base_offset]
         self.active = shortened
+
+    def replace_all(self, by: Segment, files: Files) -> None:
+        """Removes every segment, newest first; another is the only one from now on."""
+        _remove(self._segments, files)
+        self._segments, self._bases, self.active = [by], [by.base_offset], by
 
     def has_run(self, segments: Sequence[Segment]) -> bool:
         """Whether these very segments are still here, side by side, and sealed."""
@@ -102,6 +103,15 @@ class SegmentList(Sequence[Segment]):
         at = self._segments.index(segments[0])
         self._segments[at : at + len(segments)] = [by]
         self._bases[at : at + len(segments)] = [by.base_offset]
+
+
+def _remove(segments: Sequence[Segment], files: Files) -> None:
+    """Newest first, so that what is left is a prefix at every moment."""
+    for segment in reversed(segments):
+        for handle in segment.handles:
+            handle.drop()
+            if files.exists(handle.path):
+                files.remove(handle.path)
 
 
 def set_aside(segment: Segment, files: Files) -> list[str]:

@@ -97,11 +97,10 @@ class World:
         if model.end == model.start:
             return
         offset = self.random.randrange(model.start, model.end)
-        if batch_of(log, offset) < model.start:
-            return  # a log does not end before it starts
+        batch_offset = batch_of(log, offset)
         await self.directory.logs.truncate_to(log, offset)
         model.end = log.log_end_offset
-        assert model.end <= offset
+        assert model.end == max(batch_offset, model.start)
         model.records = [record for record in model.records if record.offset < model.end]
 
     async def delete_records(self) -> None:

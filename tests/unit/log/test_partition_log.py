@@ -411,6 +411,43 @@ def test_truncation_forgets_what_producers_and_leaders_did_after(world: Any) -> 
     assert world.append(producer_id=1, producer_epoch=0, base_sequence=15, epoch=4).base_offset == 15
 
 
+def test_truncation_of_the_batch_that_holds_the_log_start_leaves_an_empty_log_that_goes_on_there(world: Any) -> None:
+    world.append(3)
+    world.append(10)
+    world.flush()
+    world.log.advance_log_start(5)
+    world.log.lower_recovery_point(7)
+    world.log.truncate_to(7)
+    assert (world.log.log_start_offset, world.log.log_end_offset) == (5, 5)
+    assert world.names(".log") == ["00000000000000000005.log"]
+    assert world.log.read(5, 100, world.log.end, at_least_one=True) is None
+    assert world.append(2).base_offset == 5
+    assert len(world.read_all()) == 1
+
+
+@pytest.mark.parametrize("power_is_lost", [False, True])
+def test_an_emptied_log_goes_on_at_its_start_after_a_crash(world: Any, power_is_lost: bool) -> None:
+    world.append(10)
+    world.flush()
+    world.log.advance_log_start(5)
+    world.log.lower_recovery_point(5)
+    world.checkpoint()
+    world.log.truncate_to(5)
+    if power_is_lost:
+        world.flush()
+        world.files.lose_power()
+    world.reopen()
+    assert (world.log.log_start_offset, world.log.log_end_offset) == (5, 5)
+    assert world.append().base_offset == 5
+
+
+def test_a_crash_after_a_truncation_inside_a_batch_is_no_damage(filled: Any) -> None:
+    filled.log.lower_recovery_point(21)
+    filled.checkpoint()
+    filled.log.truncate_to(21)
+    assert filled.reopen().log_end_offset == 20
+
+
 def test_deleted_records_take_their_whole_segments_with_them(filled: Any) -> None:
     third = filled.log.segments[2].base_offset
     filled.log.advance_log_start(third + 1)
