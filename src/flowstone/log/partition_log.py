@@ -400,7 +400,7 @@ class PartitionLog:
         self._forget_after(self.end.offset)
 
     def _cut(self, offset: int) -> tuple[Segment, Segment]:
-        """The segment with the batch that holds `offset`, or the first one after it; and what lies before that batch."""
+        """The segment with the batch that holds `offset`, or the first one after it; and what of it lies before."""
         segment, position, _batch_bytes = wait_for(partial(self._segments.locate, offset))
         return segment, segment.rebuild(segment.log.get(), position)
 
