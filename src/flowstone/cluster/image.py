@@ -18,6 +18,7 @@ from flowstone.types import TopicPartition
 
 NO_LEADER = -1
 NO_VERSION = -1
+NO_CONTROLLER = -1
 # The name of the settings that every broker shares, as in Kafka's requests.
 CLUSTER_DEFAULT = ""
 
@@ -36,9 +37,17 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
+    """A registered broker. Fenced: it is not alive, as far as the cluster knows, and leads nothing.
+
+    An incarnation is one unbroken membership; each has an epoch, which only grows. Both tell a broker's lives apart.
+    """
+
     node_id: int
     rack: str | None
     listeners: Mapping[str, Endpoint]
+    incarnation: str = ""
+    epoch: int = 0
+    is_fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,9 @@ class PartitionImage:
     partition_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    # While the partition moves: those of `replicas` that come, and those that go once the others are in sync.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,9 @@ class ClusterImage:
     # Dynamic broker settings, by node id as text, or by CLUSTER_DEFAULT.
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
     next_producer_id: int = 0
+    # The broker that decides on elections, and how many had that part before it and with it.
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = 0
     partition_count: int = 0
     # The offset of the last record applied.
     version: int = NO_VERSION

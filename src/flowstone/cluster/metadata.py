@@ -13,12 +13,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import TypeVar
 
 from flowstone.cluster.controller import reserve_producer_ids
 from flowstone.cluster.image import ClusterImage
-from flowstone.cluster.metadata_log import MetadataLog
+from flowstone.cluster.metadata_log import MetadataLog, Outrun
 from flowstone.cluster.records import MetadataRecord
 from flowstone.cluster.replay import apply
 
@@ -51,14 +52,17 @@ class Metadata:
 
     async def change(self, decide: Callable[[ClusterImage], Decision[Result]]) -> Result:
         """Decides on the newest image, makes the change, and returns the decision's result once it is committed."""
-        records, result = decide(self._proposed)
-        await self.append(records)
-        return result
+        while True:  # each turn but the last means that another broker made a change
+            records, result = decide(self._proposed)
+            with suppress(Outrun):
+                await self.append(records)
+                return result
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         """Returns once the records are durable and applied.
 
-        `ApiError` if there was no room for them, `StorageFault` if the log has failed.
+        `Outrun` if another broker's came first, `ApiError` if there was no room for them, `StorageFault` if the log
+        has failed.
         """
         if not records:
             return

@@ -16,6 +16,10 @@ CommitListener = Callable[[Sequence[MetadataRecord], ClusterImage], None]
 RefusalListener = Callable[[], None]
 
 
+class Outrun(Exception):
+    """Another broker's append came first, and the listeners have seen it; nothing came of this one: decide again."""
+
+
 class MetadataLog(Protocol):
     def load(self) -> ClusterImage:
         """The image of everything committed so far. Called once, before the first append; may block."""
@@ -30,7 +34,8 @@ class MetadataLog(Protocol):
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         """All or nothing, after every append begun before it; durable, and seen by every listener, on return.
 
-        `ApiError` means that there was no room for it or for one before it, and that nothing came of it.
+        `Outrun` means that it was decided on an image that is no longer the newest (appends are a compare-and-set on
+        the log's end); `ApiError` that there was no room for it or for one before it: nothing came of it then.
         `StorageFault` means that the outcome is unknown and that this log takes no more.
         """
         ...

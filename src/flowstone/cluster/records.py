@@ -33,6 +33,20 @@ class BrokerRegistered:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerFenced:
+    """This life of a broker is over, as far as the cluster knows."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerElected:
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicCreated:
     name: str
     topic_id: bytes
@@ -91,6 +105,8 @@ TOPIC_RECORDS = (TopicCreated, PartitionsAdded, PartitionChanged, TopicDeleted, 
 MetadataRecord = (
     ClusterCreated
     | BrokerRegistered
+    | BrokerFenced
+    | ControllerElected
     | TopicCreated
     | PartitionsAdded
     | PartitionChanged
@@ -132,7 +148,16 @@ def _to_json(record: MetadataRecord) -> Json:
             return {"cluster_id": cluster_id}
         case BrokerRegistered(broker):
             listeners = {name: [each.host, each.port] for name, each in broker.listeners.items()}
-            return {"node_id": broker.node_id, "rack": broker.rack, "listeners": listeners}
+            return {
+                "node_id": broker.node_id,
+                "rack": broker.rack,
+                "listeners": listeners,
+                "incarnation": broker.incarnation,
+                "epoch": broker.epoch,
+                "fenced": broker.is_fenced,
+            }
+        case BrokerFenced(node_id, epoch) | ControllerElected(node_id, epoch):
+            return {"node_id": node_id, "epoch": epoch}
         case TopicCreated(name, topic_id, partitions, configs):
             states = _partitions_to_json(partitions)
             return {"name": name, "topic_id": id_text(topic_id), "partitions": states, "configs": dict(configs)}
@@ -152,12 +177,15 @@ def _to_json(record: MetadataRecord) -> Json:
 
 def _broker_from_json(value: Json) -> BrokerRegistered:
     listeners = {name: Endpoint(host, port) for name, (host, port) in value["listeners"].items()}
-    return BrokerRegistered(BrokerImage(value["node_id"], value["rack"], listeners))
+    life = value.get("incarnation", ""), value.get("epoch", 0), value.get("fenced", False)
+    return BrokerRegistered(BrokerImage(value["node_id"], value["rack"], listeners, *life))
 
 
 _READERS: Mapping[str, Callable[[Json], MetadataRecord]] = {
     "ClusterCreated": lambda value: ClusterCreated(value["cluster_id"]),
     "BrokerRegistered": _broker_from_json,
+    "BrokerFenced": lambda value: BrokerFenced(value["node_id"], value["epoch"]),
+    "ControllerElected": lambda value: ControllerElected(value["node_id"], value["epoch"]),
     "TopicCreated": lambda value: TopicCreated(
         value["name"], parse_id(value["topic_id"]), _partitions_from_json(value["partitions"]), dict(value["configs"])
     ),
@@ -176,12 +204,15 @@ _READERS: Mapping[str, Callable[[Json], MetadataRecord]] = {
 
 # A partition is a row, not an object: a thousand of them must not repeat five names each.
 def _partition_to_json(state: PartitionImage) -> list[Any]:
-    return [state.leader, state.leader_epoch, state.partition_epoch, list(state.replicas), list(state.isr)]
+    row = [state.leader, state.leader_epoch, state.partition_epoch, list(state.replicas), list(state.isr)]
+    if state.adding or state.removing:
+        row += [list(state.adding), list(state.removing)]
+    return row
 
 
 def _partition_from_json(row: list[Any]) -> PartitionImage:
-    leader, leader_epoch, partition_epoch, replicas, isr = row
-    return PartitionImage(leader, leader_epoch, partition_epoch, tuple(replicas), tuple(isr))
+    leader, leader_epoch, partition_epoch, *brokers = row
+    return PartitionImage(leader, leader_epoch, partition_epoch, *map(tuple, brokers))
 
 
 def _partitions_to_json(partitions: tuple[PartitionImage, ...]) -> list[list[Any]]:

@@ -18,8 +18,10 @@ from flowstone.cluster.image import BrokerImage, ClusterImage, TopicImage
 from flowstone.cluster.layered_map import GONE
 from flowstone.cluster.records import (
     BrokerConfigChanged,
+    BrokerFenced,
     BrokerRegistered,
     ClusterCreated,
+    ControllerElected,
     MetadataRecord,
     PartitionChanged,
     PartitionsAdded,
@@ -43,6 +45,8 @@ def snapshot(image: ClusterImage) -> list[MetadataRecord]:
     if image.cluster_id:
         records.append(ClusterCreated(image.cluster_id))
     records += [BrokerRegistered(broker) for broker in image.brokers.values()]
+    if image.controller_epoch:
+        records.append(ControllerElected(image.controller_id, image.controller_epoch))
     records += [BrokerConfigChanged(broker, dict(configs)) for broker, configs in image.broker_configs.items()]
     records += [
         TopicCreated(topic.name, topic.topic_id, topic.partitions, topic.configs) for topic in image.topics.values()
@@ -64,6 +68,7 @@ class _Draft:
         self._topics_by_id: dict[bytes, TopicImage] = {}
         self._broker_configs: dict[str, Mapping[str, str]] | None = None
         self._next_producer_id = image.next_producer_id
+        self._controller = image.controller_id, image.controller_epoch
         self._partition_count = image.partition_count
         self._version = image.version
 
@@ -76,6 +81,8 @@ class _Draft:
             topics_by_id=before.topics_by_id.changed(self._topics_by_id) if self._topics else before.topics_by_id,
             broker_configs=before.broker_configs if self._broker_configs is None else self._broker_configs,
             next_producer_id=self._next_producer_id,
+            controller_id=self._controller[0],
+            controller_epoch=self._controller[1],
             partition_count=self._partition_count,
             version=self._version,
         )
@@ -87,9 +94,16 @@ class _Draft:
                     raise StorageFault(f"the metadata log makes cluster {cluster_id} within cluster {self._cluster_id}")
                 self._cluster_id = cluster_id
             case BrokerRegistered(broker):
-                if self._brokers is None:
-                    self._brokers = dict(self._before.brokers)
-                self._brokers[broker.node_id] = broker
+                self._changed_brokers()[broker.node_id] = broker
+            case BrokerFenced(node_id, epoch):
+                brokers = self._changed_brokers()
+                if node_id not in brokers or brokers[node_id].epoch != epoch:
+                    raise StorageFault(f"the metadata log fences the unknown broker {node_id} of epoch {epoch}")
+                brokers[node_id] = dataclasses.replace(brokers[node_id], is_fenced=True)
+            case ControllerElected(node_id, epoch):
+                if epoch <= self._controller[1]:
+                    raise StorageFault(f"the metadata log elects a controller with the used epoch {epoch}")
+                self._controller = node_id, epoch
             case TopicCreated(name, topic_id, partitions, configs):
                 self._create_topic(TopicImage(name, topic_id, partitions, configs))
             case TopicDeleted(topic_id):
@@ -114,6 +128,11 @@ class _Draft:
                     raise StorageFault(f"the metadata log takes back producer ids from {next_producer_id} on")
                 self._next_producer_id = next_producer_id
         self._version += 1
+
+    def _changed_brokers(self) -> dict[int, BrokerImage]:
+        if self._brokers is None:
+            self._brokers = dict(self._before.brokers)
+        return self._brokers
 
     def _topic(self, topic_id: bytes) -> TopicImage:
         topic = self._find_topic(topic_id)
