@@ -59,7 +59,7 @@ def _table(settings: Iterable[Setting]) -> list[str]:
 
 def _values(setting: Setting) -> str:
     if setting.choices:
-        return ", ".join(setting.choices)
+        return ", ".join(each or "empty" for each in setting.choices)
     kind = _KINDS[setting.kind]
     if setting.low is not None and setting.high is not None:
         return f"{kind}, {setting.low} to {setting.high}"

@@ -1,18 +1,18 @@
-"""The settings of a broker, beside the broker-wide values of topic settings."""
+"""The settings of a broker, beside the broker-wide values of topic settings; those of clusters are `cluster`'s."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 
+from flowstone.config.cluster import ClusterConfig
 from flowstone.config.setting import DAY_MS, HOUR_MS, INT_MAX, KIB, MIB, MINUTE_MS, SECOND_MS, Kind, broker_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(ClusterConfig):
     """What can be set for a broker, beside the broker-wide values of topic settings."""
 
-    node_id: int = broker_setting("node.id", Kind.INT, 1, "This broker's number in the cluster.", low=0)
     log_dirs: str = broker_setting(
         "log.dirs",
         Kind.STRING,

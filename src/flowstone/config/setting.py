@@ -84,7 +84,7 @@ class Setting:
         if self.choices:
             for part in value if isinstance(value, tuple) else (value,):
                 if part not in self.choices:
-                    raise ConfigError(f"{self.name}: {part!r} is not one of {', '.join(self.choices)}")
+                    raise ConfigError(f"{self.name}: {part!r} is not one of {', '.join(filter(None, self.choices))}")
             if value == ():
                 raise ConfigError(f"{self.name}: at least one of {', '.join(self.choices)} is needed")
 

@@ -1,0 +1,126 @@
+"""The settings of a broker that tie it to its cluster: who it is, how its members agree, how replicas follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowstone.config.setting import INT_MAX, LONG_MAX, MIB, SECOND_MS, Kind, broker_setting
+
+# The only one of Kafka's selectors that is not its default.
+RACK_AWARE_REPLICA_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """What a broker must be told to be one of several."""
+
+    node_id: int = broker_setting("node.id", Kind.INT, 1, "This broker's number in the cluster.", low=0)
+    broker_rack: str = broker_setting(
+        "broker.rack",
+        Kind.STRING,
+        "",
+        "Where this broker stands: replicas of a partition go to different racks while there are enough; empty: "
+        "unknown.",
+    )
+    zookeeper_connect: str = broker_setting(
+        "zookeeper.connect",
+        Kind.STRING,
+        "",
+        "The ZooKeeper ensemble of the cluster, as HOST:PORT,HOST:PORT, with a path behind it where the cluster shares "
+        "it; empty: a single broker.",
+    )
+    zookeeper_session_timeout_ms: int = broker_setting(
+        "zookeeper.session.timeout.ms",
+        Kind.INT,
+        4 * SECOND_MS,
+        "How long a broker may be silent before another takes over what it leads. The default is the least that a "
+        "ZooKeeper with its own default tick (2 s) grants; a leader that is cut off stops acknowledging after two "
+        "thirds of it.",
+        low=1,
+    )
+    inter_broker_listener_name: str = broker_setting(
+        "inter.broker.listener.name",
+        Kind.STRING,
+        "",
+        "The listener by which brokers reach one another; empty: the first of listeners.",
+    )
+    replica_lag_time_max_ms: int = broker_setting(
+        "replica.lag.time.max.ms",
+        Kind.LONG,
+        30 * SECOND_MS,
+        "A follower that has not caught up with its leader for this long is no longer in sync.",
+        low=1,
+    )
+    replica_fetch_max_bytes: int = broker_setting(
+        "replica.fetch.max.bytes",
+        Kind.INT,
+        MIB,
+        "The most bytes a follower asks for per partition at once; a larger batch still comes whole.",
+        low=0,
+    )
+    replica_fetch_response_max_bytes: int = broker_setting(
+        "replica.fetch.response.max.bytes",
+        Kind.INT,
+        10 * MIB,
+        "The most bytes a follower asks for at once, over all partitions.",
+        low=0,
+    )
+    replica_fetch_wait_max_ms: int = broker_setting(
+        "replica.fetch.wait.max.ms",
+        Kind.INT,
+        500,
+        "How long a leader may keep a follower's fetch waiting for records; less than replica.lag.time.max.ms.",
+        low=0,
+    )
+    replica_selector_class: str = broker_setting(
+        "replica.selector.class",
+        Kind.STRING,
+        "",
+        "With Kafka's name of the rack-aware selector, a consumer that tells its rack reads from the replica there; "
+        "empty: from the leader.",
+        choices=("", RACK_AWARE_REPLICA_SELECTOR),
+    )
+    leader_replication_throttled_rate: int = broker_setting(
+        "leader.replication.throttled.rate",
+        Kind.LONG,
+        LONG_MAX,
+        "The most bytes a second that this broker sends to followers that catch up.",
+        low=0,
+        read_only=False,
+    )
+    follower_replication_throttled_rate: int = broker_setting(
+        "follower.replication.throttled.rate",
+        Kind.LONG,
+        LONG_MAX,
+        "The most bytes a second that this broker takes from leaders while it catches up.",
+        low=0,
+        read_only=False,
+    )
+    auto_leader_rebalance_enable: bool = broker_setting(
+        "auto.leader.rebalance.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether the controller gives leadership back to the preferred replicas, the first of each partition.",
+    )
+    leader_imbalance_per_broker_percentage: int = broker_setting(
+        "leader.imbalance.per.broker.percentage",
+        Kind.INT,
+        10,
+        "A broker gets its leaderships back once it lacks more than this share of those it is preferred for.",
+        low=0,
+        high=100,
+    )
+    leader_imbalance_check_interval_seconds: int = broker_setting(
+        "leader.imbalance.check.interval.seconds",
+        Kind.LONG,
+        300,
+        "How often the controller compares leaders with preferred ones.",
+        low=1,
+        high=INT_MAX,
+    )
+    controlled_shutdown_enable: bool = broker_setting(
+        "controlled.shutdown.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether a broker that is stopped hands over what it leads first.",
+    )
