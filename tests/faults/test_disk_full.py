@@ -124,7 +124,7 @@ def test_at_the_floor_records_are_refused_groups_go_on_and_freed_space_is_used_b
 
 
 def _fill_when_taken(disk: FilledBroker, client: RawClient) -> None:
-    """The broker looks at the disk ten times a second."""
+    """The broker looks at a disk that is full ten times a second."""
     deadline_s = time.monotonic() + RELIEF_TIMEOUT_S
     for number in count():
         try:

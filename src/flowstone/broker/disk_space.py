@@ -4,7 +4,8 @@ Below a floor of free space (`log.dir.free.min.bytes`) clients' new records are 
 all else goes on: reads, offsets of groups, deletions, retention, compaction. So what is left is for what makes room.
 Once there is some again, a little more than the floor so that it does not go back and forth, records are taken again.
 
-The nearer the floor is, the oftener the disk is looked at: no producer is fast enough to use up what lies between.
+The nearer the floor is, the oftener the disk is looked at. Producers may be faster than that: once they have appended
+what lay between the floor and what was free at the last look, nothing more is taken before another.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import posixpath
+import sys
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -45,16 +48,27 @@ SLICE_PARTITIONS = 200
 
 
 class Room:
-    """Which log directories take no new records for lack of it, and what whoever sends some is told."""
+    """Which log directories take no new records for lack of it, and what whoever sends some is told.
+
+    What clients append is counted for all directories together: that is one sum per batch, and whoever reaches the
+    next look a little early only looks.
+    """
 
     def __init__(self) -> None:
         self.refusals: dict[str, str] = {}
+        self.appended_bytes = 0
+        self.look_at_bytes = sys.maxsize  # appended: until then no directory can have reached its floor
+        self.look: Callable[[], None] = lambda: None
 
-    def check(self, log: PartitionLog) -> None:
-        """ApiError if clients' records are refused where the log is."""
-        told = self.refusals.get(posixpath.dirname(log.path))
-        if told is not None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, told)
+    def take(self, log: PartitionLog, size_bytes: int) -> None:
+        """Counts what is about to be appended. ApiError if clients' records are refused where the log is."""
+        self.appended_bytes += size_bytes
+        if self.appended_bytes > self.look_at_bytes:
+            self.look()
+        if self.refusals:
+            told = self.refusals.get(posixpath.dirname(log.path))
+            if told is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, told)
 
 
 class DirectorySpace:
@@ -65,6 +79,7 @@ class DirectorySpace:
         self.usable_bytes = self.total_bytes = self.floor_bytes = 0
         self.is_refusing = False
         self.is_low = False  # it is full soon, at the present rate
+        self.looked_at_bytes = 0  # appended when it was looked at
         self.trend = FreeSpaceTrend()
         self.timer: Timer | None = None
 
@@ -86,11 +101,9 @@ class DiskSpace:
 
     def start(self) -> None:
         """Looks at once: a broker that starts on a full disk refuses from the first record on."""
+        self._room.look = self._look_now
+        self._look_now()
         for space in self.directories:
-            try:
-                self._note(space, *space.directory.free_bytes())
-            except OSError as error:
-                space.directory.doubt(error)
             self._schedule(space)
         self._schedule_rates()
 
@@ -114,18 +127,29 @@ class DiskSpace:
             delay_s = min(max(until_floor_s, LOOK_INTERVAL_MIN_S), LOOK_INTERVAL_MAX_S)
             space.timer = self._clock.call_later(delay_s, partial(self._look, space))
 
+    def _look_now(self) -> None:
+        """For an append, which would wait for the disk itself if that hangs."""
+        for space in self.directories:
+            if space.directory.fault is None:
+                space.looked_at_bytes = self._room.appended_bytes
+                try:
+                    self._note(space, *space.directory.free_bytes())
+                except OSError as error:
+                    space.directory.doubt(error)
+
     def _look(self, space: DirectorySpace) -> None:
         """In a thread: a disk that hangs must not hang the loop."""
         looking = asyncio.wrap_future(space.directory.housekeeping.submit(space.directory.free_bytes))
-        looking.add_done_callback(partial(self._looked, space))
+        looking.add_done_callback(partial(self._looked, space, self._room.appended_bytes))
 
-    def _looked(self, space: DirectorySpace, looking: asyncio.Future[tuple[int, int]]) -> None:
+    def _looked(self, space: DirectorySpace, appended_bytes: int, looking: asyncio.Future[tuple[int, int]]) -> None:
         if looking.cancelled():
             return
         error = looking.exception()
         if isinstance(error, OSError):
             space.directory.doubt(error)
         else:
+            space.looked_at_bytes = appended_bytes
             self._note(space, *looking.result())
         self._schedule(space)
 
@@ -134,6 +158,14 @@ class DiskSpace:
         space.floor_bytes = self._floor_of(total_bytes)
         space.trend.note(self._clock.monotonic(), usable_bytes)
         self._refuse_or_take(space)
+        self._room.look_at_bytes = min(
+            (
+                each.looked_at_bytes + each.usable_bytes - each.floor_bytes
+                for each in self.directories
+                if not each.is_refusing and each.directory.fault is None
+            ),
+            default=sys.maxsize,
+        )
         self._warn(space)
 
     def _floor_of(self, total_bytes: int) -> int:

@@ -109,6 +109,12 @@ def test_the_disk_is_looked_at_without_anybody_asking(broker: Broker, client: Cl
         pass
 
 
+def test_producers_that_are_faster_than_the_looks_do_not_get_past_the_floor(broker: Broker, client: Client) -> None:
+    broker.fill_to(FLOOR_BYTES_MAX + 1)
+    broker.disk.usable_bytes = FLOOR_BYTES_MAX - 1
+    assert produced(client)[0] is ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_the_floor_of_a_small_disk_is_a_hundredth_of_it(broker: Broker, client: Client) -> None:
     broker.disk.total_bytes = 100 * MIB
     broker.fill_to(2 * MIB)

@@ -73,10 +73,9 @@ class _Produce:
         try:
             self._check()
             partition = self._find(topic, wanted.index)
-            if self._services.room.refusals:
-                self._services.room.check(partition.log)
             if wanted.records is None:
                 raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
+            self._services.room.take(partition.log, len(wanted.records))
             if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(wanted.records).codec is Codec.ZSTD:
                 raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
             if self._services.rewriting.is_due(partition, wanted.records):
