@@ -84,7 +84,7 @@ class DirectoryLogs:
             self.housekeeping.in_background(partial(self._files.remove_tree, path))
 
     def _recover(self, topic_config: Callable[[str], TopicConfig]) -> None:
-        clean = self.log_directory.take_clean_marker()
+        clean = self.was_clean = self.log_directory.take_clean_marker()
         recovery_points = self.log_directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
         log_starts = self.log_directory.read_offsets(LOG_START_CHECKPOINT)
         found_partitions = self.log_directory.partitions()

@@ -26,6 +26,7 @@ class OpenedDirectories(NamedTuple):
     good: list[LogDirectory]  # locked, and with an identity
     bad: dict[str, StorageFault]  # by path
     missing_ids: frozenset[str]  # of directories that the broker has had, and that are not among the good ones
+    is_new: bool  # none of them belonged to a broker before
 
     @property
     def identity(self) -> Identity:
@@ -75,7 +76,7 @@ class _Opening:
         if missing:
             ids = ", ".join(sorted(missing))
             logger.error("data directories that the broker had are missing, by id: %s", ids)
-        return OpenedDirectories(self._directories, self._bad, frozenset(missing))
+        return OpenedDirectories(self._directories, self._bad, frozenset(missing), is_new=not identities)
 
     def _open(self, directory: LogDirectory) -> None:
         try:

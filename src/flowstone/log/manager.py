@@ -49,7 +49,7 @@ class LogManager:
         `on_fault` hears of a directory that fails; it is among `directories` with its fault.
         """
         opened = open_directories(files, config.log_directories, config.node_id, cluster_id)
-        self.identity = opened.identity
+        self.identity, self.is_new = opened.identity, opened.is_new
         self.directories: list[DirectoryLogs] = []
         self.unusable: dict[str, StorageFault] = dict(
             opened.bad
@@ -77,6 +77,8 @@ class LogManager:
             self.directories.append(directory)
         if not self.directories:
             raise StartupError("; ".join(map(str, self.unusable.values())))
+        # Whether the last stop left nothing undone: all that was ever acknowledged is here.
+        self.was_clean = all(each.was_clean for each in self.directories) and not self.unusable
         # Partitions that may be in a directory that is not here.
         self._elsewhere: dict[TopicPartition, OfflineLog] = {}
         # Whether a directory that the broker has, or had, is missing.
