@@ -21,9 +21,8 @@ from flowstone.broker.dispatch import Dispatcher
 from flowstone.broker.outbox import UnreadableSlice
 from flowstone.broker.unsent import UNSENT_BYTES_MAX
 from flowstone.errors import StartupError, StorageFault
-from flowstone.ports import network
 from flowstone.ports.clock import Timer
-from flowstone.ports.network import Channel, Listener
+from flowstone.ports.network import Channel, Listener, Network, SystemNetwork
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +32,9 @@ CONTENDED_BYTES_PER_S = 1 << 20
 
 
 class Server:
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, network: Network | None = None) -> None:
         config = services.config
+        self._network: Network = network or SystemNetwork()
         self._config, self._clock = config, services.clock
         self._workers, self._waiting, self._partitions = services.workers, services.waiting, services.partitions
         self._dispatcher = Dispatcher(services)
@@ -62,7 +62,7 @@ class Server:
     def bind(self, name: str, host: str, port: int) -> int:
         """Takes an address, on which nothing is accepted before `start`; the port it got."""
         try:
-            listener = network.bind(
+            listener = self._network.bind(
                 host,
                 port,
                 partial(self._accept, name),

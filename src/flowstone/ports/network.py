@@ -4,6 +4,8 @@ A `Channel` is one byte stream with non-blocking calls and readiness callbacks, 
 to read into which buffer and what to send next. That keeps a request's bytes in the one buffer they were received into,
 and lets file bytes go from the page cache to the socket without passing through Python.
 
+A `Network` makes channels, for whoever listens and for whoever connects; `simulated_network` has one in memory.
+
 A `Stream` is the other end's: a client's connection for programs without an event loop, whose calls wait.
 """
 
@@ -56,6 +58,33 @@ class Channel(Protocol):
     def close(self) -> None: ...
 
 
+class Listener(Protocol):
+    """One bound address; once started it accepts connections and hands each out as a channel."""
+
+    @property
+    def port(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Accept: TypeAlias = Callable[[Channel], None]
+
+
+class Network(Protocol):
+    def bind(self, host: str, port: int, accept: Accept, *, send_buffer_bytes: int = -1) -> Listener:
+        """Binds `host` and `port` (0: any free one) for the running loop. OSError if it cannot.
+
+        `send_buffer_bytes` is what the kernel may hold of a connection's unsent bytes; -1 leaves it to the system.
+        """
+        ...
+
+    async def connect(self, host: str, port: int, timeout_s: float) -> Channel:
+        """OSError, TimeoutError among them, if nobody answers there."""
+        ...
+
+
 class SocketChannel:
     __slots__ = ("_descriptor", "_loop", "_reading", "_socket", "_writing", "peer")
 
@@ -98,10 +127,8 @@ class SocketChannel:
             self._socket.close()
 
 
-class Listener:
-    """One bound address; once started it accepts connections and hands each out as a channel."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accept: Callable[[Channel], None]) -> None:
+class SocketListener:
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accept: Accept) -> None:
         """Accepted sockets have the buffer sizes of `sock`."""
         self._loop, self._socket, self._accept = loop, sock, accept
         self._resting: asyncio.TimerHandle | None = None
@@ -140,13 +167,27 @@ class Listener:
         self.start()
 
 
-def bind(host: str, port: int, accept: Callable[[Channel], None], *, send_buffer_bytes: int = -1) -> Listener:
-    """Binds `host` and `port` (0: any free one) for the running loop. OSError if it cannot.
+class SystemNetwork:
+    """The machine's own, for the running loop."""
 
-    `send_buffer_bytes` is what the kernel may hold of a connection's unsent bytes; -1 leaves it to the system.
-    """
-    sock = listen(host, port, send_buffer_bytes=send_buffer_bytes)
-    return Listener(asyncio.get_running_loop(), sock, accept)
+    def bind(self, host: str, port: int, accept: Accept, *, send_buffer_bytes: int = -1) -> SocketListener:
+        sock = listen(host, port, send_buffer_bytes=send_buffer_bytes)
+        return SocketListener(asyncio.get_running_loop(), sock, accept)
+
+    async def connect(self, host: str, port: int, timeout_s: float) -> SocketChannel:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout_s):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, kind, protocol, _, address = found[0]
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                await loop.sock_connect(sock, address)
+                _refuse_self(sock)
+                return SocketChannel(loop, sock, f"{host}:{port}")
+            except BaseException:
+                sock.close()
+                raise
 
 
 def listen(host: str, port: int, *, send_buffer_bytes: int = -1) -> Socket:
@@ -177,10 +218,11 @@ class Stream:
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
-        if self._socket.getsockname() == self._socket.getpeername():
-            # The kernel gave us, of all ports, the one we want to reach, where nobody listens.
+        try:
+            _refuse_self(self._socket)
+        except BaseException:
             self._socket.close()
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+            raise
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._timeout_s = -1.0
@@ -226,6 +268,12 @@ class Stream:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._timeout_s = timeout_s
+
+
+def _refuse_self(sock: socket.socket) -> None:
+    """The kernel may give us, of all ports, the one we want to reach, where nobody listens."""
+    if sock.getsockname() == sock.getpeername():
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
 
 def wait_readable(streams: Sequence[Stream], timeout_s: float) -> list[Stream]:
