@@ -1,0 +1,252 @@
+"""A broker's connection to another broker, on the event loop: requests out, responses in, in order.
+
+Owns frames, correlation ids and the versions agreed on; several requests may be on their way. What is received lies in
+memory that is used again once nobody holds a view of it: a response's records are such views. Knows nothing of leaders
+or retries.
+
+Invariant: whatever fails (the stream, a timeout, bytes that are not Kafka's protocol, a caller that gives up) closes
+the connection, and everybody who waits hears `Disconnected` or `BadAnswer`: no answer goes to the wrong question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from struct import Struct
+from typing import NamedTuple, TypeVar
+
+from flowstone.client.buffers import ReceiveBuffers
+from flowstone.client.connection import RESPONSE_BYTES_MAX, SOFTWARE_NAME, SOFTWARE_VERSION, Address
+from flowstone.client.errors import BadAnswer, ClientError, Disconnected
+from flowstone.errors import ErrorCode, ProtocolError
+from flowstone.ports.clock import Clock, Timer
+from flowstone.ports.network import Channel, Network
+from flowstone.types import Bytes
+from flowstone.wire.apis import API_VERSIONS_KEY, APIS, Api
+from flowstone.wire.codec import request_encoder, response_decoder
+from flowstone.wire.frames import encode_request_header, parse_response_header
+from flowstone.wire.message import Message
+from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest
+
+# Small responses come whole, with their length, in one call.
+RECEIVE_BYTES = 64 << 10
+# Above it fresh memory is taken for a response, as for one that a single large batch makes longer than was asked for.
+BUFFER_BYTES = 10 << 20
+READS_PER_WAKEUP_MAX = 16
+
+# Brokers are one release apart at most while a cluster is upgraded, and each knows these of the other: a follower gives
+# its broker epoch since version 15 of Fetch, which names topics by their ids.
+VERSIONS_MIN: dict[type[Message], int] = {FetchRequest: 15}
+_API_VERSIONS_VERSION = 3
+
+_APIS = {api.request: api for api in APIS.values()}
+_SIZE = Struct(">i")
+_SIZE_BYTES_MIN = 4  # a correlation id
+
+Response = TypeVar("Response", bound=Message)
+
+
+class _Question(NamedTuple):
+    api: Api
+    version: int
+    correlation_id: int
+    answer: asyncio.Future[Message]
+    deadline: Timer
+
+
+class Peer:
+    def __init__(self, channel: Channel, clock: Clock, address: Address, client_id: str) -> None:
+        """For `connect`, which also agrees on the versions."""
+        self.address = address
+        self._channel, self._clock, self._client_id = channel, clock, client_id
+        self._correlation_id = 0
+        self._unanswered: deque[_Question] = deque()
+        self._served: dict[int, tuple[int, int]] = {}
+        self._closed_with: ClientError | None = None
+        self._unsent: list[memoryview] = []
+        # Received and not looked at yet: less than a whole frame.
+        self._kept = memoryview(bytearray(RECEIVE_BYTES))
+        self._kept_bytes = 0
+        self._frame: memoryview | None = None
+        self._frame_filled = 0
+        self._buffers = ReceiveBuffers(BUFFER_BYTES)
+        channel.on_readable(self._readable)
+
+    @classmethod
+    async def connect(cls, network: Network, clock: Clock, address: Address, client_id: str, timeout_s: float) -> Peer:
+        """Disconnected if nobody answers there; BadAnswer if who does is not a broker."""
+        try:
+            channel = await network.connect(*address, timeout_s)
+        except OSError as error:
+            raise Disconnected(f"no broker answers at {address} ({error.strerror or error})") from error
+        peer = cls(channel, clock, address, client_id)
+        await peer._agree(timeout_s)
+        return peer
+
+    @property
+    def is_open(self) -> bool:
+        return self._closed_with is None
+
+    async def ask(self, request: Message, kind: type[Response], timeout_s: float) -> Response:
+        """The response; its records are views that keep their memory for as long as they are held."""
+        api = _APIS[type(request)]
+        return await self._exchange(api, self._version(api), request, kind, timeout_s)
+
+    def close(self) -> None:
+        self._fail(Disconnected(f"the connection to {self.address} was closed"))
+
+    async def _exchange(
+        self, api: Api, version: int, request: Message, kind: type[Response], timeout_s: float
+    ) -> Response:
+        if self._closed_with is not None:
+            raise self._closed_with
+        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        deadline = self._clock.call_later(timeout_s, self._timed_out)
+        self._unanswered.append(_Question(api, version, self._correlation_id, answer, deadline))
+        self._send(api, version, request)
+        try:
+            response = await answer
+        except asyncio.CancelledError:
+            self.close()  # its answer would be in the way of the next one's
+            raise
+        finally:
+            deadline.cancel()
+        assert isinstance(response, kind)
+        return response
+
+    # Versions
+
+    async def _agree(self, timeout_s: float) -> None:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        api = APIS[API_VERSIONS_KEY]
+        answer = await self._exchange(api, _API_VERSIONS_VERSION, request, ApiVersionsResponse, timeout_s)
+        if answer.error_code:
+            reason = f"the broker at {self.address} does not say what it speaks: error {answer.error_code}"
+            self._fail(BadAnswer(reason))
+            raise BadAnswer(reason)
+        self._served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+    def _version(self, api: Api) -> int:
+        """The newest that both know; a peer may be older or newer while a cluster is upgraded."""
+        lowest, highest = self._served.get(api.key, (0, -1))
+        version = min(api.max_version, highest)
+        if version < max(lowest, VERSIONS_MIN.get(api.request, api.min_version)):
+            raise BadAnswer(f"the broker at {self.address} has no version of {api.name} that this one knows")
+        return version
+
+    # Sending
+
+    def _send(self, api: Api, version: int, request: Message) -> None:
+        body: list[Bytes] = request_encoder(api.key, version)(request)  # type: ignore[assignment]
+        header = encode_request_header(api.key, version, self._correlation_id, self._client_id)
+        size = _SIZE.pack(len(header) + sum(map(len, body)))
+        self._unsent.extend(memoryview(each) for each in (size + header, *body) if len(each))
+        self._writable()
+
+    def _writable(self) -> None:
+        unsent = self._unsent
+        try:
+            while unsent:
+                sent = self._channel.send(unsent)
+                while sent:
+                    if sent < len(unsent[0]):
+                        unsent[0] = unsent[0][sent:]
+                        break
+                    sent -= len(unsent.pop(0))
+        except BlockingIOError:
+            self._channel.on_writable(self._writable)
+            return
+        except OSError as error:
+            self._broken(error)
+            return
+        self._channel.on_writable(None)
+
+    # Receiving
+
+    def _readable(self) -> None:
+        try:
+            for _ in range(READS_PER_WAKEUP_MAX):
+                if self._frame is None:
+                    self._receive()
+                else:
+                    self._receive_frame(self._frame)
+                if self._closed_with is not None:
+                    return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._broken(error)
+        except ProtocolError as error:
+            self._fail(BadAnswer(f"what answers at {self.address} does not speak Kafka's protocol ({error})"))
+
+    def _receive(self) -> None:
+        """Whole frames are answered from copies of their own; one that has only begun gets memory to go on in."""
+        end = self._kept_bytes + self._received_into(self._kept[self._kept_bytes :])
+        at = 0
+        while end - at >= _SIZE.size:
+            (size_bytes,) = _SIZE.unpack_from(self._kept, at)
+            if not _SIZE_BYTES_MIN <= size_bytes <= RESPONSE_BYTES_MAX:
+                raise ProtocolError(f"a response of {size_bytes} bytes, and {RESPONSE_BYTES_MAX} are taken at most")
+            at += _SIZE.size
+            frame = self._buffers.take(size_bytes)
+            got_bytes = min(end - at, size_bytes)
+            frame[:got_bytes] = self._kept[at : at + got_bytes]
+            at += got_bytes
+            if got_bytes < size_bytes:
+                self._frame, self._frame_filled = frame, got_bytes
+                break
+            self._answered(frame)
+        self._kept_bytes = end - at
+        self._kept[: self._kept_bytes] = bytes(self._kept[at:end])
+
+    def _receive_frame(self, frame: memoryview) -> None:
+        self._frame_filled += self._received_into(frame[self._frame_filled :])
+        if self._frame_filled == len(frame):
+            self._frame = None
+            self._answered(frame)
+
+    def _received_into(self, buffer: memoryview) -> int:
+        received = self._channel.receive_into(buffer)
+        if not received:
+            raise ConnectionError("the broker closed the connection")
+        return received
+
+    def _answered(self, frame: memoryview) -> None:
+        if not self._unanswered:
+            raise ProtocolError("a response to no request")
+        api, version, expected_id, answer, _ = self._unanswered[0]
+        correlation_id, at = parse_response_header(frame, 0, api.has_flexible_response_header(version))
+        if correlation_id != expected_id:
+            raise ProtocolError(f"the answer to request {correlation_id} came for {expected_id}")
+        if api.key == API_VERSIONS_KEY and _is_version_refused(frame, at):
+            version = 0  # whoever does not know the version answers in the oldest one
+        response = response_decoder(api.key, version)(frame, at)
+        self._unanswered.popleft()
+        if not answer.done():
+            answer.set_result(response)
+
+    # Ending
+
+    def _timed_out(self) -> None:
+        self._fail(Disconnected(f"the broker at {self.address} did not answer in time"))
+
+    def _broken(self, error: OSError) -> None:
+        self._fail(Disconnected(f"the connection to {self.address} broke ({error.strerror or error})"))
+
+    def _fail(self, error: ClientError) -> None:
+        if self._closed_with is not None:
+            return
+        self._closed_with = error
+        self._channel.close()
+        self._frame = None
+        self._unsent.clear()
+        for question in self._unanswered:
+            question.deadline.cancel()
+            if not question.answer.done():
+                question.answer.set_exception(error)
+        self._unanswered.clear()
+
+
+def _is_version_refused(frame: memoryview, at: int) -> bool:
+    return int.from_bytes(frame[at : at + 2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
