@@ -2211,6 +2211,77 @@ class DeleteGroupsResponse(Message):
         self.results = results
 
 
+class ElectLeadersRequestTopicPartitions(Message):
+    __slots__ = ("topic", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+
+
+class ElectLeadersRequest(Message):
+    __slots__ = ("election_type", "topic_partitions", "timeout_ms")
+
+    def __init__(
+        self,
+        *,
+        election_type: int = 0,
+        topic_partitions: Sequence[ElectLeadersRequestTopicPartitions] | None = (),
+        timeout_ms: int = 60000,
+    ) -> None:
+        self.election_type = election_type
+        self.topic_partitions = topic_partitions
+        self.timeout_ms = timeout_ms
+
+
+class ElectLeadersResponsePartitionResult(Message):
+    __slots__ = ("partition_id", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition_id: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.partition_id = partition_id
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class ElectLeadersResponseReplicaElectionResult(Message):
+    __slots__ = ("topic", "partition_result")
+
+    def __init__(
+        self,
+        *,
+        topic: str = "",
+        partition_result: Sequence[ElectLeadersResponsePartitionResult] = (),
+    ) -> None:
+        self.topic = topic
+        self.partition_result = partition_result
+
+
+class ElectLeadersResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "replica_election_results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        replica_election_results: Sequence[ElectLeadersResponseReplicaElectionResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.replica_election_results = replica_election_results
+
+
 class IncrementalAlterConfigsRequestConfig(Message):
     __slots__ = ("name", "config_operation", "value")
 
@@ -2282,6 +2353,167 @@ class IncrementalAlterConfigsResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.responses = responses
+
+
+class AlterPartitionReassignmentsRequestPartition(Message):
+    __slots__ = ("partition_index", "replicas")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        replicas: Sequence[int] | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.replicas = replicas
+
+
+class AlterPartitionReassignmentsRequestTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[AlterPartitionReassignmentsRequestPartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class AlterPartitionReassignmentsRequest(Message):
+    __slots__ = ("timeout_ms", "allow_replication_factor_change", "topics")
+
+    def __init__(
+        self,
+        *,
+        timeout_ms: int = 60000,
+        allow_replication_factor_change: bool = True,
+        topics: Sequence[AlterPartitionReassignmentsRequestTopic] = (),
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
+        self.topics = topics
+
+
+class AlterPartitionReassignmentsResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class AlterPartitionReassignmentsResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[AlterPartitionReassignmentsResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class AlterPartitionReassignmentsResponse(Message):
+    __slots__ = ("throttle_time_ms", "allow_replication_factor_change", "error_code", "error_message", "responses")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        allow_replication_factor_change: bool = True,
+        error_code: int = 0,
+        error_message: str | None = "",
+        responses: Sequence[AlterPartitionReassignmentsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = responses
+
+
+class ListPartitionReassignmentsRequestTopic(Message):
+    __slots__ = ("name", "partition_indexes")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partition_indexes: Sequence[int] = (),
+    ) -> None:
+        self.name = name
+        self.partition_indexes = partition_indexes
+
+
+class ListPartitionReassignmentsRequest(Message):
+    __slots__ = ("timeout_ms", "topics")
+
+    def __init__(
+        self,
+        *,
+        timeout_ms: int = 60000,
+        topics: Sequence[ListPartitionReassignmentsRequestTopic] | None = None,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.topics = topics
+
+
+class ListPartitionReassignmentsResponsePartition(Message):
+    __slots__ = ("partition_index", "replicas", "adding_replicas", "removing_replicas")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        replicas: Sequence[int] = (),
+        adding_replicas: Sequence[int] = (),
+        removing_replicas: Sequence[int] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.replicas = replicas
+        self.adding_replicas = adding_replicas
+        self.removing_replicas = removing_replicas
+
+
+class ListPartitionReassignmentsResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[ListPartitionReassignmentsResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class ListPartitionReassignmentsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "topics")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        topics: Sequence[ListPartitionReassignmentsResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topics = topics
 
 
 class OffsetDeleteRequestPartition(Message):
@@ -2430,6 +2662,32 @@ class DescribeClusterResponse(Message):
         self.cluster_authorized_operations = cluster_authorized_operations
 
 
+class UnregisterBrokerRequest(Message):
+    __slots__ = ("broker_id",)
+
+    def __init__(
+        self,
+        *,
+        broker_id: int = 0,
+    ) -> None:
+        self.broker_id = broker_id
+
+
+class UnregisterBrokerResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+
+
 class DescribeTopicPartitionsRequestTopic(Message):
     __slots__ = ("name",)
 
@@ -2567,9 +2825,13 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (35, "DescribeLogDirs", 1, 5, 2, DescribeLogDirsRequest, DescribeLogDirsResponse),
     (37, "CreatePartitions", 0, 3, 2, CreatePartitionsRequest, CreatePartitionsResponse),
     (42, "DeleteGroups", 0, 2, 2, DeleteGroupsRequest, DeleteGroupsResponse),
+    (43, "ElectLeaders", 0, 2, 2, ElectLeadersRequest, ElectLeadersResponse),
     (44, "IncrementalAlterConfigs", 0, 1, 1, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    (45, "AlterPartitionReassignments", 0, 1, 0, AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+    (46, "ListPartitionReassignments", 0, 0, 0, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (47, "OffsetDelete", 0, 0, 1, OffsetDeleteRequest, OffsetDeleteResponse),
     (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
+    (64, "UnregisterBroker", 0, 0, 0, UnregisterBrokerRequest, UnregisterBrokerResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )
 
@@ -2701,11 +2963,27 @@ __all__ = [
     "DeleteGroupsRequest",
     "DeleteGroupsResponseResult",
     "DeleteGroupsResponse",
+    "ElectLeadersRequestTopicPartitions",
+    "ElectLeadersRequest",
+    "ElectLeadersResponsePartitionResult",
+    "ElectLeadersResponseReplicaElectionResult",
+    "ElectLeadersResponse",
     "IncrementalAlterConfigsRequestConfig",
     "IncrementalAlterConfigsRequestResource",
     "IncrementalAlterConfigsRequest",
     "IncrementalAlterConfigsResponseResource",
     "IncrementalAlterConfigsResponse",
+    "AlterPartitionReassignmentsRequestPartition",
+    "AlterPartitionReassignmentsRequestTopic",
+    "AlterPartitionReassignmentsRequest",
+    "AlterPartitionReassignmentsResponsePartition",
+    "AlterPartitionReassignmentsResponseTopic",
+    "AlterPartitionReassignmentsResponse",
+    "ListPartitionReassignmentsRequestTopic",
+    "ListPartitionReassignmentsRequest",
+    "ListPartitionReassignmentsResponsePartition",
+    "ListPartitionReassignmentsResponseTopic",
+    "ListPartitionReassignmentsResponse",
     "OffsetDeleteRequestPartition",
     "OffsetDeleteRequestTopic",
     "OffsetDeleteRequest",
@@ -2715,6 +2993,8 @@ __all__ = [
     "DescribeClusterRequest",
     "DescribeClusterResponseBroker",
     "DescribeClusterResponse",
+    "UnregisterBrokerRequest",
+    "UnregisterBrokerResponse",
     "DescribeTopicPartitionsRequestTopic",
     "DescribeTopicPartitionsCursor",
     "DescribeTopicPartitionsRequest",
