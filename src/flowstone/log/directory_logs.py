@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 
 from flowstone.config import BrokerConfig, TopicConfig
@@ -252,7 +252,7 @@ class DirectoryLogs:
     def _flush_all(self) -> None:
         """Some logs at a time: each has several files open until it is durable."""
         logs = list(self.logs.values())
-        with ThreadPoolExecutor(self._config.num_flush_threads) as pool:
+        with self._files.threads(self._config.num_flush_threads, "closing") as pool:
             for first in range(0, len(logs), CLOSING_LOGS_MAX):
                 some = logs[first : first + CLOSING_LOGS_MAX]
                 tasks = {log: task for log in some if (task := log.closing_task()) is not None}

@@ -18,7 +18,9 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from queue import SimpleQueue
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flowstone.config import LONG_MAX
@@ -43,13 +45,13 @@ FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 class _Job:
     """What one turn of a flush thread makes durable: one log, a few of one file each, or a crowd."""
 
-    __slots__ = ("error", "finished", "is_crowd", "started", "tasks", "uses_names")
+    __slots__ = ("error", "finished", "in_thread", "is_crowd", "started", "tasks")
 
     def __init__(self, tasks: dict[PartitionLog, FlushTask], started: float, *, is_crowd: bool) -> None:
         self.tasks = tasks
         self.started = started
         self.is_crowd = is_crowd
-        self.uses_names = False  # and must be waited for before they go
+        self.in_thread: Future[None] | None = None  # uses names, and must be waited for before they go
         self.finished = False
         self.error: OSError | None = None
 
@@ -93,9 +95,8 @@ class Flusher:
         self.fault: StorageFault | None = None
         self.flushed_bytes = 0  # since whoever counts last set it back
         self.flush_seconds = Histogram(FLUSH_SECONDS_BOUNDS)  # from a flush's beginning until the loop hears of its end
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._jobs: set[_Job] = set()
-        self._finishing = threading.Condition()
+        self._descriptors_wait = threading.Event()  # never set: a thread waits by it
         self._running: set[PartitionLog] = set()
         self._due: OrderedDict[PartitionLog, None] = OrderedDict()  # waiting for a flush, none of them running
         self._again: set[PartitionLog] = set()  # running, and appended to since
@@ -104,7 +105,8 @@ class Flusher:
         self._unrequested_records: dict[PartitionLog, int] = {}
         self._timers: dict[PartitionLog, Timer] = {}
         self._thread_count = thread_count
-        self._threads: list[threading.Thread] = []
+        self._threads = files.threads(thread_count, "flush")
+        self._is_stopped = False
         self._syncs = self._new_syncs()
 
     def _new_syncs(self) -> FileSyncs[_Job] | None:
@@ -132,7 +134,7 @@ class Flusher:
     def _start_due(self) -> None:
         """No more at once than there are threads: what is appended while a log waits is covered by its flush too."""
         self._start_is_scheduled = False
-        while self._due and len(self._jobs) < self._thread_count and self.fault is None:
+        while self._due and len(self._jobs) < self._thread_count and self.fault is None and not self._is_stopped:
             if self._crowds_allowed and len(self._due) >= CROWD_LOGS:
                 self._start_in_thread(self._take_due(len(self._due)), is_crowd=True)
             else:
@@ -171,9 +173,9 @@ class Flusher:
         self._due.pop(log, None)
         self._unrequested_records.pop(log, None)
         self._cancel_timer(log)
-        for job in [job for job in self._jobs if log in job.tasks and job.uses_names]:
-            with self._finishing:
-                self._finishing.wait_for(lambda job=job: job.finished)  # type: ignore[misc]
+        for job in self._jobs:
+            if log in job.tasks and job.in_thread is not None:
+                job.in_thread.result()
 
     def stop(self) -> None:
         """Waits for the flushes under way; what they made durable is told to the logs, but no longer to anyone else."""
@@ -181,10 +183,8 @@ class Flusher:
         if self._syncs is not None:
             for job, error in self._syncs.stop():
                 job.finish(error)
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            thread.join()
+        self._is_stopped = True
+        self._threads.shutdown()
         for timer in self._timers.values():
             timer.cancel()
         for job in self._jobs:
@@ -216,36 +216,25 @@ class Flusher:
         if not tasks:
             return
         job = self._new_job(tasks, is_crowd=is_crowd)
-        job.uses_names = True
-        self._queue.put(job)
-        if len(self._threads) < self._thread_count:
-            thread = threading.Thread(target=self._work, name=f"flush-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        job.in_thread = self._threads.submit(self._run, job)
+        job.in_thread.add_done_callback(partial(self._ran, job))
 
     def _synced(self, job: _Job, error: OSError | None) -> None:
         job.finish(error)
         self._finished(job)
 
-    def _work(self) -> None:
-        """A flush thread: system calls, and word to the loop."""
-        while (job := self._queue.get()) is not None:
-            self._run(job)
-            with self._finishing:
-                job.finished = True
-                self._finishing.notify_all()
-            try:
-                self._loop.call_soon_threadsafe(self._finished, job)
-            except RuntimeError:  # the loop is gone; `stop` looks at the job itself
-                return
-
     def _run(self, job: _Job) -> None:
+        """In a flush thread: system calls only."""
         for _ in range(DESCRIPTOR_TRIES_MAX):
             job.run(self._files, self._directory)
             if job.error is None or job.error.errno not in NO_DESCRIPTORS:
-                return
-            with self._finishing:
-                self._finishing.wait(DESCRIPTOR_WAIT_S)
+                break
+            self._descriptors_wait.wait(DESCRIPTOR_WAIT_S)
+        job.finished = True
+
+    def _ran(self, job: _Job, _: Future[None]) -> None:
+        with suppress(RuntimeError):  # the loop is gone; `stop` looks at the job itself
+            self._loop.call_soon_threadsafe(self._finished, job)
 
     def _finished(self, job: _Job) -> None:
         if self.fault is not None or job not in self._jobs:

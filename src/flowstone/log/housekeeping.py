@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -61,7 +61,7 @@ class Housekeeping:
         self._logs = logs
         self._offline = offline
         self._high_watermark_of = high_watermark_of
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="log-keeper")
+        self._worker = directory.files.threads(1, "log-keeper")
         self._loop = asyncio.get_running_loop()
         # Called on the loop when something in the background failed: the disk may be to blame.
         self.on_error: Callable[[OSError], None] = lambda error: None

@@ -10,7 +10,7 @@ Waits for the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from itertools import islice
 from typing import NamedTuple
 
@@ -71,7 +71,7 @@ class Recovering:
     ) -> Iterator[tuple[TopicPartition, Recovered]]:
         """Each partition with its log, or with why it must stay offline, in the order in which they are given."""
         remaining = iter(found)
-        with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="recovery") as threads:
+        with self._files.threads(SYNC_THREADS, "recovery") as threads:
             while some := list(islice(remaining, LOGS_AT_ONCE)):
                 opened = [(topic_partition, self._open(topic_partition, stored)) for topic_partition, stored in some]
                 recovering = [each for _, each in opened if isinstance(each, _Recovering)]
@@ -98,7 +98,7 @@ class Recovering:
         return _Recovering(topic_partition, stored, directory, log)
 
     def _make_durable(
-        self, recovering: Sequence[_Recovering], threads: ThreadPoolExecutor | None
+        self, recovering: Sequence[_Recovering], threads: Executor | None
     ) -> dict[TopicPartition, StorageFault]:
         """Runs what was put off; what went wrong. The directory of all of them is synced once."""
         outcomes = (threads.map if threads is not None else map)(self._sync, recovering)

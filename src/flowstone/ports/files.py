@@ -18,6 +18,7 @@ import os
 import resource
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Protocol
 
 from flowstone.ports.page_cache import cached_pages, read_nowait
@@ -133,6 +134,10 @@ class Files(Protocol):
 
     def lock(self, path: str) -> Lock:
         """An exclusive lock on the file; BlockingIOError if another process has it."""
+        ...
+
+    def threads(self, count: int, name: str) -> Executor:
+        """Threads for calls that wait for the disk. Simulated disks may let them wait in simulated time."""
         ...
 
 
@@ -327,6 +332,9 @@ class SystemFiles:
             os.close(descriptor)
             raise
         return _SystemLock(descriptor)
+
+    def threads(self, count: int, name: str) -> Executor:
+        return ThreadPoolExecutor(count, name)
 
 
 class _SystemLock:

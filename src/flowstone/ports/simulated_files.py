@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import posixpath
 from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from flowstone.types import Bytes
 
@@ -165,6 +166,9 @@ class SimulatedFiles:
         self.open(path, create=True)
         self._locked.add(path)
         return SimulatedLock(self._locked, path)
+
+    def threads(self, count: int, name: str) -> Executor:
+        return ThreadPoolExecutor(count, name)
 
     def _find(self, path: str) -> _Node | _Directory | None:
         node: _Node | _Directory = self._root
