@@ -12,25 +12,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from random import SystemRandom
+from typing import TYPE_CHECKING
 
 from flowstone import kernel
 from flowstone.broker.assignments import Assignments
-from flowstone.broker.branch_page import branch_page
-from flowstone.broker.branching import TopicBranches
 from flowstone.broker.context import Intercept, Services
-from flowstone.broker.disk_page import DiskPage
 from flowstone.broker.disk_space import DiskSpace
-from flowstone.broker.explain import Explaining
-from flowstone.broker.explain_page import explain_page
 from flowstone.broker.fetch_sessions import FetchSessions
 from flowstone.broker.group_coordinator import GroupCoordinator
-from flowstone.broker.group_page import groups_page
 from flowstone.broker.group_survey import GroupSurvey
 from flowstone.broker.http import HttpListener, parse_address
 from flowstone.broker.listeners import advertise, parse_listeners
-from flowstone.broker.restore_page import restore_page
 from flowstone.broker.rewriting import Rewriting
-from flowstone.broker.scrape import Scrape
 from flowstone.broker.server import Server
 from flowstone.broker.waiting import Waiting
 from flowstone.broker.workers import Workers
@@ -46,6 +39,9 @@ from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.files import Files, SystemFiles, open_files_limit
 from flowstone.replication.partitions import Partitions
+
+if TYPE_CHECKING:
+    from flowstone.broker.pages import BrokerPages
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +80,7 @@ class App:
         self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
         self._http: HttpListener | None = None
         self._http_problem: StartupError | None = None
+        self._pages: BrokerPages | None = None
         self._serving = False
         # Listener name -> the address it got.
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -122,15 +119,12 @@ class App:
             self.services = self._wire()
             self.survey = GroupSurvey(self.services)
             self._disks = DiskSpace(self.services)
-            self._disk_page = DiskPage(self.services, self._disks)
-            self._branches = TopicBranches(self.services)
             self._server = Server(self.services)
             await self._register(self._bind())
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise
-        self._scrape = Scrape(self.services, self._server, self.survey, self._disks)
         self._disks.start()
         self._server.start()
         self.survey.start()
@@ -144,7 +138,8 @@ class App:
         """Answers what was asked, makes everything durable and leaves the clean-shutdown marker."""
         self._serving = False
         self._disks.stop()
-        self._branches.stop()
+        if self._pages is not None:
+            self._pages.stop()
         self.survey.stop()
         self._groups.close()
         await self._server.stop(self.config.shutdown_timeout_ms / 1000)
@@ -160,8 +155,8 @@ class App:
             self._server.kill()
         if self._http is not None:
             self._http.kill()
-        if hasattr(self, "_branches"):
-            self._branches.stop()
+        if self._pages is not None:
+            self._pages.stop()
         if hasattr(self, "survey"):
             self.survey.stop()
         if hasattr(self, "_disks"):
@@ -190,24 +185,11 @@ class App:
     def is_serving(self) -> bool:
         return self._serving and not self._failed.done()
 
-    async def metrics(self) -> bytes:
-        return await self._scrape.text()
+    def _open_pages(self) -> BrokerPages:
+        from flowstone.broker.pages import BrokerPages
 
-    async def groups(self, group_id: str | None) -> bytes:
-        return await groups_page(self.survey, group_id, self._logs.identity.cluster_id)
-
-    async def disks(self, topic: str | None) -> bytes:
-        return await self._disk_page.write(topic)
-
-    async def explain(self, asked: Mapping[str, str]) -> tuple[int, bytes]:
-        explaining = Explaining(self.services, self.survey)
-        return await explain_page(explaining, self._logs.identity.cluster_id, asked)
-
-    async def branch(self, body: bytes) -> tuple[int, bytes]:
-        return await branch_page(self._branches, self._logs.identity.cluster_id, body)
-
-    async def restore(self, body: bytes) -> tuple[int, bytes]:
-        return await restore_page(self.services, body)
+        self._pages = BrokerPages(self, self.services, self._server, self.survey, self._disks)
+        return self._pages
 
     # Starting
 
@@ -250,7 +232,7 @@ class App:
         """Takes the address and puts it where DescribeConfigs shows it."""
         if self._http_wanted is not None:
             try:
-                self._http = HttpListener(*self._http_wanted, self)
+                self._http = HttpListener(*self._http_wanted, self._open_pages)
             except StartupError as error:
                 if self._http_chosen:
                     raise

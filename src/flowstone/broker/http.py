@@ -1,16 +1,15 @@
 """The HTTP listener: its address, its life, and when the libraries behind it are loaded.
 
 The address is taken while the broker starts, so that one already in use is known at once. The libraries (uvicorn,
-starlette: 0.1 s) are loaded in a thread once the broker serves its own clients; who connects before that waits. Knows
-nothing of what the pages say: `Pages` is the broker as seen from here.
+starlette: 0.1 s) and the pages are loaded in a thread once the broker serves its own clients; who connects before that
+waits. Knows nothing of what the pages say: `Pages` is the broker as seen from here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from flowstone.broker.listeners import PORT_MAX
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFF = ("", "off")
-_SERVER_MODULE = "flowstone.broker.http_server"
 
 
-class Pages(Protocol):
-    """What is served."""
+class Condition(Protocol):
+    """How the broker is."""
 
     def failure(self) -> str | None:
         """Why the broker cannot do its work any more; None while it can."""
@@ -36,6 +34,10 @@ class Pages(Protocol):
     def is_serving(self) -> bool:
         """Whether clients are let in."""
         ...
+
+
+class Pages(Condition, Protocol):
+    """What is served."""
 
     async def metrics(self) -> bytes: ...
 
@@ -71,9 +73,12 @@ def parse_address(text: str) -> tuple[str, int] | None:
 
 
 class HttpListener:
-    def __init__(self, host: str, port: int, pages: Pages) -> None:
-        """Takes the address, port 0 for any free one. StartupError if it cannot be had."""
-        self._pages = pages
+    def __init__(self, host: str, port: int, open_pages: Callable[[], Pages]) -> None:
+        """Takes the address, port 0 for any free one. StartupError if it cannot be had.
+
+        `open_pages` is called in a thread and may load what it needs.
+        """
+        self._open_pages = open_pages
         self._socket = _listen(host, port)
         self.address = _address_text(host, self._socket.getsockname()[1])
         self._opening: asyncio.Task[None] | None = None
@@ -99,11 +104,15 @@ class HttpListener:
 
     async def _open(self) -> None:
         try:
-            module = await asyncio.to_thread(importlib.import_module, _SERVER_MODULE)
-            self._server = server = module.HttpServer(self._pages)
-            await server.open(self._socket)
+            self._server = await asyncio.to_thread(self._load)
+            await self._server.open(self._socket)
         except Exception:  # nobody awaits this task, and the broker does its work without these pages
             logger.exception("HTTP is not served on %s", self.address)
+
+    def _load(self) -> HttpServer:
+        from flowstone.broker.http_server import HttpServer
+
+        return HttpServer(self._open_pages())
 
 
 def _listen(host: str, port: int) -> network.Socket:

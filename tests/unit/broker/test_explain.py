@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.branching import BranchRequest
+from flowstone.broker.branching import BranchRequest, TopicBranches
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch
 from tests.support.group_commits import commit
@@ -134,7 +134,7 @@ def test_it_says_which_topic_a_branchs_record_was_written_to(broker: RunningApp,
     client.produce(TOPIC, batch_of(b"a"))
 
     async def branch() -> None:
-        await broker.app._branches.begin(BranchRequest(TOPIC, "dev"))
+        await TopicBranches(broker.app.services).begin(BranchRequest(TOPIC, "dev"))
 
     broker.run(branch())
     client.produce("dev", batch_of(b"b"))

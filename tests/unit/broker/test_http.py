@@ -65,7 +65,7 @@ class Listening:
 def listening() -> Iterator[Listening]:
     pages = Pages()
     with LoopThread() as loop:
-        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, pages))
+        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, lambda: pages))
         loop.call(listener.start)
         yield Listening(loop, listener, pages)
         loop.run(listener.stop())
@@ -217,7 +217,7 @@ def test_a_stopped_listener_gives_its_address_back(listening: Listening) -> None
 
 def test_it_can_be_stopped_before_it_serves() -> None:
     with LoopThread() as loop:
-        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, Pages()))
+        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, Pages))
         loop.call(listener.start)
         loop.run(listener.stop())
         with pytest.raises(ConnectionRefusedError):
@@ -228,7 +228,7 @@ def test_an_address_in_use_is_an_error_that_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartupError, match=rf"cannot serve HTTP on 127\.0\.0\.1:{port}: .*in use.*--http"):
-            HttpListener("127.0.0.1", port, Pages())
+            HttpListener("127.0.0.1", port, Pages)
 
 
 @pytest.mark.parametrize("text", ["", "off", "OFF"])
