@@ -10,9 +10,8 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from flowstone.broker.answers import Answer, Deferred, Outcome
 from flowstone.broker.context import Handler, RequestContext, Services
@@ -36,8 +35,7 @@ PRODUCE_KEY = 0
 REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """All that is needed to serve one version of one API."""
 
     name: str

@@ -7,8 +7,8 @@ off without a word where it is not (KAFKA-18659).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from flowstone.broker.context import Handler, RequestContext, Services
 from flowstone.broker.handlers import (
@@ -45,8 +45,7 @@ from flowstone.wire.apis import API_VERSIONS_KEY
 from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """One API as this broker serves it."""
 
     api_key: int

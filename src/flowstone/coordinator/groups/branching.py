@@ -6,23 +6,20 @@ further than the branch reaches begins at the branch's end. Internal, there is n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowstone.coordinator.groups.records import NO_LEADER_EPOCH
 from flowstone.coordinator.groups.state import Turn
 from flowstone.types import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class BranchOffsetsRequest:
+class BranchOffsetsRequest(NamedTuple):
     source: str
     target: str
     end_offsets: tuple[int, ...]  # of the branch, by partition
 
 
-@dataclass(frozen=True, slots=True)
-class BranchOffsetsResponse:
+class BranchOffsetsResponse(NamedTuple):
     group_ids: tuple[str, ...]
 
 

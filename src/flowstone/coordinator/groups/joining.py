@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from flowstone.coordinator.groups.config import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, REASON_MAX_CHARS
@@ -181,8 +180,8 @@ def _rejoined(group: Group, request: JoinRequest, member_id: str, old_leader: st
     # it leads, so it hears of the leader by the name it no longer has.
     response = joined(group, member_id)
     if request.skip_assignment_supported:
-        return replace(response, skip_assignment=member_id == group.leader)
-    return replace(response, leader=old_leader, members=())
+        return response._replace(skip_assignment=member_id == group.leader)
+    return response._replace(leader=old_leader, members=())
 
 
 def _update(member: Member, request: JoinRequest) -> None:

@@ -7,7 +7,6 @@ known about one partition of one group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 NO_TIMESTAMP = -1
@@ -27,8 +26,7 @@ class OffsetCommitted(NamedTuple):
     expire_timestamp_ms: int = NO_TIMESTAMP  # only from clients that still send a retention time (OffsetCommit 2 to 4)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRemoved:
+class OffsetRemoved(NamedTuple):
     """The tombstone of OffsetCommitted."""
 
     group_id: str
@@ -36,8 +34,7 @@ class OffsetRemoved:
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMember:
+class StoredMember(NamedTuple):
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -48,8 +45,7 @@ class StoredMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStored:
+class GroupStored(NamedTuple):
     """A finished generation: Stable when it has members, Empty when it has none."""
 
     group_id: str
@@ -72,8 +68,7 @@ class GroupStored:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRemoved:
+class GroupRemoved(NamedTuple):
     """The tombstone of GroupStored."""
 
     group_id: str

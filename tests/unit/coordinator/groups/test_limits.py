@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ def test_a_group_too_large_to_store_is_told_so_and_leaves_the_shard_alone(monkey
     monkeypatch.setattr(membership, "GROUP_BYTES_MAX", 1000)
     replies: list[Any] = []
     coordinator = Coordinator(GroupConfig(), lambda token, response: replies.append(response))
-    coordinator.take(coordinator.shard.join(coordinator.now_ms, None, replace(JOIN, member_id_required=False)))
+    coordinator.take(coordinator.shard.join(coordinator.now_ms, None, JOIN._replace(member_id_required=False)))
     coordinator.advance(10_000)
     joined = replies[-1]
     assert joined.error_code is ErrorCode.NONE
