@@ -19,11 +19,13 @@ OPEN_FILES_MAX = 1 << 20
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No garbage collection inside; afterwards what exists is taken to stay."""
+    """No garbage collection inside; afterwards what exists is taken to stay.
+
+    That is not collected first: starting leaves some six hundred objects behind, and to find them takes 10 ms.
+    """
     gc.disable()
     try:
         yield
-        gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
     finally:
