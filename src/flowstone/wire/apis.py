@@ -6,8 +6,8 @@ What the broker serves is its own business; this table only says what can be enc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from flowstone.wire.message import Message
 from flowstone.wire.messages.generated import API_TABLE
@@ -15,8 +15,7 @@ from flowstone.wire.messages.generated import API_TABLE
 API_VERSIONS_KEY = 18
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One API: a request, its response, and the versions of the pair."""
 
     key: int

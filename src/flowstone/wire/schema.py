@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 Default = int | float | bool | str | bytes | tuple[()] | None
 
@@ -68,8 +69,7 @@ class Versions:
         return self.first <= version <= self.last
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     name: str
     type: str  # a primitive's name, or the struct's name
     struct: Struct | None
@@ -83,8 +83,7 @@ class Field:
         return self.nullable is not None and version in self.nullable
 
 
-@dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(NamedTuple):
     name: str
     fields: tuple[Field, ...]
 
@@ -102,8 +101,7 @@ class Struct:
         return [field for field in self.fields if version not in field.versions]
 
 
-@dataclass(frozen=True, slots=True)
-class ApiSchema:
+class ApiSchema(NamedTuple):
     key: int
     name: str
     versions: Versions
@@ -155,8 +153,7 @@ def parse_api(text: str) -> ApiSchema:
     return _Parser(text).parse()
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     indent: int
     words: list[str]
 
