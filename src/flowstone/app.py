@@ -240,9 +240,12 @@ class App:
         self.config = replace(self.config, http_listener=self.http_address or "")
 
     async def _register(self, listeners: dict[str, Endpoint]) -> None:
-        broker = BrokerImage(self.config.node_id, None, listeners)
+        broker = BrokerImage(self.config.node_id, self.config.broker_rack or None, listeners)
         identity = parse_id(self._logs.identity.cluster_id)
-        cluster_id = await self._metadata.change(lambda image: register_broker(image, broker, lambda: identity))
+        registration = await self._metadata.change(
+            lambda image: register_broker(image, broker, is_clean=self._logs.was_clean, new_id=lambda: identity)
+        )
+        cluster_id = registration.cluster_id
         if cluster_id != self._logs.identity.cluster_id:
             raise StartupError(
                 f"the data directory {self.data_directory} belongs to cluster {self._logs.identity.cluster_id}, "

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flowstone.cluster.image import ClusterImage, PartitionImage, TopicImage
+from flowstone.cluster.partition_states import alive_brokers
 from flowstone.cluster.placement import place_replicas
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, ErrorCode
@@ -91,26 +92,30 @@ def plan_growth(
             "assignment(s) were specified."
         )
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    for replicas in wanted.assignments:
-        _check_assignment(image, replicas, factor)
+    added = []
+    for index, replicas in enumerate(wanted.assignments, present):
+        check_assignment(image, replicas, factor)
+        added.append(_assigned_partition(image, index, replicas))
     budget.take(additional)
-    return tuple(map(_new_partition, wanted.assignments))
+    return tuple(added)
 
 
 def _placed_partitions(
     image: ClusterImage, count: int, factor: int, budget: PartitionBudget
 ) -> tuple[PartitionImage, ...]:
-    brokers = sorted(image.brokers)
+    brokers = sorted(alive_brokers(image))
     if factor > len(brokers):
         message = (
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
-            f"cannot be reached because only {len(brokers)} broker(s) are registered."
+            f"cannot be reached because only {len(brokers)} broker(s) are registered and not fenced."
         )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     # Topics of few partitions must not all begin at the first broker.
     start = budget.partitions
     budget.take(count)
-    return tuple(map(_new_partition, place_replicas(brokers, count=count, replication_factor=factor, start=start)))
+    racks = {node_id: image.brokers[node_id].rack for node_id in brokers}
+    placed = place_replicas(brokers, count=count, replication_factor=factor, start=start, racks=racks)
+    return tuple(PartitionImage(replicas[0], 0, 0, replicas, replicas) for replicas in placed)
 
 
 def _assigned_partitions(image: ClusterImage, topic: NewTopic, budget: PartitionBudget) -> tuple[PartitionImage, ...]:
@@ -124,17 +129,18 @@ def _assigned_partitions(image: ClusterImage, topic: NewTopic, budget: Partition
         if index in replicas_of:
             message = f"Found multiple manual partition assignments for partition {index}"
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        _check_assignment(image, replicas, factor)
+        check_assignment(image, replicas, factor)
         replicas_of[index] = replicas
         factor = len(replicas)
     if any(index not in replicas_of for index in range(len(replicas_of))):
         message = "partitions should be a consecutive 0-based integer sequence"
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     budget.take(len(replicas_of))
-    return tuple(_new_partition(replicas_of[index]) for index in range(len(replicas_of)))
+    return tuple(_assigned_partition(image, index, replicas_of[index]) for index in range(len(replicas_of)))
 
 
-def _check_assignment(image: ClusterImage, replicas: Sequence[int], factor: int | None) -> None:
+def check_assignment(image: ClusterImage, replicas: Sequence[int], factor: int | None) -> None:
+    """INVALID_REPLICA_ASSIGNMENT unless a partition can be on these brokers, alive or not."""
     problem = None
     unknown = sorted(set(replicas) - set(image.brokers))
     if not replicas:
@@ -154,5 +160,10 @@ def _check_assignment(image: ClusterImage, replicas: Sequence[int], factor: int 
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def _new_partition(replicas: Sequence[int]) -> PartitionImage:
-    return PartitionImage(replicas[0], 0, 0, tuple(replicas), tuple(replicas))
+def _assigned_partition(image: ClusterImage, index: int, replicas: Sequence[int]) -> PartitionImage:
+    """Replicas on brokers that are fenced will have to catch up."""
+    isr = tuple(node_id for node_id in replicas if not image.brokers[node_id].is_fenced)
+    if not isr:
+        message = f"All brokers specified in the manual partition assignment for partition {index} are fenced."
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return PartitionImage(isr[0], 0, 0, tuple(replicas), isr)

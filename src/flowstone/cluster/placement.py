@@ -1,21 +1,59 @@
-"""Where a new partition's replicas go: round robin over the brokers, so that leaders and followers spread evenly."""
+"""Where a new partition's replicas go: round robin over the brokers, so that leaders and followers spread evenly.
+
+Where brokers stand in racks, a partition's replicas use as many racks as there are before any is used twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from types import MappingProxyType
+
+_NO_RACKS: Mapping[int, str | None] = MappingProxyType({})
 
 
-def place_replicas(brokers: Sequence[int], *, count: int, replication_factor: int, start: int) -> list[tuple[int, ...]]:
-    """Replicas, leader first, of `count` partitions of which the first one's leader is `brokers[start]`.
+def place_replicas(
+    brokers: Sequence[int],
+    *,
+    count: int,
+    replication_factor: int,
+    start: int,
+    racks: Mapping[int, str | None] = _NO_RACKS,
+) -> list[tuple[int, ...]]:
+    """Replicas, leader first, of `count` partitions of which the first one's leader is the broker at `start`.
 
-    Leaders go round in order. The followers' distance from their leader grows by one each time round, so that the
-    partitions of a lost broker do not all fall to its neighbour.
+    Leaders go round in order, rack after rack. The followers' distance from their leader grows by one each time round,
+    so that the partitions of a lost broker do not all fall to its neighbour.
     """
     size = len(brokers)
     assert 1 <= replication_factor <= size
+    order = _interleaved(brokers, racks)
     placed = []
     for turn in range(start, start + count):
         leader, shift = turn % size, turn // size
-        followers = [(leader + 1 + (shift + step) % (size - 1)) % size for step in range(replication_factor - 1)]
-        placed.append(tuple(brokers[index] for index in (leader, *followers)))
+        others = [order[(leader + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
+        placed.append(_spread(order[leader], others, replication_factor, racks))
     return placed
+
+
+def _interleaved(brokers: Sequence[int], racks: Mapping[int, str | None]) -> list[int]:
+    """One broker of each rack, then the next of each: neighbours stand in different racks. No rack is one too."""
+    by_rack: dict[str, list[int]] = defaultdict(list)
+    for node_id in brokers:
+        by_rack[racks.get(node_id) or ""].append(node_id)
+    rounds = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
+    return [node_id for each in rounds for node_id in each if node_id is not None]
+
+
+def _spread(leader: int, others: list[int], factor: int, racks: Mapping[int, str | None]) -> tuple[int, ...]:
+    """The leader and the first of the others, but one in a rack used less goes before them."""
+    if len(set(racks.values())) <= 1:
+        return (leader, *others[: factor - 1])
+    chosen, used = [leader], Counter([racks.get(leader)])
+    while len(chosen) < factor:
+        follower = min(others, key=lambda node_id: used[racks.get(node_id)])
+        others.remove(follower)
+        chosen.append(follower)
+        used[racks.get(follower)] += 1
+    return tuple(chosen)

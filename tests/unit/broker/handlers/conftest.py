@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -40,7 +41,8 @@ class AdminBroker:
         for node_id in range(1, brokers + 1):
             listeners = {"PLAINTEXT": Endpoint(f"host-{node_id}", 9092), "INSIDE": Endpoint("inside", 9000 + node_id)}
             broker = BrokerImage(node_id, f"rack-{node_id}", listeners)
-            asyncio.run(self.metadata.change(lambda image, broker=broker: register_broker(image, broker, random_id)))
+            register = partial(register_broker, broker=broker, is_clean=True, new_id=random_id)
+            asyncio.run(self.metadata.change(register))
         unused = cast(Any, None)
         clock, partitions = SimulatedClock(), Partitions()
         self.services = Services(
