@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowstone.cluster.image import PartitionImage
 from flowstone.config import LONG_MAX, TopicConfig
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import PartitionDirectory
@@ -42,7 +43,8 @@ def a_partition(config: TopicConfig) -> tuple[Partition, Flusher]:
         PartitionDirectory(files, "/data/t-0", exists=False),
     )
     flusher = Flusher()
-    return Partition(log, flusher, leader_epoch=3, replica_count=1), flusher
+    state = PartitionImage(leader=1, leader_epoch=3, partition_epoch=0, replicas=(1,), isr=(1,))
+    return Partition(log, flusher, state, node_id=1), flusher
 
 
 def flush(partition: Partition) -> None:

@@ -78,7 +78,9 @@ class Assignments:
             partition = self._partitions.find(TopicPartition(topic.name, index))
             if partition is None:
                 self._open(topic, index, config)
-            elif partition.log.config != config:
+                continue
+            partition.update(placed, self._node_id)
+            if partition.log.config != config:
                 partition.log.configure(config)
                 partition.configured()
 
@@ -94,7 +96,7 @@ class Assignments:
             self._partitions.add_offline(topic_partition, topic.topic_id, fault)
         else:
             flusher = self._logs.directory_of(log).flusher
-            self._partitions.add(Partition(log, flusher, placed.leader_epoch, len(placed.isr), self._logs.doubt))
+            self._partitions.add(Partition(log, flusher, placed, self._node_id, on_fault=self._logs.doubt))
 
     def _open_later(self, topic_id: bytes, index: int, made_way: asyncio.Future[None]) -> None:
         topic = self._image.topics_by_id.get(topic_id)

@@ -18,7 +18,7 @@ from functools import partial
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
-from flowstone.log.checkpoints import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from flowstone.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from flowstone.log.cleaner import Cleaner
 from flowstone.log.cleaner_process import compactor_for
 from flowstone.log.flusher import Flusher
@@ -87,6 +87,7 @@ class DirectoryLogs:
         clean = self.was_clean = self.log_directory.take_clean_marker()
         recovery_points = self.log_directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
         log_starts = self.log_directory.read_offsets(LOG_START_CHECKPOINT)
+        high_watermarks = self.log_directory.read_offsets(HIGH_WATERMARK_CHECKPOINT)
         found_partitions = self.log_directory.partitions()
         if found_partitions and not clean:
             logger.info("the last stop was not clean: %d partitions are recovered", len(found_partitions))
@@ -99,6 +100,7 @@ class DirectoryLogs:
                 logger.error("partition %s stays offline: %s", topic_partition, found.fault)
                 self.offline[topic_partition] = found
             else:
+                found.stored_high_watermark = high_watermarks.get(topic_partition, 0)
                 self.logs[topic_partition] = found
         self.log_directory.remove_clean_marker()
 

@@ -35,8 +35,9 @@ from flowstone.log.partition_directory import (
 )
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.reading import LogSlice, NotCached, wait_for
+from flowstone.log.replica_append import Replicated, UnfitRecords, check_batches
 from flowstone.log.rolling import must_roll, roll_age_ms
-from flowstone.log.segment import Segment
+from flowstone.log.segment import Segment, newest_timestamp
 from flowstone.log.segment_list import SegmentList
 from flowstone.log.segment_swap import InThread, SegmentSwap
 from flowstone.log.sharing import own_file
@@ -46,7 +47,16 @@ from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, Bytes, TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, prefix
 
-__all__ = ["Appended", "FlushTask", "LogPosition", "LogSlice", "NotCached", "PartitionLog"]
+__all__ = [
+    "Appended",
+    "FlushTask",
+    "LogPosition",
+    "LogSlice",
+    "NotCached",
+    "PartitionLog",
+    "Replicated",
+    "UnfitRecords",
+]
 
 
 class Appended(NamedTuple):
@@ -83,6 +93,7 @@ class PartitionLog:
         self._is_held = False
         self._untaken_bytes = 0
         self.first_dirty_offset = 0  # compaction has seen to all below it
+        self.stored_high_watermark = 0  # as last checkpointed in an earlier life
         self.names_lock = asyncio.Lock()  # held while files change their names in several steps
         self.end = LogPosition(0, 0, 0)
         self.flushed_end = self.end
@@ -206,6 +217,69 @@ class PartitionLog:
             raise self._undo(segment, error) from error
         self.end = LogPosition(last_offset + 1, segment.base_offset, segment.size_bytes)
         self._untaken_bytes += len(records)
+
+    def append_replicated(self, records: Bytes, *, leader_epoch: int) -> Replicated:
+        """Appends whole batches as the leader of this epoch has them; the last one may be cut short, and is left out.
+
+        `UnfitRecords`: nothing was appended. Another ApiError: there was no room for all of them.
+        """
+        headers = check_batches(records, self.end.offset, self.epochs.latest, leader_epoch)
+        before, now_ms = self.end.offset, self._clock.time_ms()
+        view, position, run = memoryview(records), 0, list[BatchHeader]()
+        run_bytes = 0
+        for header in headers:
+            if run and self._ends_run(header, run_bytes, now_ms):
+                self._write_run(view[position : position + run_bytes], run, now_ms)
+                position, run, run_bytes = position + run_bytes, [], 0
+            if not run:
+                self._make_room(header, now_ms)
+            run.append(header)
+            run_bytes += header.size_bytes
+        if run:
+            self._write_run(view[position : position + run_bytes], run, now_ms)
+            position += run_bytes
+        return Replicated(before, self.end.offset, position)
+
+    def _ends_run(self, header: BatchHeader, run_bytes: int, now_ms: int) -> bool:
+        """Whether a batch must not be written together with those before it. A segment's first batch goes alone: what
+        follows is measured by it."""
+        active = self._segments.active
+        return not active.size_bytes or must_roll(
+            active,
+            self.config,
+            self._roll_ms,
+            run_bytes + header.size_bytes,
+            header.last_offset,
+            newest_timestamp(header),
+            now_ms,
+        )
+
+    def _make_room(self, header: BatchHeader, now_ms: int) -> None:
+        """The active segment is the one that the batch belongs into."""
+        size_bytes, timestamp = header.size_bytes, newest_timestamp(header)
+        try:
+            if not self._directory.exists:
+                self._create()
+            active = self._segments.active
+            if must_roll(active, self.config, self._roll_ms, size_bytes, header.last_offset, timestamp, now_ms):
+                self.roll()
+        except OSError as error:
+            raise self._file_error(error) from error
+
+    def _write_run(self, data: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        segment = self._segments.active
+        try:
+            segment.append_found(data, headers)
+        except OSError as error:
+            raise self._undo(segment, error) from error
+        self.end = LogPosition(segment.next_offset, segment.base_offset, segment.size_bytes)
+        self._untaken_bytes += len(data)
+        for header in headers:
+            epoch = header.partition_leader_epoch
+            if epoch > self.epochs.latest and self.epochs.assign(epoch, header.base_offset):
+                self._directory.store_epochs(self.epochs.encode())
+            if header.producer_id >= 0 and not header.is_control:
+                self.producers.update(header, header.base_offset, now_ms)
 
     def _undo(self, segment: Segment, error: OSError) -> ApiError | StorageFault:
         """Part of a batch may be in the file: without it, the log is as if nothing had been tried."""

@@ -12,6 +12,7 @@ without records, whose timestamps count for nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 
 from flowstone.errors import StorageFault
@@ -141,6 +142,13 @@ class Segment:
         self.log.pinned = True
         self.log.get().write(position, buffers)
         self.note(position, base_offset, size_bytes, last_offset, timestamp)
+
+    def append_found(self, data: Bytes, headers: Sequence[BatchHeader]) -> None:
+        """Writes batches as they are, at the end and at once. OSError as of `append`."""
+        self.log.pinned = True
+        self.log.get().write(self.size_bytes, [data])
+        for header in headers:
+            self.note_found(self.size_bytes, header)
 
     def note(self, position: int, base_offset: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
         """A batch now lies at `position`, the segment's end; `timestamp` is its newest."""

@@ -1,144 +1,127 @@
-"""One partition as its leader sees it: the log, the high watermark, and who waits for it to move.
+"""One replica of a partition, as leader or as follower.
 
-The high watermark is the end of what consumers may see and of what acks=all has promised. With one replica and
-`flush.messages=1` it is the flushed end of the log: nothing a power cut could take back is ever shown (D5). With
-`flush.messages` above 1 it is the log's end. It never goes back.
+The high watermark is the end of what consumers may see and of what acks=all has promised. A leader's is the lowest
+position in the ISR (`in_sync`); its own position is the flushed end of the log with `flush.messages=1`, so that nothing
+a power cut could take back is ever shown (D5), and the log's end above that. A follower's is what its leader told, as
+far as its own position reaches. It never goes back, but where an unclean election took records away.
 
-A partition that met a storage fault is offline: it answers KAFKA_STORAGE_ERROR and acknowledges nothing.
+Which of the two it is the cluster decides (`update`). With each leader epoch all that was waited for is over: records
+that are not committed yet may never be. A leader that others could replace needs a lease for each record it takes and
+for each move of the high watermark (R7). One that has the only replica, and nobody to replace it, is spared all that.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition_log import Appended, LogPosition, LogSlice, PartitionLog
-from flowstone.types import Bytes, TopicPartition
+from flowstone.log.partition_log import Appended, LogSlice, PartitionLog, Replicated, UnfitRecords
+from flowstone.replication.divergence import find_divergence, truncation_offset
+from flowstone.replication.in_sync import InSyncReplicas
+from flowstone.replication.replica import OnFault, OnReached, Replica, Watcher, answer_all, answer_reached
+from flowstone.replication.services import Flushing, ReplicaServices
+from flowstone.replication.state import NO_LEADER_EPOCH, DivergingEpoch, PartitionState, ReplicaFetch
+from flowstone.types import Bytes
+
+__all__ = ["ACKS_ALL", "OnReached", "Partition", "Watcher"]
 
 logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 
-# Called once, with NONE when the records are committed, else with why they may not be.
-OnCommitted = Callable[[ErrorCode], None]
-OnFault = Callable[[PartitionLog, StorageFault], None]
 
-
-class Watcher(Protocol):
-    """Somebody who waits for a partition to have more to read."""
-
-    def advanced(self, size_bytes: int) -> None:
-        """The high watermark moved by about so many bytes."""
-        ...
-
-    def interrupted(self) -> None:
-        """The partition is no longer what it was: look again."""
-        ...
-
-
-class Flushing(Protocol):
-    """The flusher, as a partition sees it."""
-
-    def request(self, log: PartitionLog) -> None: ...
-
-    def appended(self, log: PartitionLog, record_count: int) -> None: ...
-
-
-class Partition:
+class Partition(Replica):
     def __init__(
         self,
         log: PartitionLog,
         flusher: Flushing,
-        leader_epoch: int,
-        replica_count: int,
+        state: PartitionState,
+        node_id: int,
+        services: ReplicaServices | None = None,
         on_fault: OnFault = lambda log, fault: None,
     ) -> None:
-        """`on_fault` hears why it went offline: there may be more to it than this partition."""
-        self.log = log
-        self.topic_partition: TopicPartition = log.topic_partition
-        self.topic_id: bytes = log.topic_id
-        self.leader_epoch = leader_epoch
-        self.replica_count = replica_count
-        self.high_watermark: LogPosition = log.end
-        self.fault: StorageFault | None = None
-        self._is_full = False  # the disk is; told once, not per request
-        self._flusher = flusher
-        self._on_fault = on_fault
-        self._closed_with: ErrorCode | None = None
-        self._watchers: set[Watcher] = set()
-        # Ascending by offset: appends come in order.
-        self._uncommitted: deque[tuple[int, OnCommitted]] = deque()
+        """`services`: None where no other broker has a replica of anything."""
+        super().__init__(log, flusher, on_fault)
+        self.refused_fetches = 0  # answers of a leader that were not the next batches, or none
+        self._services = services
+        self._in_sync: InSyncReplicas | None = None  # of a leader that is not alone
+        self._leader_high_watermark = 0  # as a follower was last told
+        self.leader_epoch = self.partition_epoch = NO_LEADER_EPOCH
+        self.update(state, node_id)
 
-    # Writing
+    # What the cluster decides
 
-    def append(self, records: Bytes, acks: int) -> Appended:
-        """Appends one batch from a client. ApiError says why it was refused; nothing was written then."""
-        self.check_serving()
-        if acks == ACKS_ALL and self.replica_count < self.log.config.min_insync_replicas:
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.replica_count} in-sync replicas, min.insync.replicas asks for "
-                f"{self.log.config.min_insync_replicas}",
+    def update(self, state: PartitionState, node_id: int) -> None:
+        """Takes up a decision of the cluster: a newer one than the last, or the same."""
+        assert state.leader_epoch >= self.leader_epoch
+        is_new_epoch = state.leader_epoch > self.leader_epoch
+        if not is_new_epoch and state.partition_epoch == self.partition_epoch:
+            return  # a proposal to change it may be under way
+        self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
+        self.partition_epoch, self.replicas, self.isr = state.partition_epoch, state.replicas, state.isr
+        self._isr_count = len(state.isr)
+        self.is_leader = state.leader == node_id
+        has_rivals = self._services is not None and not self._services.lease.is_forever
+        self._is_alone = self.is_leader and state.replicas == (node_id,) and not has_rivals
+        if is_new_epoch:
+            self._begin_epoch()
+        self._update_in_sync(state, node_id)
+        self._move_high_watermark()
+        self._release_under_replicated()
+
+    def _release_under_replicated(self) -> None:
+        """With too few replicas nothing will be committed: who waits for it should try again."""
+        if self._isr_count < self.log.config.min_insync_replicas:
+            answer_all(self._uncommitted, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _begin_epoch(self) -> None:
+        self._in_sync = None
+        self._leader_high_watermark = 0
+        self._ends.clear()
+        self.epoch_start_offset = self.log.end.offset
+        self._release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _update_in_sync(self, state: PartitionState, node_id: int) -> None:
+        if not self.is_leader or self._is_alone:
+            self._in_sync = None
+            return
+        services = self._cluster
+        if self._in_sync is None:
+            self._in_sync = InSyncReplicas(
+                node_id, state, self.epoch_start_offset, services.lag_time_max_s, services.monotonic()
             )
-        try:
-            appended = self.log.append(records, leader_epoch=self.leader_epoch)
-        except StorageFault as fault:
-            raise self._failed(fault) from fault
-        except ApiError as error:
-            if error.code is ErrorCode.KAFKA_STORAGE_ERROR and not self._is_full:
-                self._is_full = True
-                logger.warning("partition %s takes no records for now: %s", self.topic_partition, error.message)
-            raise
-        if self._is_full:
-            self._is_full = False
-            logger.warning("partition %s takes records again", self.topic_partition)
-        if not appended.duplicate:
-            if self.log.config.flush_messages == 1:
-                self._flusher.request(self.log)
-            else:
-                self._flusher.appended(self.log, appended.last_offset - appended.base_offset + 1)
-                self._advance(self.log.end)
-        return appended
-
-    def when_committed(self, offset: int, callback: OnCommitted) -> None:
-        """Calls back when everything below `offset` is committed: at once, or later in order."""
-        if offset <= self.high_watermark.offset:
-            callback(ErrorCode.NONE)
         else:
-            self._uncommitted.append((offset, callback))
+            self._in_sync.decided(state, services.monotonic())
 
-    def flushed(self) -> None:
-        """More of the log is on disk."""
-        if self.fault is None and self.log.config.flush_messages == 1:
-            self._advance(self.log.flushed_end)
+    @property
+    def _cluster(self) -> ReplicaServices:
+        assert self._services is not None, "a single broker's partitions have one replica"
+        return self._services
 
-    def configured(self) -> None:
-        """The topic's settings changed; what waited for the disk under the old ones may be due now."""
-        if self.fault is None and self.log.config.flush_messages > 1:
-            self._advance(self.log.end)
-        else:
-            self._flusher.request(self.log)
+    def isr_change_failed(self) -> None:
+        """What was proposed is not decided, and will not be; a later look may propose it again.
 
-    # Reading
+        Where it is not known what became of it nothing must be said: it counts as under way until the next `update`.
+        """
+        if self._in_sync is not None:
+            self._in_sync.refused()
+            self._move_high_watermark()
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
-        """Committed bytes from the batch that holds `offset` on; None if there are none. May raise NotCached."""
-        self.check_serving()
-        try:
-            return self.log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
-        except StorageFault as fault:
-            raise self._failed(fault) from fault
+    def check_in_sync(self) -> None:
+        """For a timer: proposes an ISR without followers that lag, and with those that have caught up."""
+        if self._in_sync is None or self.fault is not None or not self._cluster.lease.holds():
+            return
+        now_s = self._cluster.monotonic()
+        due = self._in_sync.due_change(self.high_watermark.offset, self.log.end.offset, now_s)
+        if due is not None:
+            self._in_sync.propose(due)
+            self._cluster.on_isr_change(self, due)
 
-    def watch(self, watcher: Watcher) -> None:
-        self._watchers.add(watcher)
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
-
-    # Life
+    @property
+    def is_high_watermark_current(self) -> bool:
+        """Not yet, while a new leader may not know all that the one before has committed (KIP-207)."""
+        return self.high_watermark.offset >= self.epoch_start_offset
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Fences clients that know an older leader epoch than ours, or a newer one."""
@@ -148,51 +131,208 @@ class Partition:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
         raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def fail(self, fault: StorageFault) -> None:
-        """Takes the partition offline for good."""
-        if self.fault is None:
-            self.fault = fault
-            logger.error("partition %s is offline: %s", self.topic_partition, fault)
-            self._release(ErrorCode.KAFKA_STORAGE_ERROR)
-            self._on_fault(self.log, fault)
+    # Leading
 
-    def close(self, code: ErrorCode) -> None:
-        """The partition is served no more; whoever waits is told why."""
-        self._closed_with = code
-        self._release(code)
+    def append(self, records: Bytes, acks: int) -> Appended:
+        """Appends one batch from a client. ApiError says why it was refused; nothing was written then."""
+        self.check_serving()
+        if not self._is_alone:
+            self._check_may_append()
+        if acks == ACKS_ALL and self._isr_count < self.log.config.min_insync_replicas:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self._isr_count} in-sync replicas, min.insync.replicas asks for "
+                f"{self.log.config.min_insync_replicas}",
+            )
+        try:
+            appended = self.log.append(records, leader_epoch=self.leader_epoch)
+        except StorageFault as fault:
+            raise self._failed(fault) from fault
+        except ApiError as error:
+            self._note_full(error)
+            raise
+        if self._is_full:
+            self._note_room()
+        if not appended.duplicate:
+            if self.log.config.flush_messages == 1:
+                self._flusher.request(self.log)
+            else:
+                self._flusher.appended(self.log, appended.last_offset - appended.base_offset + 1)
+            if not self._is_alone:
+                self._appended(len(records))
+            elif self.log.config.flush_messages > 1:
+                self._advance(self.log.end)
+        return appended
+
+    def _check_may_append(self) -> None:
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.leader_id} leads {self.topic_partition}")
+        if not self._cluster.lease.holds():
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker has lost touch with its cluster")
+
+    def _appended(self, size_bytes: int) -> None:
+        self._ends.append(self.log.end)
+        if self.log.config.flush_messages > 1:
+            self._move_high_watermark()
+        for watcher in tuple(self._end_watchers):
+            watcher.advanced(size_bytes)
+
+    def when_committed(self, offset: int, callback: OnReached, leader_epoch: int | None = None) -> None:
+        """Calls back when everything below `offset` is committed: at once, or later in order.
+
+        `leader_epoch` is the one that it was appended in, if time has passed since: in another it may be gone.
+        """
+        if not self.is_leader or (leader_epoch is not None and leader_epoch != self.leader_epoch):
+            callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif offset <= self.high_watermark.offset:
+            callback(ErrorCode.NONE)
+        else:
+            self._uncommitted.append((offset, callback))
+
+    def read_as_replica(
+        self, fetch: ReplicaFetch, max_bytes: int, *, at_least_one: bool
+    ) -> LogSlice | DivergingEpoch | None:
+        """Bytes up to the log's end for a follower, whose position is noted; or where its log is not the leader's.
+
+        None if it has all there is. May raise NotCached.
+        """
+        self.check_serving()
+        self.check_epoch(fetch.current_leader_epoch)
+        if self._in_sync is None:
+            raise ApiError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {fetch.replica_id} has nothing to replicate here",
+            )
+        self._in_sync.check(fetch.replica_id, fetch.replica_epoch)
+        log = self.log
+        if fetch.fetch_offset >= log.log_start_offset:  # else the read says so
+            diverging = find_divergence(log.epochs, log.end.offset, fetch.fetch_offset, fetch.last_fetched_epoch)
+            if diverging is not None:
+                return diverging
+        try:
+            records = log.read(fetch.fetch_offset, max_bytes, log.end, at_least_one=at_least_one)
+        except StorageFault as fault:
+            raise self._failed(fault) from fault
+        self._note_fetched(self._in_sync, fetch)
+        return records
+
+    def _note_fetched(self, in_sync: InSyncReplicas, fetch: ReplicaFetch) -> None:
+        now_s = self._cluster.monotonic()
+        in_sync.fetched(fetch.replica_id, fetch.replica_epoch, fetch.fetch_offset, self.log.end.offset, now_s)
+        self._move_high_watermark()
+        if fetch.replica_id not in self.isr:
+            self.check_in_sync()
+
+    # Following
+
+    def append_fetched(
+        self, records: Bytes, leader_epoch: int, high_watermark: int, log_start_offset: int
+    ) -> Replicated:
+        """Appends what the leader of this epoch answered, and takes over what it told of its log.
+
+        `UnfitRecords`: nothing was appended; ask again. Other ApiErrors: it is no longer the leader, or the disk full.
+        """
+        self._check_following(leader_epoch)
+        try:
+            replicated = self.log.append_replicated(records, leader_epoch=leader_epoch)
+        except StorageFault as fault:
+            raise self._failed(fault) from fault
+        except UnfitRecords:
+            self.refused_fetches += 1
+            raise
+        except ApiError as error:
+            self._note_full(error)
+            raise
+        if self._is_full:
+            self._note_room()
+        if replicated.size_bytes:
+            self._ends.append(self.log.end)
+            if self.log.config.flush_messages == 1:
+                self._flusher.request(self.log)
+            else:
+                self._flusher.appended(self.log, replicated.next_offset - replicated.base_offset)
+        self._leader_high_watermark = high_watermark
+        self._move_high_watermark()
+        self.log.advance_log_start(min(log_start_offset, self.high_watermark.offset))
+        return replicated
+
+    def _check_following(self, leader_epoch: int) -> None:
+        self.check_serving()
+        if self.is_leader or leader_epoch != self.leader_epoch:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {self.leader_epoch}")
 
     @property
-    def is_closed(self) -> bool:
-        return self._closed_with is not None
+    def last_epoch(self) -> int:
+        """The leader epoch of the last record."""
+        return self.log.epochs.latest
 
-    def check_serving(self) -> None:
-        """ApiError if the partition is offline or closed."""
-        if self.fault is not None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.fault))
-        if self._closed_with is not None:
-            raise ApiError(self._closed_with)
+    async def truncate(self, diverging: DivergingEpoch) -> None:
+        """Drops what the leader of the present epoch does not have. ApiError as of `append_fetched`."""
+        offset = truncation_offset(self.log.epochs, self.log.log_end_offset, diverging)
+        if offset < self.log.log_start_offset:
+            await self.reset(offset)
+        else:
+            await self._cut(self._cluster.logs.truncate_to, offset)
 
-    def _failed(self, fault: StorageFault) -> ApiError:
-        self.fail(fault)
-        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
+    async def reset(self, offset: int) -> None:
+        """Drops the log, which ends before the leader's begins: it goes on at `offset`, where that does."""
+        await self._cut(self._cluster.logs.reset_to, offset)
 
-    def _release(self, code: ErrorCode) -> None:
-        uncommitted, self._uncommitted = self._uncommitted, deque()
-        for _, callback in uncommitted:
-            callback(code)
-        for watcher in tuple(self._watchers):
-            watcher.interrupted()
+    async def _cut(self, cut: Callable[[PartitionLog, int, Callable[[], bool]], Awaitable[None]], offset: int) -> None:
+        leader_epoch = self.leader_epoch
+        self._check_following(leader_epoch)
+        if offset < self.high_watermark.offset:
+            logger.warning(
+                "%s: records from offset %d on were committed, but the leader of epoch %d does not have them",
+                self.topic_partition,
+                offset,
+                leader_epoch,
+            )
+        try:
+            await cut(self.log, offset, lambda: not self.is_leader and self.leader_epoch == leader_epoch)
+        except StorageFault as fault:
+            raise self._failed(fault) from fault
+        self._check_following(leader_epoch)
+        self._ends.clear()
+        self.high_watermark = self._within_log(self.high_watermark.offset)
 
-    def _advance(self, end: LogPosition) -> None:
-        before = self.high_watermark
-        if end.offset <= before.offset:
+    # The high watermark
+
+    def flushed(self) -> None:
+        """More of the log is on disk."""
+        if self.fault is not None or self.log.config.flush_messages > 1:
             return
-        self.high_watermark = end
-        uncommitted = self._uncommitted
-        while uncommitted and uncommitted[0][0] <= end.offset:
-            uncommitted.popleft()[1](ErrorCode.NONE)
-        if self._watchers:
-            same_segment = end.segment_base_offset == before.segment_base_offset
-            size_bytes = end.position - before.position if same_segment else end.position
-            for watcher in tuple(self._watchers):
-                watcher.advanced(size_bytes)
+        if self._is_alone:
+            self._advance(self.log.flushed_end)
+        else:
+            self._move_high_watermark()
+        if self._unflushed:
+            answer_reached(self._unflushed, self.log.flushed_end.offset)
+
+    def configured(self) -> None:
+        """The topic's settings changed; what waited under the old ones may be due now."""
+        if self.log.config.flush_messages == 1:
+            self._flusher.request(self.log)
+        self._move_high_watermark()
+        answer_reached(self._unflushed, self.position.offset)
+        self._release_under_replicated()
+
+    def lease_regained(self) -> None:
+        """What could not be committed without the lease may be due now."""
+        self._move_high_watermark()
+
+    def _move_high_watermark(self) -> None:
+        """As far as the rules allow."""
+        if self.fault is not None:
+            return
+        own = self.position
+        committed: int | None = own.offset
+        if not self.is_leader:
+            committed = min(own.offset, self._leader_high_watermark)
+        elif self._in_sync is not None:
+            committed = None
+            if self._cluster.lease.holds():
+                minimum = self.log.config.min_insync_replicas
+                committed = self._in_sync.high_watermark(own.offset, minimum, self._cluster.monotonic())
+        if committed is not None and committed > self.high_watermark.offset:
+            self._advance(own if committed == own.offset else self._place(committed))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flowstone.cluster.image import PartitionImage
 from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode
 from flowstone.log.manager import LogManager
@@ -41,7 +42,8 @@ def with_log_directory(
         try:
             for index in range(2):
                 log = logs.get_or_create(TopicPartition("a", index), b"a" * 16, TopicConfig())
-                services.partitions.add(Partition(log, logs.directories[0].flusher, 0, 1))
+                state = PartitionImage(leader=1, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
+                services.partitions.add(Partition(log, logs.directories[0].flusher, state, node_id=1))
             before_append()
             services.partitions.get("a", 0).append(bytearray(BATCH), 1)
             await test()

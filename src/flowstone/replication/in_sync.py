@@ -1,0 +1,170 @@
+"""Which replicas are in sync, and what is committed: a leader's book-keeping. Pure: positions and times come in.
+
+The rules (R1 to R8):
+
+- The ISR is what the cluster has decided. A change that was proposed and not decided yet may be decided any moment: the
+  *maximal* ISR is both together. One proposal is under way at a time; it holds for the partition epoch it was made at.
+- A follower's position is the offset it fetches from, which is durable with it (D5). It counts only from a fetch in
+  this leader epoch, for the history before may be another. A fetch of an earlier life of its broker is refused; in a
+  new life the position is what the new life says.
+- The high watermark is the lowest position in the maximal ISR, the leader's own included; while one of them has no
+  position it stays. It never goes back. It stays, too, while the ISR has fewer members than min.insync.replicas asks
+  for: what consumers see is on as many disks as what is acknowledged.
+- A follower is caught up when it fetches from the leader's end, or from where that was when it fetched before: then it
+  was caught up at that time. Who has not been for `lag_time_max_s`, and is not at the end, leaves the ISR.
+- Who is at or above the high watermark, and at or above the start of the leader's epoch, may join: it has everything
+  that is committed, and nothing that is not the leader's. Under load the high watermark would run away from it; so it
+  waits for one that is caught up, but not for long: that one may be dying.
+- A proposal names the broker epoch of each member that has fetched (KIP-903): a broker that came back empty must not be
+  let in for what its former life had.
+"""
+
+from __future__ import annotations
+
+import math
+
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.replication.state import UNKNOWN_BROKER_EPOCH, IsrMember, PartitionState
+
+# So long after a follower was last caught up the high watermark waits for it to join.
+JOIN_WAIT_S = 1.0
+
+ProposedIsr = tuple[IsrMember, ...]
+
+
+class Follower:
+    """What a leader knows of one of the other replicas."""
+
+    __slots__ = ("_fetched_s", "_leader_end_offset", "broker_epoch", "caught_up_s", "position")
+
+    def __init__(self, caught_up_s: float) -> None:
+        self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        self.position: int | None = None  # None: it has not fetched in this leader epoch
+        self.caught_up_s = caught_up_s
+        # Of its last fetch: when it was, and where the leader's log ended.
+        self._fetched_s = -math.inf
+        self._leader_end_offset = 0
+
+    def fetched(self, broker_epoch: int, position: int, leader_end_offset: int, now_s: float) -> None:
+        if position >= leader_end_offset:
+            self.caught_up_s = now_s
+        elif position >= self._leader_end_offset and self._fetched_s > self.caught_up_s:
+            self.caught_up_s = self._fetched_s
+        self.broker_epoch, self.position = broker_epoch, position
+        self._fetched_s, self._leader_end_offset = now_s, leader_end_offset
+
+    def lags(self, leader_end_offset: int, lag_time_max_s: float, now_s: float) -> bool:
+        is_at_end = self.position is not None and self.position >= leader_end_offset
+        return not is_at_end and now_s - self.caught_up_s > lag_time_max_s
+
+
+class InSyncReplicas:
+    def __init__(
+        self, node_id: int, state: PartitionState, epoch_start_offset: int, lag_time_max_s: float, now_s: float
+    ) -> None:
+        """A leader's, from the start of its epoch on. Members of the ISR have all of the lag's time to be heard of."""
+        self._node_id = node_id
+        self._epoch_start_offset = epoch_start_offset
+        self._lag_time_max_s = lag_time_max_s
+        self.isr: tuple[int, ...] = ()
+        self.proposed: ProposedIsr | None = None
+        self._followers: dict[int, Follower] = {}
+        self._maximal_isr: set[int] = set()  # without the leader
+        self.decided(state, now_s)
+
+    def decided(self, state: PartitionState, now_s: float) -> None:
+        """A new decision of the cluster, in the same leader epoch: a proposal to the one before is void."""
+        known, self._followers = self._followers, {}
+        for node_id in state.replicas:
+            if node_id != self._node_id:
+                unknown_since_s = now_s if node_id in state.isr else -math.inf
+                self._followers[node_id] = known.get(node_id) or Follower(unknown_since_s)
+        self.isr, self.proposed = state.isr, None
+        self._note_maximal_isr()
+
+    def refused(self) -> None:
+        """The proposal under way was not decided, and will not be."""
+        self.proposed = None
+        self._note_maximal_isr()
+
+    def _note_maximal_isr(self) -> None:
+        proposed = () if self.proposed is None else (member.node_id for member in self.proposed)
+        self._maximal_isr = {*self.isr, *proposed} - {self._node_id}
+
+    # Positions
+
+    def check(self, replica_id: int, broker_epoch: int) -> None:
+        """ApiError if this is no fetch of one of the other replicas, or one of its broker's former life."""
+        follower = self._followers.get(replica_id)
+        if follower is None:
+            # It may know of a decision that has not come here yet: it should try again.
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {replica_id} has no replica here")
+        if UNKNOWN_BROKER_EPOCH < broker_epoch < follower.broker_epoch:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica_id} has epoch {follower.broker_epoch}, not {broker_epoch}",
+            )
+
+    def fetched(self, replica_id: int, broker_epoch: int, position: int, leader_end_offset: int, now_s: float) -> None:
+        """A replica that `check` let pass fetches from here: all below is durable with it."""
+        self._followers[replica_id].fetched(broker_epoch, position, leader_end_offset, now_s)
+
+    def position_of(self, replica_id: int) -> int | None:
+        follower = self._followers.get(replica_id)
+        return follower.position if follower is not None else None
+
+    def high_watermark(self, own: int, min_insync_replicas: int, now_s: float) -> int | None:
+        """The end of what is committed, given the leader's own position; None: it must stay where it is.
+
+        It may be lower than it was told before: what has been committed stays so.
+        """
+        if len(self.isr) < min(min_insync_replicas, len(self._followers) + 1):
+            return None
+        lowest = own
+        for node_id, follower in self._followers.items():
+            position = follower.position
+            if node_id not in self._maximal_isr:
+                if position is None or now_s - follower.caught_up_s > JOIN_WAIT_S:
+                    continue
+            elif position is None:
+                return None
+            if position < lowest:
+                lowest = position
+        return lowest
+
+    # Changes of the ISR
+
+    def due_change(self, high_watermark: int, leader_end_offset: int, now_s: float) -> ProposedIsr | None:
+        """The ISR that should be proposed; None if all is well, or a proposal is under way."""
+        if self.proposed is not None:
+            return None
+        lagging = {
+            node_id
+            for node_id, follower in self._followers.items()
+            if node_id in self.isr and follower.lags(leader_end_offset, self._lag_time_max_s, now_s)
+        }
+        joining = tuple(
+            node_id
+            for node_id, follower in self._followers.items()
+            if node_id not in self.isr and self._may_join(follower, high_watermark)
+        )
+        if not lagging and not joining:
+            return None
+        return tuple(
+            IsrMember(node_id, self._broker_epoch(node_id))
+            for node_id in (*(each for each in self.isr if each not in lagging), *joining)
+        )
+
+    def propose(self, isr: ProposedIsr) -> None:
+        """The change is under way: it counts as if it were decided, and as if it were not."""
+        assert self.proposed is None
+        self.proposed = isr
+        self._note_maximal_isr()
+
+    def _may_join(self, follower: Follower, high_watermark: int) -> bool:
+        position = follower.position
+        return position is not None and position >= max(high_watermark, self._epoch_start_offset)
+
+    def _broker_epoch(self, node_id: int) -> int:
+        follower = self._followers.get(node_id)
+        return follower.broker_epoch if follower is not None else UNKNOWN_BROKER_EPOCH

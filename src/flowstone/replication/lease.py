@@ -1,0 +1,52 @@
+"""The right to lead, which runs out by itself unless it is renewed (R7).
+
+A broker that the others take for dead may only be slow: paused, or cut off. They wait for its session to end before
+they elect another leader; its lease ends earlier, by its own monotonic clock, so that there is no moment in which two
+leaders acknowledge. Whoever keeps the membership extends the lease, counting from when the renewal was sent. Without a
+lease a leader takes no records and moves no high watermark; what is committed may still be read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+
+class Lease:
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        """Begins without one."""
+        self._monotonic = monotonic
+        self._until = -math.inf
+        self._on_regained: list[Callable[[], None]] = []
+
+    @classmethod
+    def forever(cls) -> Lease:
+        """For the only broker: nobody can take its place."""
+        lease = cls(lambda: 0.0)
+        lease._until = math.inf
+        return lease
+
+    @property
+    def is_forever(self) -> bool:
+        return self._until == math.inf
+
+    def holds(self) -> bool:
+        return self._monotonic() < self._until
+
+    def extend(self, until: float) -> None:
+        """A renewal arrived; one that came late changes nothing."""
+        if until <= self._until:
+            return
+        was_held = self.holds()
+        self._until = until
+        if not was_held and self.holds():
+            for listener in self._on_regained:
+                listener()
+
+    def end(self) -> None:
+        """Gives it up before its time: the broker stops, or has learned that it is no member any more."""
+        self._until = -math.inf
+
+    def on_regained(self, listener: Callable[[], None]) -> None:
+        """Calls back whenever the lease holds again: what waited for it can be looked at."""
+        self._on_regained.append(listener)

@@ -1,0 +1,48 @@
+"""What a broker's partitions need of the rest of it: flushing, cutting logs, the lease, and word to the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from flowstone.log.partition_log import PartitionLog
+from flowstone.replication.in_sync import ProposedIsr
+from flowstone.replication.lease import Lease
+
+if TYPE_CHECKING:
+    from flowstone.replication.partition import Partition
+
+
+class Flushing(Protocol):
+    """The flusher, as a partition sees it."""
+
+    def request(self, log: PartitionLog) -> None: ...
+
+    def appended(self, log: PartitionLog, record_count: int) -> None: ...
+
+
+class Cutting(Protocol):
+    """The log manager, as a follower sees it. Each asks `is_due` again before records go: the wait may have been long.
+
+    ApiError if the disk is full, StorageFault if it has failed.
+    """
+
+    async def truncate_to(self, log: PartitionLog, offset: int, is_due: Callable[[], bool] = ...) -> None:
+        """Drops the log's end from `offset` on."""
+        ...
+
+    async def reset_to(self, log: PartitionLog, offset: int, is_due: Callable[[], bool] = ...) -> None:
+        """Drops all of the log, which goes on at `offset`."""
+        ...
+
+
+@dataclass(frozen=True)
+class ReplicaServices:
+    lease: Lease
+    monotonic: Callable[[], float]
+    logs: Cutting
+    lag_time_max_s: float
+    # Proposes an ISR to the cluster, as a change of the partition's present `partition_epoch` and of no other. What is
+    # decided comes by `Partition.update`; if it is certain that nothing will be, by `Partition.isr_change_failed`.
+    on_isr_change: Callable[[Partition, ProposedIsr], None]
