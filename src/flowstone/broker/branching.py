@@ -1,9 +1,9 @@
 """Branches of topics: from a request to a topic that clients see, and what becomes of it when something fails.
 
 The steps: the name is found free; the place where each partition ends in the branch is settled; what lies before it is
-committed and its files are made (`log.branches`); groups' offsets are copied if asked for; and last of all the metadata
-gets the topic, which is what makes it one. A crash before that leaves nothing of it but a group's offsets in a topic
-that is not there, a crash after it leaves all of it.
+committed and its files are made (`log.branches`); the metadata gets the topic, which is what makes it one; and groups'
+offsets are copied if asked for. A crash leaves nothing of the branch or all of it, but for the offsets: they come after
+the topic, or a crash would leave them to whatever topic has that name one day.
 
 "Now" is one turn of the event loop: no record of any partition is in the branch that came after one that is not. Only
 the partitions of very wide topics are taken in several turns, since others wait for each.
@@ -25,6 +25,7 @@ from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.cluster.records import MetadataRecord
 from flowstone.cluster.topic_branches import branch_topic, find_source
+from flowstone.cluster.topic_changes import delete_topics
 from flowstone.coordinator.groups.branching import BranchOffsetsRequest
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.branches import StagedBranch
@@ -98,15 +99,18 @@ class TopicBranches:
         await self._check_name(request, source, topic_id)
         partitions = [services.partitions.get(source.name, index) for index in range(len(source.partitions))]
         ends = await self._ends(partitions, request.time_ms)
-        await asyncio.gather(*map(_committed, partitions, ends))
         logs = [partition.log for partition in partitions]
-        staged = await services.logs.branches.stage(list(zip(logs, ends, strict=True)), request.target, topic_id)
         try:
-            await self._install(request, source, topic_id, staged)
-            group_ids = await self._publish(request, source, topic_id, staged)
-        except BaseException:
-            self._withdraw(request, topic_id, staged)
-            raise
+            staged = await services.logs.branches.stage(list(zip(logs, ends, strict=True)), request.target, topic_id)
+            try:
+                await self._install(request, source, topic_id, staged)
+                group_ids = await self._publish(request, source, topic_id, staged)
+            except BaseException:
+                self._withdraw(topic_id, staged)
+                raise
+        finally:
+            for log in logs:
+                services.logs.directory_of(log).housekeeping.flush(log)
         took_ms = round((services.clock.monotonic() - begun_s) * 1000)
         return BranchedTopic(topic_id, _branched(len(partitions), staged), group_ids, took_ms)
 
@@ -124,9 +128,14 @@ class TopicBranches:
     async def _ends(self, partitions: Sequence[Partition], time_ms: int | None) -> list[int]:
         for partition in partitions:
             partition.check_serving()
+        # Of a log that is flushed before it is rolled, its bytes alone have to be.
+        await _all_committed(partitions, [partition.log.log_end_offset for partition in partitions])
         if time_ms is None:
-            return await self._ends_now(partitions)
-        return list(await asyncio.gather(*(self._end_at(partition, time_ms) for partition in partitions)))
+            ends = await self._ends_now(partitions)
+        else:
+            ends = list(await asyncio.gather(*(self._end_at(partition, time_ms) for partition in partitions)))
+        await _all_committed(partitions, ends)
+        return ends
 
     async def _ends_now(self, partitions: Sequence[Partition]) -> list[int]:
         ends = []
@@ -137,11 +146,14 @@ class TopicBranches:
         return ends
 
     def _end(self, partition: Partition) -> int:
-        """Where the log ends now: there it is rolled, so that all of it can be linked."""
+        """Where the log ends now: there it is rolled, so that all of it can be linked.
+
+        What the roll has made besides is flushed later: names are made slowly while others are synced.
+        """
         log = partition.log
         if log.segments.active.size_bytes:
             try:
-                self._services.logs.directory_of(log).housekeeping.roll(log)
+                log.roll()
             except OSError as error:
                 raise ApiError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{log.topic_partition} cannot be rolled: {error}"
@@ -178,13 +190,17 @@ class TopicBranches:
     ) -> tuple[str, ...]:
         """The groups whose offsets were copied."""
         services = self._services
-        group_ids: tuple[str, ...] = ()
-        if request.with_groups:
-            group_ids = await self._copy_offsets(request, len(source.partitions), staged)
         await services.metadata.change(
             lambda image: branch_topic(image, source, request.target, topic_id, broker_config(image, services.config))
         )
-        return group_ids
+        if not request.with_groups:
+            return ()
+        try:
+            return await self._copy_offsets(request, len(source.partitions), staged)
+        except ApiError:
+            # Without them it is not what was asked for. With the topic, all that was copied goes.
+            await services.metadata.change(lambda image: delete_topics(image, [(None, topic_id)]))
+            raise
 
     async def _copy_offsets(
         self, request: BranchRequest, partition_count: int, staged: Sequence[StagedBranch]
@@ -199,13 +215,11 @@ class TopicBranches:
         answers = [await token for token in tokens]
         return tuple(sorted(group_id for answer in answers for group_id in answer.group_ids))
 
-    def _withdraw(self, request: BranchRequest, topic_id: bytes, staged: Sequence[StagedBranch]) -> None:
+    def _withdraw(self, topic_id: bytes, staged: Sequence[StagedBranch]) -> None:
         """Nothing of the branch is left, unless it is a topic all the same: an append may fail after it is durable."""
         services = self._services
         if topic_id in services.metadata.image.topics_by_id:
             return
-        if request.with_groups and request.target not in services.metadata.image.topics:
-            services.groups.remove_offsets([each.topic_partition for each in staged])
         for each in staged:
             log = services.logs.logs.get(each.topic_partition)
             if log is not None and log.topic_id == topic_id:
@@ -214,6 +228,15 @@ class TopicBranches:
                 except StorageFault as fault:  # the next start condemns it: no topic has this id
                     logger.error("%s", fault)
         services.logs.branches.discard(staged)
+
+
+async def _all_committed(partitions: Sequence[Partition], offsets: Sequence[int]) -> None:
+    waiting = [
+        _committed(partition, offset)
+        for partition, offset in zip(partitions, offsets, strict=True)
+        if partition.high_watermark.offset < offset
+    ]
+    await asyncio.gather(*waiting)
 
 
 async def _committed(partition: Partition, offset: int) -> None:

@@ -1,7 +1,9 @@
 """The files of a branched partition, made from its source's: hard links, and a copy of the segment that is cut.
 
 For a thread: all of it waits for the disk, and none of it touches a log. The directory is made under a name that no
-start takes up, is durable when `build_branch` returns, and counts once it has been renamed (`branches`).
+start takes up, is durable when `sync_branch` returns, and counts once it has been renamed (`branches`). Making and
+syncing are two steps, because names are made slowly while others are synced: first all partitions are made, then all
+are synced.
 
 Whole segments are linked with their indexes, which costs neither time nor room: neither side ever changes them in place
 (`sharing`). The segment in which the end lies is copied up to the batch that holds it; of that batch the records before
@@ -47,22 +49,32 @@ class BuiltSegment(NamedTuple):
 class BuiltBranch(NamedTuple):
     """A branch whose directory is whole; its last, empty segment is not among these."""
 
+    path: str
     segments: tuple[BuiltSegment, ...]
     log_start_offset: int
     end_offset: int
     linked_bytes: int
     copied_bytes: int
+    unsynced: tuple[File, ...]
 
 
 def build_branch(files: Files, plan: BranchPlan, path: str, topic_id: bytes) -> BuiltBranch:
-    """Makes the directory. OSError, ApiError where the source is damaged, StorageFault where a sync fails.
-
-    What was made by then is left there.
-    """
+    """Makes the directory. OSError, ApiError where the source is damaged; what was made by then is left there."""
     try:
         return _Building(files, plan, path).run(topic_id)
     except (CorruptBatch, DamagedBatch) as damage:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{plan.source.path} is damaged: {damage}") from None
+
+
+def sync_branch(files: Files, built: BuiltBranch) -> None:
+    """Makes the directory durable but for its own name. StorageFault where a file cannot be, else OSError."""
+    for file in built.unsynced:
+        try:
+            file.sync()
+        except OSError as error:
+            # The bytes may be the source's: an error must not be passed over, as with any flush.
+            raise StorageFault(f"{file.path} cannot be made durable: {error}") from error
+    files.sync_directory(built.path)
 
 
 class _Building:
@@ -70,6 +82,7 @@ class _Building:
         self._files, self._plan, self._path = files, plan, path
         self._source_path = plan.source.path
         self._linked_bytes = self._copied_bytes = 0
+        self._unsynced: list[File] = []
 
     def run(self, topic_id: bytes) -> BuiltBranch:
         files, plan = self._files, self._plan
@@ -88,15 +101,16 @@ class _Building:
         self._write(BRANCH_POINT, encode_branch_point(point), is_derivable=False)
         self._write(LEADER_EPOCH_CHECKPOINT, plan.epochs, is_derivable=True)
         files.open(segment_path(self._path, end_offset, LOG_SUFFIX), create=True)
-        files.sync_directory(self._path)
-        return BuiltBranch(tuple(segments), plan.log_start_offset, end_offset, self._linked_bytes, self._copied_bytes)
+        sizes = self._linked_bytes, self._copied_bytes
+        offsets = plan.log_start_offset, end_offset
+        return BuiltBranch(self._path, tuple(segments), *offsets, *sizes, tuple(self._unsynced))
 
     def _write(self, name: str, data: bytes, *, is_derivable: bool) -> None:
         """What is derivable need not be durable: if it is not whole, it is made again."""
         file = self._files.open(f"{self._path}/{name}", create=True)
         file.write(0, [data])
         if not is_derivable:
-            _sync(file)
+            self._unsynced.append(file)
 
     # Whole segments
 
@@ -120,7 +134,7 @@ class _Building:
             self._files.copy(source, target, self._files.size(source))
             is_linked = False
         if not (is_durable and is_linked):
-            _sync(self._files.open(target))
+            self._unsynced.append(self._files.open(target))
         size_bytes = self._files.size(target)
         if is_linked:
             self._linked_bytes += size_bytes
@@ -146,8 +160,7 @@ class _Building:
             header = parse_header(split)
             segment.append([split], header.base_offset, len(split), header.last_offset, header.max_timestamp)
         segment.indexes.write()
-        for handle in segment.handles:
-            _sync(handle.get())
+        self._unsynced += [handle.get() for handle in segment.handles]
         self._copied_bytes += segment.size_bytes
         sizes = [handle.get().size() for handle in segment.handles]
         return BuiltSegment(cut.base_offset, cut.created_ms, *sizes), segment.next_offset
@@ -202,11 +215,3 @@ def _header_at(file: File, position: int) -> BatchHeader | None:
         return parse_header(file.read(position, HEADER_BYTES))
     except CorruptBatch:
         return None
-
-
-def _sync(file: File) -> None:
-    """The bytes may be the source's: an error must not be passed over, as with any flush."""
-    try:
-        file.sync()
-    except OSError as error:
-        raise StorageFault(f"{file.path} cannot be made durable: {error}") from error

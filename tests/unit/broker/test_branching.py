@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from flowstone.broker import branch_page, branching, http_server
+from flowstone.broker.group_coordinator import GroupCoordinator
 from flowstone.cluster.ids import parse_id
 from flowstone.embedded import Broker
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition_log import PartitionLog
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import DeleteTopicsRequest, DeleteTopicsRequestTopic
@@ -194,6 +196,26 @@ def test_group_offsets_stay_behind_unless_asked_for(broker: RunningApp, client: 
     commit(client, "g", ORDERS, 1)
     assert branch(broker)[1]["groups"] == []
     assert list(committed(broker, "g")) == [TopicPartition(ORDERS, 0)]
+
+
+def test_a_branch_whose_group_offsets_cannot_be_copied_leaves_nothing(
+    broker: RunningApp, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic(ORDERS)
+    produce_at(client, START_MS)
+    commit(client, "g", ORDERS, 1)
+
+    def fail(_groups: object, _request: object) -> None:
+        # A crash here must not leave offsets to whatever topic has that name one day.
+        assert DEV in broker.app._metadata.image.topics
+        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupCoordinator, "request_all", fail)
+        assert branch(broker, groups=True)[1]["error"] == "COORDINATOR_LOAD_IN_PROGRESS"
+    assert DEV not in broker.app._metadata.image.topics
+    assert list(committed(broker, "g")) == [TopicPartition(ORDERS, 0)]
+    assert branch(broker, groups=True)[1]["groups"] == ["g"]
 
 
 def test_a_group_with_members_keeps_them_and_has_its_offsets_branched() -> None:

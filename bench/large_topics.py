@@ -1,0 +1,153 @@
+"""Five gigabytes, in few partitions and in many: how long a branch takes, and a start after a clean stop and a kill.
+
+    python -m bench.large_topics
+
+A broker is filled and asked to branch its topic at "now", while it serves, some times over; then it is stopped cleanly
+and started, killed after a little more was written and started, some times over. A start ends when every partition of
+the topic answers. Whatever is in the page cache stays there: what is measured is the broker's work, not the disk's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from bench import topics, wire, workers
+from bench.connection import Connection
+from bench.servers import STOP_TIMEOUT_SECONDS, Flowstone, free_ports
+from bench.workers import Load
+
+SIZE_BYTES = 5_000_000_000
+BRANCHED_PARTITIONS = (1, 20, 200)
+STARTED_PARTITIONS = 1_000
+VALUE_BYTES = 1_000
+BATCH_BYTES = 250_000
+ROUNDS = 5
+TOPIC = "large"
+BRANCH_MS_MAX, CLEAN_START_S_MAX, UNCLEAN_START_S_MAX = 100.0, 1.0, 3.0
+REQUEST_TIMEOUT_SECONDS = 60
+RETRY_SECONDS = 0.002
+
+
+class LargeFlowstone(Flowstone):
+    """With its page for branches, and as many partitions as it takes."""
+
+    def _prepare(self) -> list[str]:
+        (self.http_port,) = free_ports(1)
+        command = super()._prepare()
+        command[command.index("--http") + 1] = f"127.0.0.1:{self.http_port}"
+        return command
+
+    def end_cleanly(self) -> None:
+        """The data stays."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(STOP_TIMEOUT_SECONDS)
+
+    def cluster_id(self) -> str:
+        lines = (self.data / "meta.properties").read_text().splitlines()
+        return next(line.removeprefix("cluster.id=") for line in lines if line.startswith("cluster.id="))
+
+    def branch(self, target: str) -> float:
+        """How long the broker took, by its own clock, in ms."""
+        asked = {"cluster_id": self.cluster_id(), "source": TOPIC, "target": target, "time_ms": None, "groups": False}
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=REQUEST_TIMEOUT_SECONDS)
+        try:
+            connection.request("POST", "/branch", json.dumps(asked), {"Content-Type": "application/json"})
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        if answer.get("state") != "done":
+            raise topics.RoundFailed(f"no branch: {answer}")
+        return float(answer["took_ms"])
+
+
+def append(connection: Connection, partitions: int, size_bytes: int, first_offset: int) -> int:
+    """Level over all partitions; where each ends then."""
+    batch = wire.record_batch(min(BATCH_BYTES, size_bytes // partitions), VALUE_BYTES, int(time.time() * 1000))
+    load = Load(batch, size_bytes, acks=-1, connections=1, partitions=partitions)
+    workers.produce(connection, load, TOPIC, range(partitions), first_offset)
+    return first_offset + load.requests_per_connection // partitions * batch.records
+
+
+def branches(partitions: int, size_bytes: int, folder: Path | None) -> list[float]:
+    """Each after a little was written to every partition, so that every open segment must be sealed."""
+    took_ms = []
+    with LargeFlowstone(folder=folder) as broker, Connection(broker.address) as connection:
+        topics.create(connection, TOPIC, partitions)
+        end = append(connection, partitions, size_bytes, 0)
+        for number in range(ROUNDS):
+            took_ms.append(broker.branch(f"branch{number}"))
+            end = append(connection, partitions, partitions * 2 * VALUE_BYTES, end)
+    return took_ms
+
+
+def starts(partitions: int, size_bytes: int, folder: Path | None) -> tuple[list[float], list[float]]:
+    """Seconds after a clean stop, and after a kill."""
+    clean, killed = [], []
+    with LargeFlowstone(folder=folder) as broker:
+        with Connection(broker.address) as connection:
+            topics.create(connection, TOPIC, partitions)
+            end = append(connection, partitions, size_bytes, 0)
+        for _ in range(ROUNDS):
+            broker.end_cleanly()
+            clean.append(start(broker, partitions))
+            with Connection(broker.address) as connection:
+                end = append(connection, partitions, partitions * 2 * VALUE_BYTES, end)
+            broker.kill()
+            killed.append(start(broker, partitions))
+    return clean, killed
+
+
+def start(broker: LargeFlowstone, partitions: int) -> float:
+    begun = time.monotonic()
+    broker.launch()
+    asked = wire.list_offsets(TOPIC, range(partitions))
+    while True:
+        try:
+            with Connection(broker.address) as connection:
+                if wire.list_offsets_errors(connection.ask(asked)) == [0] * partitions:
+                    return time.monotonic() - begun
+        except topics.BROKER_TROUBLE:
+            broker.check_running()
+        if time.monotonic() - begun > REQUEST_TIMEOUT_SECONDS:
+            raise topics.RoundFailed("the broker does not serve all partitions")
+        time.sleep(RETRY_SECONDS)
+
+
+def told(what: str, values: Sequence[float], most: float, unit: str) -> bool:
+    """Prints a line; whether the median is within what is allowed."""
+    is_met = median(values) <= most
+    each = ", ".join(f"{value:.2f}" for value in values)
+    print(
+        f"{what}: {median(values):.2f} {unit} (at most {most:g}: {'met' if is_met else 'MISSED'}; {each})", flush=True
+    )
+    return is_met
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=SIZE_BYTES // 1_000_000)
+    parser.add_argument("--folder", type=Path, help="where the data is to lie (default: a temporary folder on a disk)")
+    parser.add_argument("--only", choices=("branch", "start"))
+    options = parser.parse_args(words)
+    size_bytes, folder, met = options.mb * 1_000_000, options.folder, True
+    if options.only != "start":
+        for count in BRANCHED_PARTITIONS:
+            met &= told(f"branch at now, {count} partitions", branches(count, size_bytes, folder), BRANCH_MS_MAX, "ms")
+    if options.only != "branch":
+        clean, killed = starts(STARTED_PARTITIONS, size_bytes, folder)
+        met &= told(f"start after a clean stop, {STARTED_PARTITIONS} partitions", clean, CLEAN_START_S_MAX, "s")
+        met &= told(f"start after a kill, {STARTED_PARTITIONS} partitions", killed, UNCLEAN_START_S_MAX, "s")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
