@@ -1,0 +1,113 @@
+"""What the clients of a simulation share: connections to brokers, who leads what, and how long to wait for an answer.
+
+Answers and their absence are told as they are: `Unanswered` is an outcome that nobody knows.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TypeVar
+
+from flowstone.client.errors import ClientError
+from flowstone.client.peer import Peer
+from flowstone.errors import ErrorCode
+from flowstone.ports.clock import Clock
+from flowstone.ports.network import Network
+from flowstone.types import TopicPartition
+from flowstone.wire.message import Message
+from flowstone.wire.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+Address = tuple[str, int]
+Response = TypeVar("Response", bound=Message)
+
+ANSWER_TIMEOUT_S = 2.0
+CONNECT_TIMEOUT_S = 1.0
+BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 0.25
+CLIENT_ID = "simulated"
+
+
+class Unanswered(Exception):
+    """No answer came, or nobody is known to ask: what became of the request is unknown."""
+
+
+class Client:
+    def __init__(self, network: Network, clock: Clock, random: Random, bootstrap: list[Address]) -> None:
+        self.clock, self.random = clock, random
+        self._network, self._bootstrap = network, bootstrap
+        self._peers: dict[Address, Peer] = {}
+        self._addresses: dict[int, Address] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._coordinators: dict[str, Address] = {}
+        self.topic_ids: dict[str, bytes] = {}
+
+    async def ask(self, address: Address, request: Message, kind: type[Response]) -> Response:
+        try:
+            peer = self._peers.get(address)
+            if peer is None or not peer.is_open:
+                peer = await Peer.connect(self._network, self.clock, address, CLIENT_ID, CONNECT_TIMEOUT_S)
+                self._peers[address] = peer
+            return await peer.ask(request, kind, ANSWER_TIMEOUT_S)
+        except ClientError as error:
+            raise Unanswered(str(error)) from error
+
+    async def ask_any(self, request: Message, kind: type[Response]) -> Response:
+        return await self.ask(self.random.choice(self._bootstrap), request, kind)
+
+    async def ask_leader(self, partition: TopicPartition, request: Message, kind: type[Response]) -> Response:
+        """Of the leader as far as known; whoever hears that it is another calls `forget_leader`."""
+        if partition not in self._leaders:
+            await self.learn(partition.topic)
+        address = self._addresses.get(self._leaders.get(partition, -1))
+        if address is None:
+            self.forget_leader(partition)
+            raise Unanswered(f"{partition} has no leader")
+        try:
+            return await self.ask(address, request, kind)
+        except Unanswered:
+            self.forget_leader(partition)
+            raise
+
+    def forget_leader(self, partition: TopicPartition) -> None:
+        self._leaders.pop(partition, None)
+
+    async def learn(self, topic: str) -> MetadataResponse:
+        """Who leads the topic's partitions, as one of the brokers tells."""
+        answer = await self.ask_any(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse)
+        self._addresses = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        for found in answer.topics:
+            if found.error_code == ErrorCode.NONE and found.name is not None:
+                self.topic_ids[found.name] = found.topic_id
+                for each in found.partitions:
+                    self._leaders[TopicPartition(found.name, each.partition_index)] = each.leader_id
+        if topic not in self.topic_ids:
+            raise Unanswered(f"nobody knows of {topic}")
+        return answer
+
+    async def ask_coordinator(self, group_id: str, request: Message, kind: type[Response]) -> Response:
+        if group_id not in self._coordinators:
+            wanted = FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id])
+            found = (await self.ask_any(wanted, FindCoordinatorResponse)).coordinators[0]
+            if found.error_code:
+                raise Unanswered(f"{group_id} has no coordinator: {ErrorCode(found.error_code).name}")
+            self._coordinators[group_id] = (found.host, found.port)
+        try:
+            return await self.ask(self._coordinators[group_id], request, kind)
+        except Unanswered:
+            self.forget_coordinator(group_id)
+            raise
+
+    def forget_coordinator(self, group_id: str) -> None:
+        self._coordinators.pop(group_id, None)
+
+    async def back_off(self) -> None:
+        await self.clock.sleep(self.random.uniform(BACKOFF_S_MIN, BACKOFF_S_MAX))
+
+    def close(self) -> None:
+        for peer in self._peers.values():
+            peer.close()

@@ -1,0 +1,186 @@
+"""A cluster of whole brokers on simulated machines, and everything that can happen to machines.
+
+Each machine has a disk that outlives the processes on it. A broker that dies is started again by whoever killed it; one
+that cannot start is tried again, as a supervisor would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from flowstone.app import App
+from flowstone.cluster.memory_ensemble import MemoryConsensus, MemoryEnsemble
+from flowstone.errors import StartupError
+
+from .clock import ProcessClock
+from .disk import SimulatedDisk
+from .loop import NEUTRAL, Process, SimulatedLoop
+from .network import SimulatedNetwork
+
+PORT = 9092
+SESSION_TIMEOUT_S = 2.0
+START_AGAIN_S = 0.5
+# The way to the ensemble and back.
+ENSEMBLE_DELAY_S_MIN, ENSEMBLE_DELAY_S_MAX = 0.0005, 0.004
+SETTINGS = {
+    "log.dirs": "/data",
+    "num.partitions": "2",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "100",
+    "replica.lag.time.max.ms": "1500",
+    "replica.fetch.max.bytes": "49152",
+    "replica.fetch.response.max.bytes": "65536",
+    "leader.imbalance.check.interval.seconds": "3",
+    "log.flush.offset.checkpoint.interval.ms": "1000",
+    "log.cleaner.enable": "false",
+    "log.scrub.bytes.per.second": "0",
+}
+
+
+class Machine:
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        self.cluster, self.node_id, self.name = cluster, node_id, f"b{node_id}"
+        self.disk = SimulatedDisk(cluster.loop, cluster.random)
+        self.clock = ProcessClock(cluster.loop)
+        self.process: Process | None = None
+        self.app: App | None = None
+        self.is_serving = False
+        self.consensus: MemoryConsensus | None = None
+        self._starting: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None
+
+    def start(self) -> None:
+        """Its power is on, and its broker begins a new life."""
+        if self.process is not None:
+            return
+        cluster = self.cluster
+        cluster.network.power_up(self.name)
+        process = self.process = cluster.new_process(self.name)
+        self.consensus = cluster.ensemble.tie(self.clock, deliver=cluster.delivery(process))
+        values = SETTINGS | {"node.id": str(self.node_id), "listeners": f"PLAINTEXT://{self.name}:{PORT}"}
+        self.app = App(
+            values,
+            files=self.disk,
+            clock=self.clock,
+            network=cluster.network.host(self.name, process),
+            consensus=self.consensus,
+        )
+        cluster.note(f"{self.name} starts")
+        self._starting = process.start(self.app.start())
+        self._starting.add_done_callback(partial(self._started, process), context=NEUTRAL)
+
+    def _started(self, process: Process, starting: asyncio.Task[None]) -> None:
+        if self.process is not process:
+            return
+        error = starting.exception()
+        if error is None:
+            self.is_serving = True
+            self.cluster.note(f"{self.name} serves")
+            return
+        self.cluster.note(f"{self.name} cannot start: {error!r}")
+        if not isinstance(error, StartupError):
+            self.cluster.failures.append(f"{self.name} could not start: {error!r}")
+        self.kill()
+        self.cluster.later(START_AGAIN_S, self.start)
+
+    def kill(self, *, loses_power: bool = False) -> None:
+        """kill -9, or worse."""
+        process = self._end()
+        if process is None:
+            return
+        self.cluster.note(f"{self.name} {'loses power' if loses_power else 'is killed'}")
+        self.cluster.network.end(process, self.name, loses_power=loses_power)
+        if loses_power:
+            self.disk.lose_power()
+        else:
+            self.disk.release_locks()
+
+    def _end(self) -> Process | None:
+        process, self.process, self.app, self.is_serving = self.process, None, None, False
+        if process is not None:
+            process.kill()
+            assert self.consensus is not None
+            self.cluster.ensemble.untie(self.consensus)
+            self.cluster.ensemble.log.detach(self.consensus.log)
+        return process
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """In good order."""
+        if self.process is None or self.app is None or not self.is_serving:
+            then()
+            return
+        self.cluster.note(f"{self.name} stops")
+        process = self.process
+        process.start(self.app.stop()).add_done_callback(partial(self._stopped, process, then), context=NEUTRAL)
+
+    def _stopped(self, process: Process, then: Callable[[], None], stopping: asyncio.Task[None]) -> None:
+        if self.process is process:
+            if stopping.exception() is not None:
+                self.cluster.failures.append(f"{self.name} could not stop: {stopping.exception()!r}")
+            self.cluster.note(f"{self.name} has stopped")
+            self.kill()
+        then()
+
+
+class Cluster:
+    def __init__(self, loop: SimulatedLoop, random: Random, broker_count: int, note: Callable[[str], None]) -> None:
+        self.loop, self.random, self.note = loop, random, note
+        self.network = SimulatedNetwork(loop, random)
+        self.ensemble = MemoryEnsemble(SESSION_TIMEOUT_S)
+        self.failures: list[str] = []
+        self._process_count = 0
+        self.machines = [Machine(self, node_id) for node_id in range(1, broker_count + 1)]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return [(machine.name, PORT) for machine in self.machines]
+
+    def new_process(self, name: str) -> Process:
+        self._process_count += 1
+        return Process(self.loop, name, self._process_count)
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Outside of every process."""
+        self.loop.call_at(self.loop.time() + delay_s, callback, context=NEUTRAL)
+
+    def delivery(self, process: Process) -> Callable[[Callable[[], None]], None]:
+        """What a broker says to the ensemble, and hears from it, comes late and in order."""
+        arrives_at = 0.0
+
+        def deliver(callback: Callable[[], None]) -> None:
+            nonlocal arrives_at
+            delay_s = self.random.uniform(ENSEMBLE_DELAY_S_MIN, ENSEMBLE_DELAY_S_MAX)
+            arrives_at = max(arrives_at, self.loop.time() + delay_s)
+            process.later(arrives_at - self.loop.time(), callback)
+
+        return deliver
+
+    # What happens to it
+
+    def start(self) -> None:
+        for machine in self.machines:
+            machine.start()
+
+    def heal(self) -> None:
+        """Whatever was done to it is undone."""
+        self.note("everything heals")
+        self.network.heal()
+        for machine in self.machines:
+            machine.disk.slowness = 1.0
+            self.ensemble.heal(machine.node_id)
+            if machine.process is not None:
+                machine.process.resume()
+            machine.start()
+
+    @property
+    def is_serving(self) -> bool:
+        return all(machine.is_serving for machine in self.machines)

@@ -1,0 +1,113 @@
+"""A consumer of one partition, from its beginning, without a group; and how a whole log is read."""
+
+from __future__ import annotations
+
+from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
+from flowstone.wire.messages import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+from flowstone.wire.record_batch import CorruptBatch, decode_records
+from tests.faults.checker import ObservedLog
+from tests.support.wire_client import whole_batches
+
+from .client import Client, Unanswered
+from .history import ClusterHistory
+
+FETCH_BYTES = 48 << 10
+FETCH_WAIT_MS = 500
+LATEST = -1
+PAUSE_S_MAX = 0.05
+
+
+class Consumer:
+    def __init__(self, client: Client, history: ClusterHistory, partition: TopicPartition) -> None:
+        self.client, self._history, self._partition = client, history, partition
+        self.position = 0
+        self.is_stopping = False
+
+    async def run(self) -> None:
+        while not self.is_stopping:
+            try:
+                for offset, value in await self.poll():
+                    self._history.see(self._partition, offset, value)
+                    self._history.seen_count += 1
+            except Unanswered:
+                await self.client.back_off()
+            await self.client.clock.sleep(self.client.random.uniform(0, PAUSE_S_MAX))
+
+    async def poll(self) -> list[tuple[int, bytes]]:
+        """The records at the position and after it, each once; none if there are none now."""
+        answer = await self._fetch()
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._history.note("taken back", self._partition, self.position, "the position is out of range")
+            self.is_stopping = True
+        if code is not ErrorCode.NONE:
+            self.client.forget_leader(self._partition)
+            raise Unanswered(code.name)
+        return self._take(bytes(answer.records or b""))
+
+    def _take(self, data: bytes) -> list[tuple[int, bytes]]:
+        records = []
+        try:
+            for batch in whole_batches(data):
+                for each in decode_records(batch):
+                    if each.offset < self.position:
+                        continue
+                    if each.offset > self.position:
+                        self._history.note("poll skip", self._partition, each.offset, f"{self.position} was due")
+                    records.append((each.offset, each.value or b""))
+                    self.position = each.offset + 1
+        except CorruptBatch as error:
+            self._history.note("corrupt batch", self._partition, self.position, str(error))
+            self.is_stopping = True
+        return records
+
+    async def _fetch(self) -> FetchResponsePartition:
+        topic, index = self._partition
+        if topic not in self.client.topic_ids:
+            await self.client.learn(topic)
+        wanted = FetchRequestPartition(
+            partition=index, fetch_offset=self.position, partition_max_bytes=FETCH_BYTES, current_leader_epoch=-1
+        )
+        topics = [FetchRequestTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
+        request = FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, session_epoch=-1, topics=topics
+        )
+        answer = await self.client.ask_leader(self._partition, request, FetchResponse)
+        if answer.error_code:
+            raise Unanswered(ErrorCode(answer.error_code).name)
+        return answer.responses[0].partitions[0]
+
+    async def end_offset(self) -> int:
+        before = self._history.end_before(self._partition)
+        topic, index = self._partition
+        wanted = ListOffsetsRequestPartition(partition_index=index, timestamp=LATEST)
+        topics = [ListOffsetsRequestTopic(name=topic, partitions=[wanted])]
+        answer = await self.client.ask_leader(self._partition, ListOffsetsRequest(topics=topics), ListOffsetsResponse)
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            self.client.forget_leader(self._partition)
+            raise Unanswered(ErrorCode(found.error_code).name)
+        self._history.see_end(self._partition, found.offset, before)
+        return found.offset
+
+    async def read_log(self) -> ObservedLog:
+        """The whole partition as it is now."""
+        self.position = 0
+        end_offset, records = await self.end_offset(), []
+        while self.position < end_offset and not self.is_stopping:
+            before = self.position
+            records += await self.poll()
+            if self.position == before:
+                break  # the checker says what is missing
+        return ObservedLog(0, end_offset, records)

@@ -1,0 +1,135 @@
+"""A machine's disk: files in memory whose slow calls take simulated time, and what of them would survive a power loss.
+
+The threads that wait for it are simulated too. A call takes effect at some moment between its start and its end, drawn
+from the seed: a flush covers what was written before it began, and maybe more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from random import Random
+from typing import Any
+
+from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles, _Directory, _Node
+
+from .loop import SimulatedLoop
+
+LOG_SUFFIXES = (".log", ".deleted", "-delete", ".swap", ".cleaned")
+CALL_S_MIN, CALL_S_MAX = 0.0002, 0.004
+
+
+class SimulatedDisk(SimulatedFiles):
+    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
+        super().__init__()
+        self._loop, self._random = loop, random
+        self.slowness = 1.0
+        self.version = 0  # how often something was taken away
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        file = super().open(path, create=create)
+        return _File(self, path, file._node)
+
+    def lose_power(self) -> None:
+        super().lose_power()
+        self.version += 1
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.version += source.endswith(LOG_SUFFIXES)
+
+    def contents(self, path: str, suffix: str, *, durable: bool) -> Iterator[tuple[str, bytes | bytearray]]:
+        """The files of a directory in the order of their names; what of them would survive, if durable."""
+        node: _Node | _Directory | None = self._root
+        for name in path.strip("/").split("/"):
+            assert isinstance(node, _Directory)
+            node = (node.durable_entries if durable else node.entries).get(name)
+            if node is None:
+                return
+        assert isinstance(node, _Directory)
+        entries = node.durable_entries if durable else node.entries
+        for name in sorted(entries):
+            if name.endswith(suffix):
+                file = entries[name]
+                assert isinstance(file, _Node)
+                yield name, file.durable if durable else file.data
+
+    def threads(self, count: int, name: str) -> Executor:
+        return SimulatedThreads(self._loop, self.take_s, self._random, count)
+
+    def take_s(self) -> float:
+        """How long the next call takes."""
+        return self._random.uniform(CALL_S_MIN, CALL_S_MAX) * self.slowness
+
+    def release_locks(self) -> None:
+        """The process that had them is gone."""
+        self._locked.clear()
+
+
+class _File(SimulatedFile):
+    def truncate(self, size: int) -> None:
+        if size < self.size():
+            assert isinstance(self._files, SimulatedDisk)
+            self._files.version += self.path.endswith(LOG_SUFFIXES)
+        super().truncate(size)
+
+
+class _Call(Future[Any]):
+    """What was asked of the threads. Who waits for it gets it done at once: their time stands still."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__()
+        self._function = function
+        self._is_begun = False
+        self._outcome: tuple[Any, BaseException | None] = (None, None)
+
+    def work(self) -> None:
+        if self._is_begun:
+            return
+        self._is_begun = True
+        try:
+            self._outcome = (self._function(), None)
+        except Exception as error:
+            self._outcome = (None, error)
+
+    def end(self) -> None:
+        if self.done():
+            return
+        self.work()
+        result, error = self._outcome
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+    def result(self, timeout: float | None = None) -> Any:
+        self.end()
+        return super().result()
+
+
+class SimulatedThreads(Executor):
+    def __init__(self, loop: SimulatedLoop, take_s: Callable[[], float], random: Random, count: int) -> None:
+        self._loop, self._take_s, self._random = loop, take_s, random
+        self._free_at = [0.0] * count  # per thread
+        self._calls: deque[_Call] = deque()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        call = _Call(lambda: fn(*args, **kwargs))
+        thread = min(range(len(self._free_at)), key=self._free_at.__getitem__)
+        begins_at = max(self._free_at[thread], self._loop.time())
+        ends_at = self._free_at[thread] = begins_at + self._take_s()
+        self._calls.append(call)
+        self._loop.call_at(self._random.uniform(begins_at, ends_at), call.work)
+        self._loop.call_at(ends_at, self._end, call)
+        return call
+
+    def _end(self, call: _Call) -> None:
+        call.end()
+        while self._calls and self._calls[0].done():
+            self._calls.popleft()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for call in self._calls:
+            call.end()
+        self._calls.clear()

@@ -1,0 +1,132 @@
+"""What may happen to a cluster, and when: all of it drawn from the seed, and all of it healed in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from .cluster import Cluster, Machine
+
+FAULTS_MIN, FAULTS_MAX = 2, 7
+DOWN_S_MAX = 4.0
+PAUSE_S_MAX = 4.0
+CUT_S_MAX = 5.0
+SLOW_S_MAX = 4.0
+SLOWNESS_MAX = 150.0
+CLOCK_JUMP_MS_MAX = 2 * 3600 * 1000
+FLIPS_MAX = 3
+
+
+class Faults:
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self._cluster, self._random = cluster, random
+        self._kinds: list[Callable[[], None]] = [
+            self._kill,
+            self._kill,
+            self._lose_power,
+            self._lose_all_power,
+            self._pause,
+            self._pause,
+            self._pause_then_kill,
+            self._restart,
+            self._separate,
+            self._cut_one_way,
+            self._cut_from_ensemble,
+            self._slow_disk,
+            self._jump_clock,
+            self._flip_bits,
+        ]
+
+    def schedule(self, duration_s: float) -> None:
+        for _ in range(self._random.randint(FAULTS_MIN, FAULTS_MAX)):
+            self._cluster.later(self._random.uniform(0, duration_s), self._random.choice(self._kinds))
+
+    def _machine(self) -> Machine:
+        return self._random.choice(self._cluster.machines)
+
+    def _later(self, duration_s_max: float, undo: Callable[[], None]) -> None:
+        self._cluster.later(self._random.uniform(0.05, duration_s_max), undo)
+
+    # Machines and processes
+
+    def _kill(self) -> None:
+        machine = self._machine()
+        machine.kill()
+        self._later(DOWN_S_MAX, machine.start)
+
+    def _lose_power(self) -> None:
+        machine = self._machine()
+        machine.kill(loses_power=True)
+        self._later(DOWN_S_MAX, machine.start)
+
+    def _lose_all_power(self) -> None:
+        for machine in self._cluster.machines:
+            machine.kill(loses_power=True)
+            self._later(DOWN_S_MAX, machine.start)
+
+    def _restart(self) -> None:
+        machine = self._machine()
+        machine.stop(lambda: self._later(DOWN_S_MAX, machine.start))
+
+    def _pause(self) -> None:
+        process = self._machine().process
+        if process is not None:
+            self._cluster.note(f"{process.name} is paused")
+            process.pause()
+            self._later(PAUSE_S_MAX, process.resume)
+
+    def _pause_then_kill(self) -> None:
+        machine = self._machine()
+        if machine.process is not None:
+            self._cluster.note(f"{machine.name} is paused, and then killed")
+            machine.process.pause()
+            self._later(PAUSE_S_MAX, machine.kill)
+            self._later(PAUSE_S_MAX + DOWN_S_MAX, machine.start)
+
+    # The network
+
+    def _separate(self) -> None:
+        """One broker from the two others, clients left aside."""
+        alone = self._machine()
+        self._cluster.note(f"{alone.name} is cut off from the others")
+        for other in self._cluster.machines:
+            if other is not alone:
+                self._cut(alone.name, other.name)
+                self._cut(other.name, alone.name)
+
+    def _cut_one_way(self) -> None:
+        sender, receiver = self._random.sample(self._cluster.machines, 2)
+        self._cluster.note(f"nothing gets from {sender.name} to {receiver.name}")
+        self._cut(sender.name, receiver.name)
+
+    def _cut(self, sender: str, receiver: str) -> None:
+        link = self._cluster.network.link(sender, receiver)
+        link.is_cut = True
+        self._later(CUT_S_MAX, link.heal)
+
+    def _cut_from_ensemble(self) -> None:
+        node_id = self._machine().node_id
+        self._cluster.note(f"b{node_id} does not reach the ensemble")
+        self._cluster.ensemble.cut(node_id)
+        self._later(CUT_S_MAX, partial(self._cluster.ensemble.heal, node_id))
+
+    def _flip_bits(self) -> None:
+        sender, receiver = self._random.sample(self._cluster.machines, 2)
+        self._cluster.note(f"bits flip between {sender.name} and {receiver.name}")
+        self._cluster.network.link(sender.name, receiver.name).flips = self._random.randint(1, FLIPS_MAX)
+
+    # Disks and clocks
+
+    def _slow_disk(self) -> None:
+        disk = self._machine().disk
+        disk.slowness = self._random.uniform(5, SLOWNESS_MAX)
+
+        def be_quick() -> None:
+            disk.slowness = 1.0
+
+        self._later(SLOW_S_MAX, be_quick)
+
+    def _jump_clock(self) -> None:
+        clock = self._machine().clock
+        clock.jumped_ms += self._random.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)

@@ -1,0 +1,122 @@
+"""What must be so at every moment, whatever clients know: looked at on the disks and in the brokers themselves.
+
+Held to RELIABILITY: one leader per partition and epoch (R1), the same bytes and the same past for the same offset and
+epoch (R2), every member of the in-sync replicas has, durably, all that was ever committed (R3, R4, R5), and an
+acknowledgement means as many durable copies as min.insync.replicas asks for (R8).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowstone.cluster.image import ClusterImage
+from flowstone.types import TopicPartition
+
+from .cluster import SETTINGS
+from .replicas import Replica
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+MIN_IN_SYNC = int(SETTINGS["min.insync.replicas"])
+
+
+class Invariants:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.violations: list[str] = []
+        self._replicas: dict[tuple[int, TopicPartition], Replica] = {}
+        # What is at an offset in an epoch: the checksum of the log up to there.
+        self._pasts: dict[tuple[TopicPartition, int, int], tuple[int, int]] = {}
+        self._leaders: dict[tuple[TopicPartition, int], int] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        # What was ever committed: its end, and the checksum of what lies below.
+        self._committed: dict[TopicPartition, tuple[int, int]] = {}
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._cluster.ensemble.log._image
+
+    def look(self) -> None:
+        for topic in self.image.topics.values():
+            for index in range(len(topic.partitions)):
+                self._look_at(TopicPartition(topic.name, index))
+
+    def acknowledged(self, partition: TopicPartition, next_offset: int) -> None:
+        """A client has heard that everything below `next_offset` is safe."""
+        self._look_at(partition)
+        copies = [
+            machine.node_id
+            for machine in self._cluster.machines
+            if self._replica(machine.node_id, partition).durable.end_offset >= next_offset
+        ]
+        if len(copies) < MIN_IN_SYNC:
+            self._violated(f"R8 {partition}: {next_offset - 1} was acknowledged with durable copies on {copies} only")
+
+    def _look_at(self, partition: TopicPartition) -> None:
+        for machine in self._cluster.machines:
+            replica = self._replica(machine.node_id, partition)
+            for batch in replica.written.read_on():
+                past = self._pasts.setdefault(
+                    (partition, batch.base_offset, batch.epoch), (batch.checksum, machine.node_id)
+                )
+                if past[0] != batch.checksum:
+                    self._violated(
+                        f"R2 {partition}: {batch.base_offset} of epoch {batch.epoch} has another past on "
+                        f"b{machine.node_id} than on b{past[1]}"
+                    )
+            replica.durable.read_on()
+        self._look_at_leaders(partition)
+        self._look_at_in_sync(partition)
+
+    def _look_at_leaders(self, partition: TopicPartition) -> None:
+        for machine in self._cluster.machines:
+            if machine.app is None or not machine.is_serving:
+                continue
+            found = machine.app.services.partitions.find(partition)
+            if found is None or not found.is_leader:
+                continue
+            leader = self._leaders.setdefault((partition, found.leader_epoch), machine.node_id)
+            if leader != machine.node_id:
+                self._violated(f"R1 {partition}: b{leader} and b{machine.node_id} lead in epoch {found.leader_epoch}")
+            self._commit(partition, machine.node_id, found.high_watermark.offset)
+
+    def _commit(self, partition: TopicPartition, node_id: int, high_watermark: int) -> None:
+        end, checksum = self._committed.get(partition, (0, 0))
+        log = self._replica(node_id, partition).written
+        if high_watermark < end:
+            return  # a new leader that does not know yet; what it has is looked at below
+        if log.checksum_at(end) != checksum:
+            self._violated(f"R3 {partition}: b{node_id} leads, and what was committed below {end} is not there")
+        new = log.checksum_at(high_watermark)
+        if new is not None:
+            self._committed[partition] = (high_watermark, new)
+
+    def _look_at_in_sync(self, partition: TopicPartition) -> None:
+        state = self.image.partition(partition)
+        if state is None:
+            return
+        if state.leader_epoch < self._epochs.get(partition, 0):
+            self._violated(f"R1 {partition}: the epoch went back to {state.leader_epoch}")
+        self._epochs[partition] = state.leader_epoch
+        end, checksum = self._committed.get(partition, (0, 0))
+        for node_id in state.isr:
+            durable = self._replica(node_id, partition).durable
+            if durable.end_offset < end:
+                self._violated(
+                    f"R4 {partition}: {end} is committed, and b{node_id}, in sync, has {durable.end_offset} durably"
+                )
+            elif durable.checksum_at(end) != checksum:
+                self._violated(f"R3 {partition}: b{node_id}, in sync, has something else below {end}")
+
+    def _replica(self, node_id: int, partition: TopicPartition) -> Replica:
+        key = (node_id, partition)
+        if key not in self._replicas:
+            disk = self._cluster.machines[node_id - 1].disk
+            self._replicas[key] = Replica(disk, SETTINGS["log.dirs"], partition)
+        return self._replicas[key]
+
+    def _violated(self, what: str) -> None:
+        if what not in self.violations:
+            self.violations.append(what)
+            self._cluster.note(what)

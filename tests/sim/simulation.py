@@ -1,0 +1,246 @@
+"""One simulation of a whole cluster, from one seed: a start, load, faults, healing, and the verdict.
+
+Everything that happens is drawn from the seed, so that the same seed gives the same run, turn by turn: `Outcome.digest`
+tells two runs apart.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
+from flowstone.wire.messages import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+from tests.faults.checker import ACKS_ALL, Fault
+
+from .client import Client, Unanswered
+from .clock import ProcessClock
+from .cluster import Cluster
+from .consumer import Consumer
+from .determinism import chance_from
+from .faults import Faults
+from .history import ClusterHistory
+from .invariants import Invariants
+from .loop import SimulatedLoop
+from .member import Member
+from .producer import Producer
+
+BROKER_COUNT = 3
+TOPICS, PARTITIONS = ("t0", "t1"), 2
+GROUP_ID, MEMBERS = "g", 2
+START_S_MAX = 20.0
+FAULTS_S = 12.0
+# From when everything has healed.
+PROGRESS_S_MAX = 30.0
+LOOK_S = 0.1
+CLIENT_HOST = "c"
+TRACEBACK_ENTRIES = 4
+
+
+@dataclass
+class Outcome:
+    seed: int
+    digest: int = 0
+    problems: list[str] = field(default_factory=list)
+    acknowledged_count: int = 0
+    seen_count: int = 0
+    committed_count: int = 0
+    turn_count: int = 0
+    simulated_s: float = 0.0
+    recovered_s: float = 0.0
+    story: list[str] = field(default_factory=list)
+
+
+class Simulation:
+    def __init__(self, seed: int) -> None:
+        self.outcome = Outcome(seed)
+        self._random = Random(seed)
+        self.loop = SimulatedLoop()
+        self.cluster = Cluster(self.loop, self._random, BROKER_COUNT, self.note)
+        self.history = ClusterHistory()
+        self.invariants = Invariants(self.cluster)
+        self.history.on_acknowledged = self.invariants.acknowledged
+        self._process = self.cluster.new_process("clients")
+        self._clock = ProcessClock(self.loop)
+        self._partitions = [TopicPartition(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
+        self._producers: list[Producer] = []
+        self._consumers: list[Consumer] = []
+        self._members: list[Member] = []
+        self._is_looking = True
+
+    def note(self, what: str) -> None:
+        self.outcome.story.append(f"{self.loop.time():8.3f} {what}")
+        self.loop.note(what.encode())
+
+    def run(self) -> Outcome:
+        try:
+            self._play()
+        except Exception as error:  # whatever goes wrong belongs to the seed
+            self._problem(f"{type(error).__name__}: {error}")
+        outcome = self.outcome
+        outcome.problems += self.cluster.failures + self.loop.unhandled
+        outcome.digest, outcome.turn_count = self.loop.digest, self.loop.turn_count
+        outcome.simulated_s = self.loop.time()
+        outcome.acknowledged_count = self.history.acknowledged_count
+        outcome.seen_count = self.history.seen_count
+        outcome.committed_count = self.history.groups.acknowledged_count
+        self.loop.close()
+        return outcome
+
+    def _play(self) -> None:
+        loop = self.loop
+        self.cluster.start()
+        self._await(lambda: self.cluster.is_serving, START_S_MAX, "not every broker has started")
+        loop.run(self._process, self._create_topics(), START_S_MAX)
+        self._start_clients()
+        self._look()
+        Faults(self.cluster, self._random).schedule(FAULTS_S)
+        loop.run_until(loop.time() + FAULTS_S)
+        self.cluster.heal()
+        self._await_progress()
+        self._judge()
+
+    def _await(self, is_over: object, timeout_s: float, otherwise: str) -> None:
+        assert callable(is_over)
+        until_s = self.loop.time() + timeout_s
+        while not is_over() and self.loop.time() < until_s:
+            self.loop.run_until(min(self.loop.time() + LOOK_S, until_s))
+        if not is_over():
+            raise TimeoutError(f"{otherwise} after {timeout_s} simulated seconds")
+
+    # The load
+
+    def _client(self) -> Client:
+        network = self.cluster.network.host(CLIENT_HOST, self._process)
+        return Client(network, self._clock, self._random, self.cluster.addresses)
+
+    async def _create_topics(self) -> None:
+        client = self._client()
+        for topic in TOPICS:
+            wanted = CreateTopicsRequestTopic(name=topic, num_partitions=PARTITIONS, replication_factor=BROKER_COUNT)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            while code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                try:
+                    request = CreateTopicsRequest(topics=[wanted], timeout_ms=1000)
+                    answer = await client.ask_any(request, CreateTopicsResponse)
+                    code = ErrorCode(answer.topics[0].error_code)
+                except Unanswered:
+                    await client.back_off()
+        client.close()
+
+    def _start_clients(self) -> None:
+        for number, partition in enumerate(self._partitions):
+            acks = 1 if number % len(self._partitions) == len(self._partitions) - 1 else ACKS_ALL
+            self._producers.append(Producer(self._client(), self.history, f"p{number}", partition, acks))
+            self._consumers.append(Consumer(self._client(), self.history, partition))
+        extra = self._random.choice(self._partitions)
+        self._producers.append(Producer(self._client(), self.history, "q", extra, ACKS_ALL))
+        self._members = [Member(self._client(), self.history, GROUP_ID, TOPICS[0], PARTITIONS) for _ in range(MEMBERS)]
+        for each in (*self._producers, *self._consumers, *self._members):
+            self._process.start(each.run())
+
+    def _look(self) -> None:
+        if self._is_looking:
+            self.invariants.look()
+            self.cluster.later(LOOK_S, self._look)
+
+    # The end
+
+    def _await_progress(self) -> None:
+        """Every producer gets an answer, and the group commits, to something sent after everything has healed."""
+        healed_s = self.loop.time()
+        produced = [each.acknowledged_count for each in self._producers]
+        committed = sum(each.committed_count for each in self._members)
+
+        def is_over() -> bool:
+            return (
+                self.cluster.is_serving
+                and all(
+                    # One batch may have been on its way before.
+                    now.acknowledged_count >= before + 2
+                    for now, before in zip(self._producers, produced, strict=True)
+                )
+                and sum(each.committed_count for each in self._members) > committed
+            )
+
+        self._await(is_over, PROGRESS_S_MAX, "no progress")
+        self.outcome.recovered_s = self.loop.time() - healed_s
+        for producer in self._producers:
+            producer.is_stopping = True
+
+    def _judge(self) -> None:
+        """Reads every log and holds it to what is known."""
+        self.loop.run_until(self.loop.time() + 2.0)  # the last answers
+        self._is_looking = False
+        self.invariants.look()
+        for each in (*self._consumers, *self._members):
+            each.is_stopping = True
+        logs = {}
+        for partition in self._partitions:
+            reader = Consumer(self._client(), self.history, partition)
+            logs[partition] = self.loop.run(self._process, _read(reader), PROGRESS_S_MAX)
+        anomalies = self.history.check(logs, Fault.POWER_LOSS)
+        for anomaly in (*self.history.anomalies, *self.history.groups.anomalies, *anomalies):
+            self._problem(str(anomaly))
+        for violation in self.invariants.violations:
+            self._problem(violation)
+
+    def _problem(self, what: str) -> None:
+        self.outcome.problems.append(what)
+
+
+async def _read(reader: Consumer) -> object:
+    while True:
+        try:
+            return await reader.read_log()
+        except Unanswered:
+            await reader.client.back_off()
+
+
+class _Tracebacks(logging.Handler):
+    """What brokers log with a traceback is a mistake of theirs, whatever became of it."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._problems = problems
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[0] is not None:
+            trace = "".join(traceback.format_exception(*record.exc_info)[-TRACEBACK_ENTRIES:])
+            self._problems.append(f"{record.getMessage()}: {trace}")
+
+
+@contextmanager
+def _quiet(problems: list[str]) -> Iterator[None]:
+    logger, handler = logging.getLogger("flowstone"), _Tracebacks(problems)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
+
+
+def simulate(seed: int) -> Outcome:
+    gc.disable()  # a collection in the middle would run what killed processes left behind
+    try:
+        with chance_from(seed):
+            simulation = Simulation(seed)
+            with _quiet(simulation.outcome.problems):
+                return simulation.run()
+    finally:
+        gc.collect()
+        gc.enable()
