@@ -5,7 +5,8 @@ and knows which of them may have something new, so that a fetch costs what is ne
 it looks at all of them, for what no watcher is told of. Requests of a session are numbered; one out of turn is refused
 and the client starts over. The number of sessions is limited, and so is that of partitions they remember: when no room
 is left, the one unused for longest goes, but only after a while; until then a new client fetches without a session, and
-an old one that wants to remember more loses its own.
+an old one that wants to remember more loses its own. Followers have sessions too, with other things to know of their
+partitions; theirs are few, and consumers make room for them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ EVICTION_AGE_S = 120.0
 SESSION_PARTITIONS_MAX = 20_000
 # A log's new start, for instance, wakes no watcher.
 LOOK_AT_ALL_INTERVAL_S = 10.0
+# Each look tells the leader that a follower is where it was: it must come well within replica.lag.time.max.ms.
+REPLICA_LOOK_AT_ALL_INTERVAL_S = 1.0
 # All sessions together; each remembered partition takes about 400 bytes.
 CACHED_PARTITIONS_MAX = 250_000
 
@@ -40,6 +43,7 @@ class FetchPartition:
         "current_leader_epoch",
         "fetch_offset",
         "index",
+        "last_fetched_epoch",
         "max_bytes",
         "partition",
         "told_high_watermark",
@@ -65,6 +69,14 @@ class FetchPartition:
             and partition.fault is None
         )
 
+    def watch(self, partition: Partition) -> None:
+        self.partition = partition
+        partition.watch(self)
+
+    def unwatch(self) -> None:
+        if self.partition is not None:
+            self.partition.unwatch(self)
+
     def advanced(self, size_bytes: int) -> None:
         self._session.advanced(self, size_bytes)
 
@@ -75,6 +87,52 @@ class FetchPartition:
         self.fetch_offset = wanted.fetch_offset
         self.max_bytes = wanted.partition_max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+
+
+class ReplicaFetchPartition(FetchPartition):
+    """A follower's: it reads to the log's end, and hears of a new high watermark with the next answer."""
+
+    __slots__ = ("_high_watermark_moves",)
+
+    def __init__(self, session: FetchSession, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
+        super().__init__(session, topic, wanted)
+        self._high_watermark_moves = _HighWatermarkMoves(session, self)
+
+    def knows_all_of(self, partition: Partition) -> bool:
+        return (
+            self.fetch_offset == partition.log.log_end_offset
+            and self.told_high_watermark == partition.high_watermark.offset
+            and self.told_log_start_offset == partition.log.log_start_offset
+            and self.current_leader_epoch == partition.leader_epoch
+            and partition.is_leader
+            and partition.fault is None
+        )
+
+    def watch(self, partition: Partition) -> None:
+        self.partition = partition
+        partition.watch_end(self)
+        partition.watch(self._high_watermark_moves)
+
+    def unwatch(self) -> None:
+        if self.partition is not None:
+            self.partition.unwatch_end(self)
+            self.partition.unwatch(self._high_watermark_moves)
+
+
+class _HighWatermarkMoves:
+    """Lets the next answer tell of it. Nobody is woken: it moves with every commit, and one of them comes soon."""
+
+    __slots__ = ("_session", "_wanted")
+
+    def __init__(self, session: FetchSession, wanted: FetchPartition) -> None:
+        self._session, self._wanted = session, wanted
+
+    def advanced(self, size_bytes: int) -> None:
+        self._session.unsettled(self._wanted)
+
+    def interrupted(self) -> None:
+        self._session.unsettled(self._wanted)
 
 
 Key = tuple[str | bytes, int]
@@ -83,8 +141,9 @@ Key = tuple[str | bytes, int]
 class FetchSession:
     """`session_id` 0 is no session: it lives for one request, and every partition is answered."""
 
-    def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
-        self.session_id, self._uses_topic_ids = session_id, uses_topic_ids
+    def __init__(self, session_id: int, uses_topic_ids: bool, is_replicas: bool = False) -> None:
+        self.session_id, self._uses_topic_ids, self.is_replicas = session_id, uses_topic_ids, is_replicas
+        self._new_partition = ReplicaFetchPartition if is_replicas else FetchPartition
         self.next_epoch = INITIAL_EPOCH + 1
         self.is_incremental = False
         self.used_at = 0.0
@@ -111,7 +170,7 @@ class FetchSession:
             for wanted in topic.partitions:
                 known = self._partitions.get((name, wanted.partition))
                 if known is None:
-                    known = self._partitions[name, wanted.partition] = FetchPartition(self, topic, wanted)
+                    known = self._partitions[name, wanted.partition] = self._new_partition(self, topic, wanted)
                 else:
                     known.update(wanted)
                 self._unsettled[known] = None
@@ -131,13 +190,18 @@ class FetchSession:
         self.next_epoch = 1 if self.next_epoch == EPOCH_MAX else self.next_epoch + 1
 
     def found(self, wanted: FetchPartition, partition: Partition) -> None:
-        wanted.partition = partition
         if self.session_id != NO_SESSION:
-            partition.watch(wanted)
+            wanted.watch(partition)
+        else:
+            wanted.partition = partition
 
     def settled(self, wanted: FetchPartition) -> None:
         """It has nothing new, and will be heard of when it has."""
         self._unsettled.pop(wanted, None)
+
+    def unsettled(self, wanted: FetchPartition) -> None:
+        """It has something new to tell, whenever the next answer leaves."""
+        self._unsettled[wanted] = None
 
     def move_last(self, wanted: FetchPartition) -> None:
         """Served just now: the others come first next time."""
@@ -156,8 +220,7 @@ class FetchSession:
 
     def _drop(self, wanted: FetchPartition) -> None:
         self._unsettled.pop(wanted, None)
-        if wanted.partition is not None:
-            wanted.partition.unwatch(wanted)
+        wanted.unwatch()
 
     # A parked fetch watches its session, which watches the partitions
 
@@ -188,29 +251,30 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, uses_topic_ids: bool) -> FetchSession:
+    def open(self, request: FetchRequest, uses_topic_ids: bool, is_replicas: bool = False) -> FetchSession:
         """The session that a request belongs to. ApiError for the whole response if there is none."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._forget(request.session_id)
-            wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request)
-            session = FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids)
+            wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request, is_replicas)
+            session = FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids, is_replicas)
             session.add(request.topics)
             if wants_session:
                 self._partition_count += len(session)
         else:
-            session = self._advance(request)
+            session = self._advance(request, is_replicas)
         if session.session_id != NO_SESSION:
             session.used_at = now = self._clock.monotonic()
-            if now - session.looked_at_all_at > LOOK_AT_ALL_INTERVAL_S:
+            interval_s = REPLICA_LOOK_AT_ALL_INTERVAL_S if is_replicas else LOOK_AT_ALL_INTERVAL_S
+            if now - session.looked_at_all_at > interval_s:
                 session.looked_at_all_at = now
                 session.look_at_all()
             self._sessions[session.session_id] = session
         return session
 
-    def _advance(self, request: FetchRequest) -> FetchSession:
+    def _advance(self, request: FetchRequest, is_replicas: bool) -> FetchSession:
         """Takes the session out, with what the request changes."""
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or session.is_replicas != is_replicas:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.next_epoch:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -222,13 +286,15 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return self._sessions.pop(session.session_id)
 
-    def _has_room(self, request: FetchRequest) -> bool:
+    def _has_room(self, request: FetchRequest, is_replicas: bool) -> bool:
         wanted = sum(len(topic.partitions) for topic in request.topics)
         if wanted > SESSION_PARTITIONS_MAX:
             return False
         while len(self._sessions) >= self._slots or self._partition_count + wanted > CACHED_PARTITIONS_MAX:
-            oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or self._clock.monotonic() - oldest.used_at < EVICTION_AGE_S:
+            oldest = next((each for each in self._sessions.values() if not (is_replicas and each.is_replicas)), None)
+            if oldest is None:
+                return False
+            if not is_replicas and self._clock.monotonic() - oldest.used_at < EVICTION_AGE_S:
                 return False
             self._forget(oldest.session_id)
         return True

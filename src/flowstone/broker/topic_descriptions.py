@@ -50,12 +50,15 @@ def leader_as_seen(
     image: ClusterImage, partition: PartitionImage, listener_name: str, *, tells_listener: bool
 ) -> tuple[int, ErrorCode]:
     """The leader that clients of a listener can reach; without one, -1 and why."""
-    if image.endpoint(partition.leader, listener_name) is not None:
+    broker = image.brokers.get(partition.leader)
+    if broker is None or broker.is_fenced:
+        return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
+    if listener_name in broker.listeners:
         return partition.leader, ErrorCode.NONE
-    if tells_listener and partition.leader in image.brokers:
-        return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND
-    return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
+    return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND if tells_listener else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def offline_replicas(image: ClusterImage, partition: PartitionImage) -> list[int]:
-    return [node_id for node_id in partition.replicas if node_id not in image.brokers]
+    """Replicas on brokers that are gone or fenced."""
+    brokers = image.brokers
+    return [node_id for node_id in partition.replicas if node_id not in brokers or brokers[node_id].is_fenced]

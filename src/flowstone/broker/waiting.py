@@ -113,10 +113,11 @@ class ParkedFetch(Promise[Any]):
 
 
 class Uncommitted(NamedTuple):
-    """Records appended to a partition whose commit is waited for."""
+    """Records appended to a partition, by its leader of that epoch, whose commit is waited for."""
 
     partition: Partition
     next_offset: int
+    leader_epoch: int
     on_committed: Callable[[ErrorCode], None]
 
 
@@ -133,8 +134,8 @@ class ParkedProduce(Promise[Any]):
         self._open = dict(enumerate(uncommitted))
         waiting.produces.add(self)
         waiting.deadlines.add(self, timeout_ms)
-        for key, (partition, next_offset, _) in enumerate(uncommitted):
-            partition.when_committed(next_offset, partial(self._committed, key))
+        for key, (partition, next_offset, leader_epoch, _) in enumerate(uncommitted):
+            partition.when_committed(next_offset, partial(self._committed, key), leader_epoch)
 
     def timed_out(self) -> None:
         for key in tuple(self._open):

@@ -96,7 +96,9 @@ def test_a_produce_is_answered_when_every_partition_has_committed():
         codes: list[ErrorCode] = []
         partitions = [a_partition(ON_DISK)[0] for _ in range(2)]
         uncommitted = [
-            Uncommitted(partition, partition.append(a_batch(), -1).last_offset + 1, codes.append)
+            Uncommitted(
+                partition, partition.append(a_batch(), -1).last_offset + 1, partition.leader_epoch, codes.append
+            )
             for partition in partitions
         ]
         flush(partitions[0])
@@ -117,7 +119,9 @@ def test_a_produce_that_takes_too_long_says_so_and_ignores_what_comes_later():
         codes: list[ErrorCode] = []
         partition, _ = a_partition(ON_DISK)
         last = partition.append(a_batch(), -1).last_offset
-        parked = ParkedProduce(waiting, [Uncommitted(partition, last + 1, codes.append)], 1000, lambda: "late")
+        parked = ParkedProduce(
+            waiting, [Uncommitted(partition, last + 1, partition.leader_epoch, codes.append)], 1000, lambda: "late"
+        )
         clock.advance(2)
         assert await parked == "late"
         flush(partition)

@@ -1,12 +1,14 @@
 """DeleteRecords, versions 0 to 2: a partition's log starts later from now on.
 
 Offset -1 means everything that is committed. The new start is on disk before the answer; what lies before it is gone
-for readers at once, and from the disk when whole segments lie before it.
+for readers at once, and from the disk when whole segments lie before it. Followers take the start over with what they
+fetch next; unlike Kafka's, the answer does not wait for them.
 """
 
 from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.leaders import find_led
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.wire.messages import (
     DeleteRecordsRequest,
@@ -32,7 +34,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
 async def _delete(services: Services, topic: str, index: int, offset: int) -> DeleteRecordsResponsePartition:
     result = DeleteRecordsResponsePartition(partition_index=index, low_watermark=NO_OFFSET)
     try:
-        partition = services.partitions.get(topic, index)
+        partition = find_led(services, topic, index)
         partition.check_serving()
         if "delete" not in partition.log.config.cleanup_policy:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "records of a compacted topic cannot be deleted")

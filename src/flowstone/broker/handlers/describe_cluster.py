@@ -1,4 +1,5 @@
-"""DescribeCluster, versions 0 to 2: the brokers as clients of this listener reach them.
+"""DescribeCluster, versions 0 to 2: the brokers as clients of this listener reach them; since version 2 also those that
+are not alive, for whoever asks for them.
 
 Brokers are asked for here; the controller has no listener of its own, so asking for controllers is refused.
 """
@@ -6,6 +7,7 @@ Brokers are asked for here; the controller has no listener of its own, so asking
 from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.leaders import live_brokers
 from flowstone.cluster.acl_operations import ALL_CLUSTER_OPERATIONS, NOT_ASKED
 from flowstone.cluster.controller import controller_id
 from flowstone.errors import ErrorCode
@@ -24,9 +26,13 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
         controller_id=controller_id(image),
         brokers=[
             DescribeClusterResponseBroker(
-                broker_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                broker_id=broker.node_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=broker.rack,
+                is_fenced=broker.is_fenced,
             )
-            for broker in image.brokers.values()
+            for broker in (image.brokers.values() if request.include_fenced_brokers else live_brokers(image))
             if (endpoint := broker.listeners.get(context.listener_name)) is not None
         ],
         cluster_authorized_operations=(

@@ -1,4 +1,4 @@
-"""Fetch, versions 4 to 18: committed records from the offsets a consumer asks for.
+"""Fetch, versions 4 to 18: committed records from the offsets a consumer asks for; to a follower, all there are.
 
 Records leave as slices of log files, by reference. A response has at least one whole batch, however small the limits,
 or the consumer would be stuck for good. A fetch that finds less than `min_bytes` is parked until there is more or
@@ -7,40 +7,64 @@ or the consumer would be stuck for good. A fetch that finds less than `min_bytes
 An answer has records of so many partitions at most (`unsent.RESPONSE_SLICES_MAX`), for each holds a file open; those
 left out come first in the next one.
 
-Deviations: `replica_id` is refused (NOT_LEADER_OR_FOLLOWER) as long as there are no followers. Both isolation levels
-read the same, since there are no transactions.
+Consumers read from the leader, since version 11 from followers too, up to the high watermark that the follower knows
+of: what lies between that and its log's end is OFFSET_NOT_AVAILABLE for now. Where the cluster has racks a consumer is
+sent to the replica in its own (KIP-392). Whoever asks a broker without a replica, or knows an old leader epoch, is told
+who leads (since version 12, with the address since 16: KIP-951).
+
+Deviations: a replica's id needs its broker's epoch (version 15 and later), or it is refused with
+NOT_LEADER_OR_FOLLOWER. Both isolation levels read the same, since there are no transactions.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from flowstone.broker.cold import COLD_READS_MAX, warm
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.fetch_sessions import NO_SESSION, FetchPartition, FetchSession
-from flowstone.broker.waiting import ParkedFetch
+from flowstone.broker.leaders import as_seen_by_the_cluster, node_endpoints, partition_state
+from flowstone.broker.near_replicas import preferred_read_replica
+from flowstone.broker.replica_reads import NO_REPLICA, LogEnd, ReplicaReader, replica_reader
+from flowstone.broker.waiting import ParkedFetch, Watched
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.reading import NotCached
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
-from flowstone.wire.messages import FetchRequest, FetchResponse, FetchResponsePartition, FetchResponseTopic
+from flowstone.wire.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponseLeader,
+    FetchResponseNodeEndpoint,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
 
-FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 10
+FIRST_VERSION_FROM_FOLLOWERS = 11
+FIRST_VERSION_WITH_LEADERS = 12
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_ENDPOINTS = 16
 READ_COMMITTED = 1
+
+# With these a client should look for another leader, or learn of a new epoch.
+_LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse]
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
     uses_topic_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    replica = replica_reader(request)
+    if replica is not None and not replica.is_known(services.metadata.image):
+        return _refuse_replica(request)
     try:
-        session = services.fetch_sessions.open(request, uses_topic_ids)
+        session = services.fetch_sessions.open(request, uses_topic_ids, replica is not None)
     except ApiError as error:
         return FetchResponse(error_code=error.code)
-    fetch = _Fetch(services, request, session, context.api_version)
+    fetch = _Fetch(services, context, request, session, replica)
     try:
         fetch.read()
     except NotCached as cold:
@@ -50,17 +74,47 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     return fetch.park()
 
 
+def _refuse_replica(request: FetchRequest) -> FetchResponse:
+    """It is no broker that the cluster knows, or not in this life; or it knows more than this broker yet."""
+    if not any(topic.partitions for topic in request.topics):
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # it has one of a former life
+    error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    responses = [
+        FetchResponseTopic(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[_failed(wanted.partition, error) for wanted in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return FetchResponse(responses=responses)
+
+
+def _failed(index: int, error: ApiError) -> FetchResponsePartition:
+    return FetchResponsePartition(partition_index=index, error_code=error.code, high_watermark=-1, records=b"")
+
+
 class _Fetch:
-    def __init__(self, services: Services, request: FetchRequest, session: FetchSession, version: int) -> None:
-        self._services, self._request, self._session = services, request, session
+    def __init__(
+        self,
+        services: Services,
+        context: RequestContext,
+        request: FetchRequest,
+        session: FetchSession,
+        replica: ReplicaReader | None,
+    ) -> None:
+        """`replica` if it is a follower that fetches."""
+        self._services, self._request, self._session, self._replica = services, request, session, replica
+        self._version = version = context.api_version
+        self._listener_name = context.listener_name
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
-        state = request.replica_state
-        self._is_replica = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
+        self._rack = request.rack_id if services.config.replica_selector_class else ""
         self._results: list[tuple[FetchPartition, FetchResponsePartition]] = []
         self._watched: list[Partition] = []
         self._size_bytes = 0
-        self._has_error = False
+        self._is_urgent = False
+        self._leaders: list[int] = []
         self._reading: Partition | None = None
 
     @property
@@ -69,13 +123,14 @@ class _Fetch:
         return (
             self._size_bytes >= request.min_bytes
             or request.max_wait_ms <= 0
-            or self._has_error
+            or self._is_urgent
             or not len(self._session)
         )
 
     def read(self) -> None:
         """Reads every partition that may have something new, once. NotCached leaves it to be called again."""
-        self._results, self._watched, self._size_bytes, self._has_error = [], [], 0, False
+        self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
+        self._leaders = []
         left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
         left_slices = self._services.unsent.response_slices_max
         session = self._session
@@ -91,10 +146,7 @@ class _Fetch:
                     continue
                 result = self._read_partition(partition, wanted, left_bytes)
             except ApiError as error:
-                result = FetchResponsePartition(
-                    partition_index=wanted.index, error_code=error.code, high_watermark=-1, records=b""
-                )
-                self._has_error = True
+                result = self._refuse(wanted, error)
             assert result.records is not None
             size_bytes = len(result.records)
             self._size_bytes += size_bytes
@@ -117,7 +169,11 @@ class _Fetch:
     def park(self) -> Promise[FetchResponse]:
         request = self._request
         missing_bytes = request.min_bytes - self._size_bytes
-        watched = [self._session] if self._session.session_id != NO_SESSION else self._watched
+        watched: Sequence[Watched] = self._watched
+        if self._session.session_id != NO_SESSION:
+            watched = [self._session]
+        elif self._replica is not None:
+            watched = [*map(LogEnd, self._watched)]
         return ParkedFetch(self._services.waiting, watched, missing_bytes, request.max_wait_ms, self._read_again)
 
     def _read_again(self) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
@@ -136,6 +192,8 @@ class _Fetch:
                 session.is_incremental
                 and not result.records
                 and not result.error_code
+                and result.diverging_epoch is None
+                and result.preferred_read_replica == NO_REPLICA
                 and result.high_watermark == wanted.told_high_watermark
                 and result.log_start_offset == wanted.told_log_start_offset
             )
@@ -147,12 +205,19 @@ class _Fetch:
             topics.setdefault(key, (wanted, []))[1].append(result)
             if result.records:
                 session.move_last(wanted)
-                self._count_fetched(wanted, len(result.records))
+                if self._replica is None:
+                    self._count_fetched(wanted, len(result.records))
         responses = [
             FetchResponseTopic(topic=first.topic, topic_id=first.topic_id, partitions=partitions)
             for first, partitions in topics.values()
         ]
-        return FetchResponse(session_id=session.session_id, responses=responses)
+        response = FetchResponse(session_id=session.session_id, responses=responses)
+        if self._leaders and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
+            response.node_endpoints = [
+                FetchResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+                for each in node_endpoints(self._services.metadata.image, self._leaders, self._listener_name)
+            ]
+        return response
 
     def _count_fetched(self, wanted: FetchPartition, size_bytes: int) -> None:
         services = self._services
@@ -166,12 +231,33 @@ class _Fetch:
             return partitions.get_by_id(wanted.topic_id, wanted.index)
         return partitions.get(wanted.topic, wanted.index)
 
+    def _refuse(self, wanted: FetchPartition, error: ApiError) -> FetchResponsePartition:
+        self._is_urgent = True
+        image = self._services.metadata.image
+        topic = image.topics_by_id.get(wanted.topic_id) if self._uses_topic_ids else image.topics.get(wanted.topic)
+        error = as_seen_by_the_cluster(error, topic, wanted.index)
+        result = _failed(wanted.index, error)
+        if error.code in _LED_ELSEWHERE and self._version >= FIRST_VERSION_WITH_LEADERS:
+            state = partition_state(image, wanted.topic, wanted.topic_id, wanted.index)
+            if state is not None:
+                result.current_leader = FetchResponseLeader(leader_id=state.leader, leader_epoch=state.leader_epoch)
+                self._leaders.append(state.leader)
+        return result
+
     def _read_partition(self, partition: Partition, wanted: FetchPartition, left_bytes: int) -> FetchResponsePartition:
-        if self._is_replica:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self._replica is not None:
+            self._reading = partition
+            max_bytes = min(wanted.max_bytes, left_bytes)
+            result = self._replica.read(partition, wanted, max_bytes, at_least_one=not self._size_bytes)
+            self._is_urgent |= result.error_code != ErrorCode.NONE or result.diverging_epoch is not None
+            return result
         partition.check_epoch(wanted.current_leader_epoch)
+        if not partition.is_leader:
+            self._check_follower(partition, wanted.fetch_offset)
         if not self._knows_zstd and partition.log.config.compression_type == "zstd":
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if self._rack and (near := self._near_replica(partition, wanted.fetch_offset)) is not None:
+            return near
         high_watermark = partition.high_watermark.offset
         if wanted.fetch_offset == high_watermark:  # as in most partitions of most fetches
             partition.check_serving()
@@ -187,4 +273,25 @@ class _Fetch:
             log_start_offset=partition.log.log_start_offset,
             aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
             records=records if records is not None else b"",
+        )
+
+    def _check_follower(self, partition: Partition, fetch_offset: int) -> None:
+        if self._version < FIRST_VERSION_FROM_FOLLOWERS:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition.high_watermark.offset < fetch_offset <= partition.log.log_end_offset:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+
+    def _near_replica(self, partition: Partition, fetch_offset: int) -> FetchResponsePartition | None:
+        image = self._services.metadata.image
+        node_id = preferred_read_replica(image, partition, self._rack, fetch_offset, self._listener_name)
+        if node_id is None:
+            return None
+        self._is_urgent = True
+        return FetchResponsePartition(
+            partition_index=partition.topic_partition.partition,
+            high_watermark=partition.high_watermark.offset,
+            last_stable_offset=partition.high_watermark.offset,
+            log_start_offset=partition.log.log_start_offset,
+            preferred_read_replica=node_id,
+            records=b"",
         )

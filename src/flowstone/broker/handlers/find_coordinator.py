@@ -1,12 +1,14 @@
 """FindCoordinator, versions 0 to 6; one key per request up to version 3, many from version 4 on.
 
-A group's coordinator is the leader of its partition of `__consumer_offsets`, which is made when it is first asked for.
+A group's coordinator is the leader of its partition of `__consumer_offsets`, which is made when it is first asked for;
+while the partition has no leader that is alive, nobody is.
 Transactions are refused for good, for a client would otherwise retry for ever; share groups are not served yet.
 """
 
 from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.leaders import node_endpoints
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import (
     FindCoordinatorRequest,
@@ -42,15 +44,20 @@ async def _find(
     try:
         _check_type(context, key_type)
         node_id = await _group_coordinator(services, key)
-        endpoint = services.metadata.image.endpoint(node_id, context.listener_name)
-        if endpoint is None:
+        reachable = node_endpoints(services.metadata.image, (node_id,), context.listener_name)
+        if not reachable:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     except ApiError as error:
         return FindCoordinatorResponseCoordinator(
             key=key, node_id=_NO_NODE, port=_NO_PORT, error_code=error.code, error_message=error.message
         )
     return FindCoordinatorResponseCoordinator(
-        key=key, node_id=node_id, host=endpoint.host, port=endpoint.port, error_code=ErrorCode.NONE, error_message=""
+        key=key,
+        node_id=node_id,
+        host=reachable[0].host,
+        port=reachable[0].port,
+        error_code=ErrorCode.NONE,
+        error_message="",
     )
 
 

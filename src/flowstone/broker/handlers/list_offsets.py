@@ -2,6 +2,9 @@
 
 Special times: -1 the end of what is committed, -2 the start, -3 the record with the largest timestamp, -4 the start of
 what is on local disk (the same as -2 here), -5 and -6 the ends of tiered storage (there is none: no offset).
+
+Only leaders answer. A new one may not know yet how far the one before had committed: until it does, it does not say
+where the end is, which would otherwise go back (KIP-207).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from functools import partial
 
 from flowstone.broker.cold import read_when_cached
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.leaders import find_led
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.reading import LogSlice
 from flowstone.log.timestamps import first_record_at
@@ -25,6 +29,7 @@ from flowstone.wire.messages import (
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 # The first version in which a special time may be asked for; those not named here may always.
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_OFFSET_NOT_AVAILABLE_SINCE_VERSION = 5
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
 
@@ -49,17 +54,26 @@ async def _answer(
     try:
         if is_repeated:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
-        partition = services.partitions.get(topic, wanted.partition_index)
+        partition = find_led(services, topic, wanted.partition_index)
         partition.check_serving()
         partition.check_epoch(wanted.current_leader_epoch)
         if version < _FIRST_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         await _look_up(services, partition, wanted.timestamp, result)
+        if not partition.is_high_watermark_current and _may_be_too_early(wanted.timestamp, result):
+            result.offset, result.timestamp = NO_OFFSET, NO_TIMESTAMP
+            is_known = version >= _OFFSET_NOT_AVAILABLE_SINCE_VERSION
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE)
         if result.offset != NO_OFFSET:
             result.leader_epoch = partition.log.epochs.epoch_of(result.offset)
     except ApiError as error:
         result.error_code = error.code
     return result
+
+
+def _may_be_too_early(timestamp: int, result: ListOffsetsResponsePartition) -> bool:
+    """The end, and a time of which nothing was found, may lie above what is known to be committed."""
+    return timestamp in (LATEST, MAX_TIMESTAMP) or (timestamp >= 0 and result.offset == NO_OFFSET)
 
 
 async def _look_up(

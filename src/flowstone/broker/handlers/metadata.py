@@ -1,4 +1,4 @@
-"""Metadata, versions 0 to 13: brokers, topics, and who leads which partition.
+"""Metadata, versions 0 to 13: live brokers, topics, and who leads which partition.
 
 Every topic is asked for by an empty array in version 0 and by null since; since version 1 an empty array means none.
 Topics are named, or since version 12 asked for by id; if any id is given, only ids count, as in Kafka.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.leaders import live_brokers
 from flowstone.broker.metadata_parts import PARTS_PARTITIONS_MIN, Topic
 from flowstone.broker.topic_descriptions import Form, describe
 from flowstone.cluster.acl_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
@@ -136,6 +137,6 @@ async def _create(services: Services, names: list[str]) -> dict[str, ErrorCode]:
 def _brokers(image: ClusterImage, listener_name: str) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-        for broker in image.brokers.values()
+        for broker in live_brokers(image)
         if (endpoint := broker.listeners.get(listener_name)) is not None
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.leaders import find_led
 from flowstone.errors import ApiError
 from flowstone.wire.messages import (
     OffsetForLeaderEpochRequest,
@@ -28,7 +29,7 @@ def _answer(
 ) -> OffsetForLeaderEpochResponsePartition:
     result = OffsetForLeaderEpochResponsePartition(partition=wanted.partition)
     try:
-        partition = services.partitions.get(topic, wanted.partition)
+        partition = find_led(services, topic, wanted.partition)
         partition.check_serving()
         partition.check_epoch(wanted.current_leader_epoch)
         if wanted.leader_epoch == partition.leader_epoch:

@@ -6,6 +6,8 @@ timeout is over. Each partition has its own error; one that is refused does not 
 A batch that must be changed before it is stored (another codec, a check that needs decompression) is rewritten by a
 worker. Appends to a partition stay in the order they came: while one is being rewritten the next ones queue behind it.
 
+Whoever asked a broker that does not lead a partition is told who does, since version 10 with its address (KIP-951).
+
 Deviations: a transactional id is refused as long as there are no transactions.
 """
 
@@ -17,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.leaders import as_seen_by_the_cluster, node_endpoints, partition_state
 from flowstone.broker.waiting import ParkedProduce, Uncommitted
 from flowstone.cluster.topic_names import is_internal
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, RecordError
@@ -29,6 +32,8 @@ from flowstone.wire.messages import (
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
+    ProduceResponseLeader,
+    ProduceResponseNodeEndpoint,
     ProduceResponsePartition,
     ProduceResponseRecordError,
     ProduceResponseTopic,
@@ -37,13 +42,14 @@ from flowstone.wire.record_batch import parse_header
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_LEADERS = 10
 _VALID_ACKS = (0, 1, ACKS_ALL)
 
 
 def handle(
     services: Services, context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-    produce = _Produce(services, request, context.api_version)
+    produce = _Produce(services, request, context)
     for topic in request.topic_data:
         responses: list[ProduceResponsePartition] = []
         produce.topics.append(
@@ -61,11 +67,13 @@ def handle(
 class _Produce:
     """One request on its way: what was appended, what is still being rewritten, and the response so far."""
 
-    def __init__(self, services: Services, request: ProduceRequest, version: int) -> None:
-        self._services, self._request, self._version = services, request, version
+    def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
+        self._services, self._request = services, request
+        self._version, self._listener_name = context.api_version, context.listener_name
         self.topics: list[ProduceResponseTopic] = []
         self.rewriting: list[Coroutine[Any, Any, None]] = []
         self._uncommitted: list[Uncommitted] = []
+        self._is_led_elsewhere = False
 
     def append(
         self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition, result: ProduceResponsePartition
@@ -83,7 +91,9 @@ class _Produce:
             else:
                 self._append(partition, wanted.records, result)
         except ApiError as error:
-            _refuse(result, error)
+            image = self._services.metadata.image
+            found = image.topics.get(topic.name) if topic.name else image.topics_by_id.get(topic.topic_id)
+            self._refuse(result, as_seen_by_the_cluster(error, found, wanted.index))
 
     def finish(self) -> ProduceResponse | Promise[ProduceResponse] | None:
         if self._request.acks == 0:
@@ -103,7 +113,26 @@ class _Produce:
         return await finished if isinstance(finished, Promise) else finished
 
     def _respond(self) -> ProduceResponse:
-        return ProduceResponse(responses=self.topics)
+        response = ProduceResponse(responses=self.topics)
+        if self._is_led_elsewhere and self._version >= FIRST_VERSION_WITH_LEADERS:
+            self._tell_leaders(response)
+        return response
+
+    def _tell_leaders(self, response: ProduceResponse) -> None:
+        image = self._services.metadata.image
+        leaders = []
+        for topic in self.topics:
+            for result in topic.partition_responses:
+                state = partition_state(image, topic.name, topic.topic_id, result.index)
+                if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and state is not None:
+                    result.current_leader = ProduceResponseLeader(
+                        leader_id=state.leader, leader_epoch=state.leader_epoch
+                    )
+                    leaders.append(state.leader)
+        response.node_endpoints = [
+            ProduceResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in node_endpoints(image, leaders, self._listener_name)
+        ]
 
     def _check(self) -> None:
         request = self._request
@@ -136,27 +165,27 @@ class _Produce:
             topic.produced_records += appended.last_offset - appended.base_offset + 1
             topic.produced_bytes += len(records)
         if acks == ACKS_ALL:
-            self._uncommitted.append(Uncommitted(partition, appended.last_offset + 1, partial(_committed, result)))
+            epoch, on_committed = partition.leader_epoch, partial(self._committed, result)
+            self._uncommitted.append(Uncommitted(partition, appended.last_offset + 1, epoch, on_committed))
 
     async def _rewrite(self, partition: Partition, records: bytes, result: ProduceResponsePartition) -> None:
         try:
             append = partial(self._append, partition, result=result)
             await self._services.rewriting.append(partition, records, append)
         except ApiError as error:
-            _refuse(result, error)
+            self._refuse(result, error)
 
+    def _committed(self, result: ProduceResponsePartition, code: ErrorCode) -> None:
+        if code is not ErrorCode.NONE:
+            self._refuse(result, ApiError(code))
 
-def _committed(result: ProduceResponsePartition, code: ErrorCode) -> None:
-    if code is not ErrorCode.NONE:
-        result.error_code = code
+    def _refuse(self, result: ProduceResponsePartition, error: ApiError) -> None:
+        result.error_code = error.code
         result.base_offset = -1
-
-
-def _refuse(result: ProduceResponsePartition, error: ApiError) -> None:
-    result.error_code = error.code
-    result.base_offset = -1
-    result.error_message = error.message
-    if isinstance(error, RecordError) and error.index >= 0:
-        result.record_errors = [
-            ProduceResponseRecordError(batch_index=error.index, batch_index_error_message=error.message)
-        ]
+        result.error_message = error.message
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._is_led_elsewhere = True
+        if isinstance(error, RecordError) and error.index >= 0:
+            result.record_errors = [
+                ProduceResponseRecordError(batch_index=error.index, batch_index_error_message=error.message)
+            ]

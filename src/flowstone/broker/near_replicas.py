@@ -1,0 +1,27 @@
+"""Which replica a consumer should read from: one in its own rack, if the leader is not (KIP-392).
+
+The leader decides with every fetch that names a rack. Members of the ISR that are alive are as good as it is: each has
+everything below the high watermark.
+"""
+
+from __future__ import annotations
+
+from flowstone.broker.leaders import live_broker
+from flowstone.cluster.image import ClusterImage
+from flowstone.replication.partition import Partition
+
+
+def preferred_read_replica(
+    image: ClusterImage, partition: Partition, rack: str, fetch_offset: int, listener_name: str
+) -> int | None:
+    """None if the leader, whom the consumer has asked, is as good as any."""
+    leader = image.brokers.get(partition.leader_id)
+    if not partition.is_leader or leader is None or leader.rack == rack:
+        return None
+    if fetch_offset > partition.high_watermark.offset:
+        return None
+    for node_id in partition.isr:
+        broker = live_broker(image, node_id)
+        if broker is not None and broker.rack == rack and listener_name in broker.listeners:
+            return node_id
+    return None

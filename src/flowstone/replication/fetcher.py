@@ -1,0 +1,293 @@
+"""What a follower asks one leader for, and what it makes of the answers. No socket, no task: time and messages come in.
+
+The rules:
+
+- The offset a follower fetches from is its durable position (D5): it is sent only after everything below it is flushed
+  here. So a round ends when what it brought is durable, and only then is there a next request.
+- All partitions followed at one leader go into one request, in an incremental session (KIP-227): a request names those
+  whose position, leader epoch or state has changed, and thousands that are idle cost nothing.
+- A partition that must wait (an error, a throttle) is taken out of the session meanwhile, or the leader would answer
+  for it at once, again and again. Errors are waited for longer each time; a new decision of the cluster ends the wait.
+- An answer counts only for a partition that is still where it was when it was asked for: the same leader epoch, the
+  same position. Anything else is asked for anew.
+- Where the logs part ways the leader says so instead of sending records (`diverging_epoch`, KIP-320): the follower
+  drops what lies beyond and asks again. Where it asks for what the leader has deleted it starts over at the leader's
+  log start; where it is beyond the leader's end that, too, is divergence.
+- A follower that is not in the ISR catches up no faster than `follower.replication.throttled.rate`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.replication.partition import Partition
+from flowstone.replication.state import DivergingEpoch
+from flowstone.wire.messages import (
+    FetchRequest,
+    FetchRequestForgottenTopic,
+    FetchRequestPartition,
+    FetchRequestReplicaState,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+
+logger = logging.getLogger(__name__)
+
+FETCH_BYTES_MIN = 1
+# After the first error of a partition, and at most; a leader that does not know of its part yet soon will.
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 1.0
+
+NO_SESSION, INITIAL_EPOCH, EPOCH_MAX = 0, 0, 2**31 - 1
+
+Key = tuple[bytes, int]
+
+
+class Limits(NamedTuple):
+    """Of one request, from the broker's settings."""
+
+    max_wait_ms: int
+    response_max_bytes: int
+    partition_max_bytes: int
+
+
+class Throttle:
+    """When the next bytes may be asked for, at so many a second; a pause is not saved up."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self.bytes_per_s = bytes_per_s
+        self.free_at_s = -math.inf
+
+    def spend(self, size_bytes: int, now_s: float) -> None:
+        self.free_at_s = max(self.free_at_s, now_s) + size_bytes / max(self.bytes_per_s, 1)
+
+
+class Outcome(NamedTuple):
+    """What must be done, and waited for, before the partition's next fetch. None of it: its records are flushed."""
+
+    partition: Partition
+    diverging: DivergingEpoch | None = None
+    restart_offset: int | None = None
+
+
+class _Followed:
+    __slots__ = ("asked", "failures", "is_in_session", "partition", "waits_until_s")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.failures = 0
+        self.waits_until_s = -math.inf
+        self.is_in_session = False
+        # The leader epoch and the offset of the last request for it.
+        self.asked = (-1, -1)
+
+    @property
+    def key(self) -> Key:
+        return self.partition.topic_id, self.partition.topic_partition.partition
+
+
+class LeaderFetches:
+    """The partitions followed at one leader, and the session with it."""
+
+    def __init__(self, node_id: int, limits: Limits, throttle: Throttle) -> None:
+        self._node_id, self._limits, self._throttle = node_id, limits, throttle
+        self._followed: dict[Key, _Followed] = {}
+        # Those that the next request must name; the others are as the leader knows them.
+        self._changed: dict[Key, _Followed] = {}
+        self._waiting: dict[Key, _Followed] = {}
+        self._forgotten: dict[Key, None] = {}
+        self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
+        self.corrupt_count = 0
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return (followed.partition for followed in self._followed.values())
+
+    def add(self, partition: Partition) -> None:
+        """Follows it, or again after a new decision: whatever kept it waiting is over."""
+        self.remove(partition)
+        followed = _Followed(partition)
+        self._followed[followed.key] = self._changed[followed.key] = followed
+
+    def remove(self, partition: Partition) -> None:
+        key = partition.topic_id, partition.topic_partition.partition
+        followed = self._followed.pop(key, None)
+        if followed is not None:
+            self._changed.pop(key, None)
+            self._waiting.pop(key, None)
+            self._forget(followed)
+
+    def disconnected(self) -> None:
+        """The session is gone with its connection, as far as we care: the leader drops it when it is old."""
+        self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
+        self._start_over()
+
+    # Asking
+
+    def waits_until_s(self, now_s: float) -> float:
+        """From when on there is something to ask for; in the past if there is now, infinite if nobody follows."""
+        if len(self._waiting) < len(self._followed):
+            return -math.inf
+        return min((followed.waits_until_s for followed in self._waiting.values()), default=math.inf)
+
+    def request(self, broker_epoch: int, now_s: float) -> FetchRequest:
+        """The next request; its answer must be given to `answered`, or the loss of it to `disconnected`."""
+        self._end_waits(now_s)
+        is_full = self._session_epoch == INITIAL_EPOCH
+        named = [each for each in (self._followed if is_full else self._changed).values() if self._may_ask(each, now_s)]
+        self._changed = {}
+        for followed in named:
+            self._forgotten.pop(followed.key, None)
+        request = FetchRequest(
+            replica_state=FetchRequestReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
+            max_wait_ms=self._limits.max_wait_ms,
+            min_bytes=FETCH_BYTES_MIN,
+            max_bytes=self._limits.response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=_by_topic(named, self._limits.partition_max_bytes),
+            forgotten_topics_data=[] if is_full else _forgotten(self._forgotten),
+        )
+        self._forgotten = {}
+        return request
+
+    def _may_ask(self, followed: _Followed, now_s: float) -> bool:
+        if followed.waits_until_s > now_s:
+            return False
+        if self._throttle.free_at_s > now_s and self._node_id not in followed.partition.isr:
+            self._wait(followed, self._throttle.free_at_s)
+            return False
+        return True
+
+    def _end_waits(self, now_s: float) -> None:
+        over = [followed for followed in self._waiting.values() if followed.waits_until_s <= now_s]
+        for followed in over:
+            del self._waiting[followed.key]
+            self._changed[followed.key] = followed
+
+    def _wait(self, followed: _Followed, until_s: float) -> None:
+        followed.waits_until_s = until_s
+        self._waiting[followed.key] = followed
+        self._changed.pop(followed.key, None)
+        self._forget(followed)
+
+    def _forget(self, followed: _Followed) -> None:
+        if followed.is_in_session:
+            followed.is_in_session = False
+            self._forgotten[followed.key] = None
+
+    def _start_over(self) -> None:
+        self._session_epoch = INITIAL_EPOCH
+        self._forgotten = {}
+        for followed in self._followed.values():
+            followed.is_in_session = False
+
+    # The answer
+
+    def answered(self, response: FetchResponse, now_s: float) -> list[Outcome]:
+        """Takes over what came. ApiError if the leader refused the request as a whole: the session starts over."""
+        if response.error_code:
+            self._start_over()
+            raise ApiError(_error_code(response.error_code), "the leader refused a fetch")
+        self._session_id = response.session_id
+        if self._session_id == NO_SESSION:
+            self._start_over()
+        else:
+            self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
+        outcomes = []
+        for topic in response.responses:
+            for result in topic.partitions:
+                followed = self._followed.get((topic.topic_id, result.partition_index))
+                if followed is not None and followed.key not in self._waiting:
+                    outcome = self._take(followed, result, now_s)
+                    if outcome is not None:
+                        outcomes.append(outcome)
+        return outcomes
+
+    def failed(self, partition: Partition, now_s: float) -> None:
+        """What an outcome asked for could not be done."""
+        followed = self._followed.get((partition.topic_id, partition.topic_partition.partition))
+        if followed is not None and followed.partition is partition:
+            self._back_off(followed, now_s)
+
+    def _take(self, followed: _Followed, result: FetchResponsePartition, now_s: float) -> Outcome | None:
+        partition = followed.partition
+        self._changed[followed.key] = followed
+        if followed.asked != (partition.leader_epoch, partition.log.log_end_offset):
+            return None
+        if result.error_code:
+            return self._refused(followed, result, now_s)
+        if result.diverging_epoch is not None and result.diverging_epoch.epoch >= 0:
+            diverging = DivergingEpoch(result.diverging_epoch.epoch, result.diverging_epoch.end_offset)
+            return Outcome(partition, diverging=diverging)
+        records = result.records or b""
+        assert isinstance(records, bytes | memoryview)
+        try:
+            partition.append_fetched(records, followed.asked[0], result.high_watermark, result.log_start_offset)
+        except ApiError as error:
+            self.corrupt_count += error.code is ErrorCode.CORRUPT_MESSAGE
+            logger.warning("partition %s: what the leader sent was not taken: %s", partition.topic_partition, error)
+            self._back_off(followed, now_s)
+            return None
+        followed.failures = 0
+        if not records:
+            del self._changed[followed.key]
+            return None
+        if self._node_id not in partition.isr:
+            self._throttle.spend(len(records), now_s)
+        return Outcome(partition)
+
+    def _refused(self, followed: _Followed, result: FetchResponsePartition, now_s: float) -> Outcome | None:
+        partition, log = followed.partition, followed.partition.log
+        has_nothing_of_it = log.log_start_offset == log.log_end_offset or result.log_start_offset > log.log_end_offset
+        if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and result.log_start_offset >= 0 and has_nothing_of_it:
+            return Outcome(partition, restart_offset=result.log_start_offset)
+        if not followed.failures:
+            code = _error_code(result.error_code).name
+            logger.info("partition %s cannot be fetched from its leader: %s", partition.topic_partition, code)
+        self._back_off(followed, now_s)
+        return None
+
+    def _back_off(self, followed: _Followed, now_s: float) -> None:
+        self._wait(followed, now_s + min(BACKOFF_FIRST_S * 2**followed.failures, BACKOFF_MAX_S))
+        followed.failures += 1
+
+
+def _by_topic(named: Iterable[_Followed], max_bytes: int) -> list[FetchRequestTopic]:
+    topics: dict[bytes, list[FetchRequestPartition]] = {}
+    for followed in named:
+        partition = followed.partition
+        epoch, offset = followed.asked = partition.leader_epoch, partition.log.log_end_offset
+        followed.is_in_session = True
+        topics.setdefault(partition.topic_id, []).append(
+            FetchRequestPartition(
+                partition=partition.topic_partition.partition,
+                current_leader_epoch=epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=partition.last_epoch,
+                log_start_offset=partition.log.log_start_offset,
+                partition_max_bytes=max_bytes,
+            )
+        )
+    return [FetchRequestTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
+
+
+def _forgotten(keys: Iterable[Key]) -> list[FetchRequestForgottenTopic]:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, []).append(index)
+    return [FetchRequestForgottenTopic(topic_id=topic_id, partitions=found) for topic_id, found in topics.items()]
+
+
+def _error_code(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
