@@ -10,7 +10,8 @@ same leader epoch, since a log may have become shorter between the two.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from flowstone.cluster.ids import IdSource, id_text
 from flowstone.cluster.image import BrokerImage, ClusterImage
@@ -25,11 +26,18 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 NAMED_PARTITIONS_MAX = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(NamedTuple):
     cluster_id: str
     # The broker's: it goes with every fetch of a follower and is what in-sync replicas are proposed with.
     epoch: int
+
+
+def found_cluster(image: ClusterImage, new_id: IdSource) -> tuple[list[MetadataRecord], str]:
+    """The cluster's id; whoever asks first gives it one."""
+    if image.cluster_id:
+        return [], image.cluster_id
+    cluster_id = id_text(new_id())
+    return [ClusterCreated(cluster_id)], cluster_id
 
 
 def register_broker(

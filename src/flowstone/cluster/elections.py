@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from flowstone.cluster.consensus import Member
 from flowstone.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
@@ -31,8 +32,7 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionResult:
+class ElectionResult(NamedTuple):
     partition: TopicPartition
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None

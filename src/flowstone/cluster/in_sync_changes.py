@@ -7,7 +7,8 @@ again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from flowstone.cluster.image import ClusterImage, PartitionImage
 from flowstone.cluster.partition_states import PartitionChanges, alive_brokers, settle
@@ -15,8 +16,7 @@ from flowstone.cluster.records import MetadataRecord
 from flowstone.errors import ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class InSyncResult:
+class InSyncResult(NamedTuple):
     """The partition as it is afterwards; with an error, as it is without the change.
 
     NEW_LEADER_ELECTED is the exception: the change was made, ended a reassignment, and with it this leadership.

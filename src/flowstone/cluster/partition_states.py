@@ -36,11 +36,12 @@ def settle(state: PartitionImage, alive: Container[int], *, unclean: bool = Fals
     """The state in step with who is alive: dead replicas not in sync, a reassignment that can end ended, a leader.
 
     The leader stays if it can; else the first replica that is in sync leads. `unclean` lets any replica lead if none of
-    those in sync is alive: it alone is in sync then, and what it lacks is lost.
+    those in sync is alive, one that has just come last: it alone is in sync then, and what it lacks is lost.
     """
     isr = tuple(node_id for node_id in state.isr if node_id in alive)
     if not isr and unclean:
-        isr = tuple(node_id for node_id in state.replicas if node_id in alive)[:1]
+        candidates = sorted(state.replicas, key=lambda node_id: node_id in state.adding)
+        isr = tuple(node_id for node_id in candidates if node_id in alive)[:1]
     if not isr:
         return state if state.leader == NO_LEADER else replace(state, leader=NO_LEADER)
     state = _completed(replace(state, isr=isr))

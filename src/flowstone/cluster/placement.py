@@ -5,7 +5,7 @@ Where brokers stand in racks, a partition's replicas use as many racks as there 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from types import MappingProxyType
@@ -47,13 +47,14 @@ def _interleaved(brokers: Sequence[int], racks: Mapping[int, str | None]) -> lis
 
 
 def _spread(leader: int, others: list[int], factor: int, racks: Mapping[int, str | None]) -> tuple[int, ...]:
-    """The leader and the first of the others, but one in a rack used less goes before them."""
-    if len(set(racks.values())) <= 1:
-        return (leader, *others[: factor - 1])
-    chosen, used = [leader], Counter([racks.get(leader)])
+    """The leader and the first of the others, passing over those in racks that are used while any is not."""
+    chosen, used = [leader], {racks.get(leader)}
     while len(chosen) < factor:
-        follower = min(others, key=lambda node_id: used[racks.get(node_id)])
+        follower = next((node_id for node_id in others if racks.get(node_id) not in used), None)
+        if follower is None:
+            used.clear()  # all are: once more round them
+            continue
         others.remove(follower)
         chosen.append(follower)
-        used[racks.get(follower)] += 1
+        used.add(racks.get(follower))
     return tuple(chosen)

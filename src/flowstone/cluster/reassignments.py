@@ -8,7 +8,8 @@ by whichever decision first finds it so (`partition_states.settle`). Nothing mov
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from flowstone.cluster.image import ClusterImage, PartitionImage, TopicImage
 from flowstone.cluster.partition_plans import check_assignment
@@ -18,15 +19,13 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class WantedReplicas:
+class WantedReplicas(NamedTuple):
     partition: TopicPartition
     # None takes back the reassignment under way.
     replicas: Sequence[int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReassignmentResult:
+class ReassignmentResult(NamedTuple):
     partition: TopicPartition
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -251,6 +252,18 @@ def test_replicas_are_spread_evenly_and_never_twice_on_a_broker(brokers: int, fa
     for broker in range(brokers):
         assert leaders.count(broker) == count // brokers
         assert everywhere.count(broker) == count * factor // brokers
+
+
+@pytest.mark.parametrize(("brokers", "racks", "factor"), [(4, 2, 2), (6, 3, 2), (6, 3, 3), (6, 2, 4), (9, 3, 3)])
+def test_replicas_use_every_rack_before_any_twice_and_stay_even(brokers: int, racks: int, factor: int) -> None:
+    rack_of = {broker: f"rack-{broker % racks}" for broker in range(brokers)}
+    count = brokers * (brokers - 1) * 4
+    placed = place_replicas(range(brokers), count=count, replication_factor=factor, start=7, racks=rack_of)
+    assert all(len({rack_of[broker] for broker in replicas}) == min(racks, factor) for replicas in placed)
+    leaders = Counter(replicas[0] for replicas in placed)
+    everywhere = Counter(itertools.chain.from_iterable(placed))
+    assert set(leaders.values()) == {count // brokers}
+    assert set(everywhere.values()) == {count * factor // brokers}
 
 
 def test_topics_of_one_partition_do_not_all_land_on_one_broker() -> None:
