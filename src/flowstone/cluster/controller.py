@@ -49,11 +49,7 @@ def register_broker(
     said: it is in sync with nothing but what nobody else is in sync with. One that `is_empty` had to start without its
     former data: StartupError where it would make others drop what they still have.
     """
-    records: list[MetadataRecord] = []
-    cluster_id = image.cluster_id
-    if not cluster_id:
-        cluster_id = id_text(new_id())
-        records.append(ClusterCreated(cluster_id))
+    records, cluster_id = found_cluster(image, new_id)
     known = image.brokers.get(broker.node_id)
     if known is not None and known.incarnation == broker.incarnation and not known.is_fenced:
         same_life = replace(broker, epoch=known.epoch, is_fenced=False)

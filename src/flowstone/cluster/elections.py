@@ -19,6 +19,7 @@ from flowstone.cluster.consensus import Member
 from flowstone.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from flowstone.cluster.partition_states import PartitionChanges, UncleanElections, alive_brokers, is_settled, settle
 from flowstone.cluster.records import BrokerFenced, BrokerRegistered, ControllerElected, MetadataRecord
+from flowstone.cluster.withdrawals import NO_INCARNATION
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 
@@ -55,7 +56,7 @@ def reconcile(
         records.append(ControllerElected(me, image.controller_epoch + 1))
     present, alive = set(members), set[int]()
     for node_id, broker in sorted(image.brokers.items()):
-        is_present = Member(node_id, broker.incarnation) in present
+        is_present = broker.incarnation != NO_INCARNATION and Member(node_id, broker.incarnation) in present
         if is_present:
             alive.add(node_id)
             if broker.is_fenced:
@@ -89,10 +90,11 @@ def elect_leaders(
     return [*changes.records], results
 
 
-def balance_leaders(image: ClusterImage, imbalance_percentage: int) -> list[MetadataRecord]:
+def balance_leaders(image: ClusterImage, imbalance_percentage: int) -> tuple[list[MetadataRecord], int]:
     """Leadership goes back to brokers that lack more than this share of what they are preferred for.
 
-    Partitions that move are left alone: their preferred replica may be one that has just come.
+    The answer is how many partitions get another leader. Partitions that move are left alone: their preferred replica
+    may be one that has just come.
     """
     alive = alive_brokers(image)
     preferred: Counter[int] = Counter()
@@ -110,7 +112,7 @@ def balance_leaders(image: ClusterImage, imbalance_percentage: int) -> list[Meta
         for topic, partition, state in away:
             if node_id in state.isr and not state.adding and not state.removing:
                 changes.put(topic, partition, replace(state, leader=node_id))
-    return [*changes.records]
+    return [*changes.records], len(changes.records)
 
 
 def _every_partition(image: ClusterImage) -> Iterator[TopicPartition]:

@@ -183,7 +183,9 @@ class Interpreter:
         self.lines += [f"answer: {each.partition} {each.error.name}" for each in results]
 
     def do_balance(self, names: list[str], options: Options) -> None:
-        self._append(balance_leaders(self.image, int(*(names or [IMBALANCE_PERCENTAGE]))))
+        records, moved = balance_leaders(self.image, int(*(names or [IMBALANCE_PERCENTAGE])))
+        assert moved == len(records)
+        self._append(records)
 
     def do_reassign(self, names: list[str], options: Options) -> None:
         wanted = [WantedReplicas(_partition(names[0]), _node_ids(names[1]))]
