@@ -22,6 +22,7 @@ from flowstone.errors import ErrorCode
 from flowstone.log import partition_log, recovery, scanning
 from flowstone.log.partition_log import FlushTask, PartitionLog
 from flowstone.log.producer_state import ProducerStates
+from flowstone.log.truncation import cut_at
 from flowstone.ports.files import SystemFile, SystemFiles
 from flowstone.replication.partition import Partition
 from flowstone.types import Bytes
@@ -175,9 +176,9 @@ def recover_one_batch_less() -> None:
         recover(self)
         log: PartitionLog = self._log
         if log.end.offset > log.log_start_offset:
-            last = log.end.offset - 1
-            log.lower_recovery_point(log.segments[-1].base_offset)
-            log.truncate_to(last)
+            cut = cut_at(log, log.end.offset - 1, self._now_ms)
+            log.lower_recovery_point(cut.untouched_end)
+            log.cut(cut)
             log.flushed_end = log.end
 
     _replace(recovery._Recovery, "run", short)

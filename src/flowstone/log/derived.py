@@ -5,17 +5,18 @@ Waits for the disk: for start-up and truncation. `segments` are a log's, oldest 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from flowstone.errors import StorageFault
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from flowstone.log.epochs import LeaderEpochs
-from flowstone.log.partition_directory import SNAPSHOT_SUFFIX, PartitionDirectory
+from flowstone.log.partition_directory import SNAPSHOT_SUFFIX, PartitionDirectory, snapshot_path
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.reading import wait_for
 from flowstone.log.scanning import DamagedBatch, scan
-from flowstone.log.segment import Segment
+from flowstone.log.segment import LOG_SUFFIX, Segment, segment_path
+from flowstone.ports.files import Files
 from flowstone.wire.record_batch import BatchHeader
 
 
@@ -26,16 +27,12 @@ def load_producers(
 
     What lies below `from_offset`, where a segment begins, says nothing about producers.
     """
-    found = sorted(
-        int(name.removesuffix(SNAPSHOT_SUFFIX))
-        for name in directory.files.names(directory.path)
-        if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdigit()
-    )
+    found = _snapshot_offsets(directory.files, directory.path)
     states, start_offset, good = ProducerStates(), max(segments[0].base_offset, from_offset), list[int]()
     for offset in found:
         decoded = None
         if start_offset <= offset <= end_offset:
-            decoded = ProducerStates.decode_snapshot(directory.files.read(directory.snapshot_path(offset)))
+            decoded = ProducerStates.decode_snapshot(directory.files.read(snapshot_path(directory.path, offset)))
         if decoded is not None:
             states, start_offset = decoded, offset
             good.append(offset)
@@ -46,6 +43,38 @@ def load_producers(
         if header.producer_id >= 0 and not header.is_control:
             states.update(header, header.base_offset, seen_ms)
     return states
+
+
+def read_producers(
+    files: Files, path: str, segment_sizes: Mapping[int, int], from_offset: int, end_offset: int, seen_ms: int
+) -> ProducerStates:
+    """As `load_producers`, of a log in use: files are opened anew and none is changed, so that it is for any thread.
+
+    `segment_sizes`, by base offset, end at `end_offset`. OSError.
+    """
+    bases = [*segment_sizes, end_offset]
+    states, start_offset = ProducerStates(), max(bases[0], from_offset)
+    for offset in _snapshot_offsets(files, path):
+        if start_offset <= offset <= end_offset:
+            decoded = ProducerStates.decode_snapshot(files.read(snapshot_path(path, offset)))
+            if decoded is not None:
+                states, start_offset = decoded, offset
+    for (base_offset, size_bytes), following in zip(segment_sizes.items(), bases[1:], strict=True):
+        if following <= start_offset:
+            continue
+        log_path = segment_path(path, base_offset, LOG_SUFFIX)
+        try:
+            for _, header in scan(files.open(log_path), 0, size_bytes, base_offset):
+                if header.base_offset >= start_offset and header.producer_id >= 0 and not header.is_control:
+                    states.update(header, header.base_offset, seen_ms)
+        except DamagedBatch as damage:
+            raise StorageFault(f"{log_path}: {damage}") from None
+    return states
+
+
+def _snapshot_offsets(files: Files, path: str) -> list[int]:
+    names = (name.removesuffix(SNAPSHOT_SUFFIX) for name in files.names(path) if name.endswith(SNAPSHOT_SUFFIX))
+    return sorted(int(digits) for digits in names if digits.isdigit())
 
 
 def load_epochs(

@@ -29,6 +29,7 @@ from flowstone.log.partition_directory import NO_DESCRIPTORS, NO_SPACE, FlushTas
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovering import Recovering
 from flowstone.log.recovery import OfflineLog, StoredOffsets
+from flowstone.log.truncating import Truncating
 from flowstone.ports.clock import Clock
 from flowstone.types import TopicPartition
 
@@ -80,6 +81,7 @@ class DirectoryLogs:
         self.housekeeping.on_error = self.doubt
         compactor = compactor_for(self._files)
         self.cleaner = Cleaner(clock, config, self.housekeeping, self.logs, high_watermark_of, compactor, self.fail)
+        self.truncating = Truncating(clock, self.housekeeping, self.flusher)
         for path in log_directory.condemned():
             self.housekeeping.in_background(partial(self._files.remove_tree, path))
 
@@ -196,14 +198,6 @@ class DirectoryLogs:
         log.advance_log_start(offset)
         await self.housekeeping.checkpoint()
         self.housekeeping.drop_segments([log])
-
-    async def truncate_to(self, log: PartitionLog, offset: int) -> None:
-        """Drops the log's end from `offset` on: first from the recovery point, then from the files."""
-        async with log.names_lock:
-            with log.recovery_point_held(offset):
-                await self.housekeeping.checkpoint()
-            log.truncate_to(offset)
-        self.flusher.request(log)
 
     # Failing
 

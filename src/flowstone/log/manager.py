@@ -24,6 +24,7 @@ from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovery import OfflineLog, StoredOffsets
 from flowstone.log.restoring import StagedLog, install
 from flowstone.log.scrubber import Scrubber, checker_for
+from flowstone.log.truncating import IsDue
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition
@@ -215,9 +216,13 @@ class LogManager:
         """The log begins at `offset` from now on, durably. ApiError if the disk is full: then not durably."""
         await self.directory_of(log).delete_records_before(log, offset)
 
-    async def truncate_to(self, log: PartitionLog, offset: int) -> None:
-        """Drops the log's end from `offset` on."""
-        await self.directory_of(log).truncate_to(log, offset)
+    async def truncate_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:
+        """Drops the log's end from `offset` on: see `truncating`. StorageFault; ApiError if the disk is full."""
+        await self.directory_of(log).truncating.truncate_to(log, offset, is_due)
+
+    async def reset_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:
+        """Drops all of the log, which goes on at `offset`. Errors as of `truncate_to`."""
+        await self.directory_of(log).truncating.reset_to(log, offset, is_due)
 
     # The end
 

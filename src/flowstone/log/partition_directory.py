@@ -22,6 +22,10 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
+def snapshot_path(directory: str, offset: int) -> str:
+    return f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+
+
 class LogPosition(NamedTuple):
     """A place between two batches: the next offset, and where its batch lies or will lie."""
 
@@ -134,11 +138,8 @@ class PartitionDirectory:
 
     # Producer snapshots, named by the offset they were taken at
 
-    def snapshot_path(self, offset: int) -> str:
-        return f"{self.path}/{offset:020d}{SNAPSHOT_SUFFIX}"
-
     def write_snapshot(self, offset: int, data: bytes) -> None:
-        file = self.files.open(self.snapshot_path(offset), create=True)
+        file = self.files.open(snapshot_path(self.path, offset), create=True)
         file.truncate(len(data))
         file.write(0, [data])
         self._unsynced.append(file)
@@ -158,6 +159,6 @@ class PartitionDirectory:
             self._snapshots.remove(each)
 
     def remove_snapshot(self, offset: int) -> None:
-        if self.files.exists(self.snapshot_path(offset)):
-            self.files.remove(self.snapshot_path(offset))
+        if self.files.exists(snapshot_path(self.path, offset)):
+            self.files.remove(snapshot_path(self.path, offset))
             self._directories[self.path] = None

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 from flowstone.config import TopicConfig
@@ -23,7 +22,6 @@ from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log import timestamps
 from flowstone.log.branch_point import BranchPoint, encode_branch_point
 from flowstone.log.compaction_job import CleanedSegment
-from flowstone.log.derived import load_producers
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import (
@@ -34,13 +32,14 @@ from flowstone.log.partition_directory import (
     PartitionDirectory,
 )
 from flowstone.log.producer_state import ProducerStates
-from flowstone.log.reading import LogSlice, NotCached, wait_for
+from flowstone.log.reading import LogSlice, NotCached
 from flowstone.log.replica_append import Replicated, UnfitRecords, check_batches
 from flowstone.log.rolling import must_roll, roll_age_ms
 from flowstone.log.segment import Segment, newest_timestamp
 from flowstone.log.segment_list import SegmentList
 from flowstone.log.segment_swap import InThread, SegmentSwap
 from flowstone.log.sharing import own_file
+from flowstone.log.truncation import Cut
 from flowstone.log.validation import check_batch
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
@@ -57,6 +56,8 @@ __all__ = [
     "Replicated",
     "UnfitRecords",
 ]
+
+NO_OFFSET = -1
 
 
 class Appended(NamedTuple):
@@ -429,70 +430,59 @@ class PartitionLog:
             return await swap.run(cleaned, self._new_segment(cleaned.base_offset), in_thread)
 
     @contextmanager
-    def recovery_point_held(self, offset: int) -> Iterator[None]:
-        """What lies from `offset` on counts as not durable, whatever is flushed meanwhile."""
-        self.lower_recovery_point(offset)
+    def recovery_point_held(self, end: LogPosition) -> Iterator[None]:
+        """What lies from `end` on counts as not durable, whatever is flushed meanwhile."""
+        self.lower_recovery_point(end)
         self._is_held = True
         try:
             yield
         finally:
             self._is_held = False
 
-    def lower_recovery_point(self, offset: int) -> None:
-        """What a truncation to `offset` drops counts as not durable; a flush under way does not change that.
-
-        Waits for the disk.
-        """
+    def lower_recovery_point(self, end: LogPosition) -> None:
+        """What lies from `end` on counts as not durable; a flush under way does not change that."""
         self._generation += 1
-        if offset < self.flushed_end.offset:
-            _segment, left = self._cut(offset)
-            self.flushed_end = LogPosition(left.next_offset, left.base_offset, left.size_bytes)
+        self.flushed_end = min(self.flushed_end, end)
 
-    def truncate_to(self, offset: int) -> None:
-        """Drops the batch that holds `offset` and all after it. Waits for the disk.
-
-        Where that batch holds the log's start too, nothing is left: the log is empty, and goes on at its start.
+    def cut(self, cut: Cut) -> None:
+        """Drops the log's end, or all of it.
 
         The recovery point must have been lowered, and checkpointed, or the next start takes this for damage; and
-        `names_lock` must be held, or a compacted segment may bring back what was dropped.
+        `names_lock` must be held, or a compacted segment may bring back what was dropped: see `truncating`.
         """
-        if offset >= self.end.offset:
-            return
-        assert self.log_start_offset <= offset
-        assert self.flushed_end.offset <= offset
-        segment, shortened = self._cut(offset)
-        for handle in segment.handles:
-            handle.drop()
-        self._segments.cut_at(segment, shortened, self._directory.files)
-        if shortened.next_offset < self.log_start_offset:
-            self._restart_at(self.log_start_offset)
+        assert cut.log_end == self.end
+        assert self.flushed_end.offset <= cut.untouched_end.offset
+        if cut.shortened is None:
+            self._restart_at(cut.end.offset)
         else:
-            self._shorten(shortened)
+            self._shorten(*cut.shortened)
+        self.end, self.producers = cut.end, cut.producers
         self._roll_ms = self._roll_age_ms()
         self._generation += 1
         self._directory.note_names_changed()
-        self._forget_after(self.end.offset)
+        self._forget_after(cut.end.offset)
 
-    def _cut(self, offset: int) -> tuple[Segment, Segment]:
-        """The segment with the batch that holds `offset`, or the first one after it; and what of it lies before."""
-        segment, position, _batch_bytes = wait_for(partial(self._segments.locate, offset))
-        return segment, segment.rebuild(segment.log.get(), position)
-
-    def _shorten(self, shortened: Segment) -> None:
-        """The active segment's file ends where it does."""
-        size_bytes = shortened.size_bytes
-        own_file(self._directory.files, shortened.log.path, size_bytes)
-        shortened.log.get().truncate(size_bytes)
-        self._directory.note_unsynced(shortened.log.get())
-        self.end = LogPosition(shortened.next_offset, shortened.base_offset, size_bytes)
-        self.flushed_end = min(self.flushed_end, self.end)
+    def _shorten(self, segment: Segment, left: Segment) -> None:
+        """Of one segment only a part is left, and nothing of those after it."""
+        for handle in segment.handles:
+            handle.drop()
+        self._segments.cut_at(segment, left, self._directory.files)
+        own_file(self._directory.files, left.log.path, left.size_bytes)
+        left.log.get().truncate(left.size_bytes)
+        self._directory.note_unsynced(left.log.get())
 
     def _restart_at(self, offset: int) -> None:
-        """Nothing of the log is left, and it goes on at `offset`. A crash half-way leaves recovery to do the same."""
+        """Nothing is left. A crash half-way leaves the first segments, or recovery to do the same."""
         segment = self._new_segment(offset)
         self._segments.replace_all(segment, self._directory.files)
-        segment.log.create().truncate(0)
-        self.end = self.flushed_end = LogPosition(offset, offset, 0)
+        if self._directory.exists:
+            segment.log.create().truncate(0)
+        else:
+            self._create()
+        self.log_start_offset = offset
+        self.epochs = LeaderEpochs()
+        self._directory.store_epochs(self.epochs.encode())
+        self._directory.remove_snapshots_after(NO_OFFSET)
 
     def _forget_after(self, end_offset: int) -> None:
         """What is derived from the log follows its new end."""
@@ -501,9 +491,6 @@ class PartitionLog:
         if self.branch_point is not None and end_offset < self.branch_point.offset:
             # What comes here from now on is no longer the source's.
             self._set_branch_point(self.branch_point._replace(offset=end_offset))
-        self.producers = load_producers(
-            self._directory, self._segments, self.producers_from, end_offset, self._clock.time_ms()
-        )
         if self.epochs.truncate_end(end_offset):
             self._directory.store_epochs(self.epochs.encode())
 

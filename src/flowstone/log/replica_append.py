@@ -38,7 +38,7 @@ def check_batches(records: Bytes, next_offset: int, last_epoch: int, leader_epoc
         try:
             header = parse_header(records, position)
         except CorruptBatch as error:
-            raise UnfitRecords(error.code, error.message) from error
+            raise UnfitRecords(error.code, str(error)) from error
         if position + header.size_bytes > len(records):
             break
         if not checksum_matches(records, position, header):

@@ -13,6 +13,7 @@ from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import Appended, PartitionLog
 from flowstone.log.reading import wait_for
 from flowstone.log.recovery import StoredOffsets, recover
+from flowstone.log.truncation import Cut, cut_all, cut_at
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
@@ -55,6 +56,18 @@ class LogWorld:
         if task is not None:
             task.run()
             self.log.flushed(task)
+
+    def truncate_to(self, offset: int) -> None:
+        """In the order that `truncating` keeps."""
+        self.cut(cut_at(self.log, offset, self.clock.time_ms()))
+
+    def reset_to(self, offset: int) -> None:
+        self.cut(cut_all(self.log, offset))
+
+    def cut(self, cut: Cut) -> None:
+        self.log.lower_recovery_point(cut.untouched_end)
+        self.checkpoint()
+        self.log.cut(cut)
 
     def checkpoint(self) -> None:
         self.directory.write_offsets("recovery-point-offset-checkpoint", {TOPIC_PARTITION: self.log.recovery_point})

@@ -383,8 +383,7 @@ def test_a_flush_that_a_truncation_overtook_counts_for_nothing(world: Any) -> No
     world.append(3)
     world.append(3)
     task = world.log.take_dirty()
-    world.log.lower_recovery_point(3)
-    world.log.truncate_to(3)
+    world.truncate_to(3)
     world.append(1)
     task.run()
     world.log.flushed(task)
@@ -396,8 +395,7 @@ def test_a_flush_that_a_truncation_overtook_counts_for_nothing(world: Any) -> No
 
 def test_truncation_drops_the_batch_that_holds_the_offset_and_all_after(filled: Any) -> None:
     before = filled.read_all()
-    filled.log.lower_recovery_point(21)
-    filled.log.truncate_to(21)
+    filled.truncate_to(21)
     assert filled.log.log_end_offset == 20
     assert filled.read_all() == before[:10]
     assert filled.append().base_offset == 20
@@ -406,7 +404,7 @@ def test_truncation_drops_the_batch_that_holds_the_offset_and_all_after(filled: 
 def test_truncation_forgets_what_producers_and_leaders_did_after(world: Any) -> None:
     for sequence in range(40):
         world.append(producer_id=1, producer_epoch=0, base_sequence=sequence, epoch=sequence // 10)
-    world.log.truncate_to(15)
+    world.truncate_to(15)
     assert world.log.epochs.entries() == [(0, 0), (1, 10)]
     assert world.append(producer_id=1, producer_epoch=0, base_sequence=15, epoch=4).base_offset == 15
 
@@ -416,8 +414,7 @@ def test_truncation_of_the_batch_that_holds_the_log_start_leaves_an_empty_log_th
     world.append(10)
     world.flush()
     world.log.advance_log_start(5)
-    world.log.lower_recovery_point(7)
-    world.log.truncate_to(7)
+    world.truncate_to(7)
     assert (world.log.log_start_offset, world.log.log_end_offset) == (5, 5)
     assert world.names(".log") == ["00000000000000000005.log"]
     assert world.log.read(5, 100, world.log.end, at_least_one=True) is None
@@ -430,9 +427,7 @@ def test_an_emptied_log_goes_on_at_its_start_after_a_crash(world: Any, power_is_
     world.append(10)
     world.flush()
     world.log.advance_log_start(5)
-    world.log.lower_recovery_point(5)
-    world.checkpoint()
-    world.log.truncate_to(5)
+    world.truncate_to(5)
     if power_is_lost:
         world.flush()
         world.files.lose_power()
@@ -442,9 +437,7 @@ def test_an_emptied_log_goes_on_at_its_start_after_a_crash(world: Any, power_is_
 
 
 def test_a_crash_after_a_truncation_inside_a_batch_is_no_damage(filled: Any) -> None:
-    filled.log.lower_recovery_point(21)
-    filled.checkpoint()
-    filled.log.truncate_to(21)
+    filled.truncate_to(21)
     assert filled.reopen().log_end_offset == 20
 
 

@@ -1,0 +1,69 @@
+"""Cuts logs, in an order that is safe at every moment.
+
+1. What must go is found, and what will be left is worked out, in the worker thread.
+2. The recovery point is lowered to where the cut lies, and checkpointed: a start that finds less than a recovery point
+   promises would take it for damage.
+3. Names and sizes change, on the event loop and in one turn of it, the newest files first: what a crash leaves is a
+   prefix, whose end a start checks.
+4. A flush makes that durable. Until then a power loss may bring back what was dropped: for a replica no harm, as its
+   leader will tell it once more to drop it.
+
+While one waits for the disk the world goes on: whoever asked is asked again before step 3, and a log that ends
+elsewhere by then is looked at afresh. Compaction, which changes names too, is kept out all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from flowstone.errors import StorageFault
+from flowstone.log.flusher import Flusher
+from flowstone.log.housekeeping import Housekeeping
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.truncation import Cut, cut_all, find_cut
+from flowstone.ports.clock import Clock
+
+IsDue = Callable[[], bool]
+
+
+class Truncating:
+    def __init__(self, clock: Clock, housekeeping: Housekeeping, flusher: Flusher) -> None:
+        self._clock, self._housekeeping, self._flusher = clock, housekeeping, flusher
+
+    async def truncate_to(self, log: PartitionLog, offset: int, is_due: IsDue) -> None:
+        """Drops the batch that holds `offset` and all after it. ApiError: the disk is full, nothing has changed."""
+        await self._run(log, partial(self._work_out, log, offset), is_due)
+
+    async def reset_to(self, log: PartitionLog, offset: int, is_due: IsDue) -> None:
+        """Drops all of the log, which goes on at `offset`. ApiError as of `truncate_to`."""
+
+        async def work_out() -> Cut:
+            return cut_all(log, offset)
+
+        await self._run(log, work_out, is_due)
+
+    async def _run(self, log: PartitionLog, work_out: Callable[[], Awaitable[Cut | None]], is_due: IsDue) -> None:
+        async with log.names_lock:
+            while is_due():
+                cut = await work_out()
+                if cut is None:
+                    break
+                with log.recovery_point_held(cut.untouched_end):
+                    await self._housekeeping.checkpoint()
+                if cut.log_end == log.end and is_due():
+                    log.cut(cut)
+                    break
+        self._flusher.request(log)
+
+    async def _work_out(self, log: PartitionLog, offset: int) -> Cut | None:
+        """None if the log ends there already."""
+        while log.log_start_offset <= offset < log.end.offset:
+            found = await self._housekeeping.when_cached(partial(find_cut, log, offset, self._clock.time_ms()))
+            try:
+                return await asyncio.wrap_future(self._housekeeping.submit(found.work_out))
+            except OSError as error:
+                if found.log_end == log.end:
+                    raise StorageFault(f"{log.topic_partition} cannot be truncated: {error}") from error
+        return None
