@@ -102,7 +102,6 @@ class LeaderFetches:
         self._waiting: dict[Key, _Followed] = {}
         self._forgotten: dict[Key, None] = {}
         self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
-        self.corrupt_count = 0
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -136,6 +135,12 @@ class LeaderFetches:
         if len(self._waiting) < len(self._followed):
             return -math.inf
         return min((followed.waits_until_s for followed in self._waiting.values()), default=math.inf)
+
+    def unflushed(self) -> list[Partition]:
+        """Those that must not be asked for yet: who led until now may have records that are not on disk."""
+        named = self._followed if self._session_epoch == INITIAL_EPOCH else self._changed
+        partitions = (followed.partition for followed in named.values())
+        return [each for each in partitions if each.position.offset < each.log.log_end_offset and each.fault is None]
 
     def request(self, broker_epoch: int, now_s: float) -> FetchRequest:
         """The next request; its answer must be given to `answered`, or the loss of it to `disconnected`."""
@@ -232,7 +237,6 @@ class LeaderFetches:
         try:
             partition.append_fetched(records, followed.asked[0], result.high_watermark, result.log_start_offset)
         except ApiError as error:
-            self.corrupt_count += error.code is ErrorCode.CORRUPT_MESSAGE
             logger.warning("partition %s: what the leader sent was not taken: %s", partition.topic_partition, error)
             self._back_off(followed, now_s)
             return None
@@ -264,6 +268,7 @@ def _by_topic(named: Iterable[_Followed], max_bytes: int) -> list[FetchRequestTo
     topics: dict[bytes, list[FetchRequestPartition]] = {}
     for followed in named:
         partition = followed.partition
+        assert partition.position.offset == partition.log.log_end_offset or partition.fault is not None
         epoch, offset = followed.asked = partition.leader_epoch, partition.log.log_end_offset
         followed.is_in_session = True
         topics.setdefault(partition.topic_id, []).append(

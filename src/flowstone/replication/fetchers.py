@@ -36,7 +36,7 @@ class Counts:
     """Of all leaders together, since the start."""
 
     def __init__(self) -> None:
-        self.fetched_bytes = self.corrupt = self.truncations = self.restarts = self.disconnections = 0
+        self.fetched_bytes = self.truncations = self.restarts = self.disconnections = 0
 
 
 class ReplicaFetcher:
@@ -87,6 +87,8 @@ class ReplicaFetcher:
             if self._peer is None:
                 client_id = f"broker-{node.node_id}-fetcher"
                 self._peer = await Peer.connect(self._network, clock, self.address, client_id, CONNECT_TIMEOUT_S)
+            while unflushed := fetches.unflushed():
+                await _flushed(unflushed)
             request = fetches.request(node.broker_epoch(), clock.monotonic())
             timeout_s = request.max_wait_ms / 1000 + ANSWER_TIMEOUT_S
             response = await self._peer.ask(request, FetchResponse, timeout_s)
