@@ -1,4 +1,4 @@
-"""Where a branch left its source: the file `branch-point` in its partitions' directories, and what follows from it.
+"""Where a branch left its source: the file `<offset>.branch-point` in its partitions' directories, and what follows.
 
 The batches below that offset were written to another topic. Their producers' sequence numbers say nothing about this
 one: clients count per topic and partition, and begin a new topic at sequence 0 with the producer id they have. If a
@@ -6,6 +6,9 @@ branch took over its source's producer states, a live producer's first batch wou
 pass for one of the remembered ones and be lost. So a branch knows no producer at first, as any new topic, and what is
 derived from its headers is derived from this offset on. Unlike snapshots and indexes the file does not follow from the
 log: it is durable before the branch can be seen.
+
+The offset is in the name so that all partitions of a branch can have one file, made durable once. A truncation below
+it adds a file: the lowest offset counts.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from typing import NamedTuple
 from flowstone.log.checkpoints import format_uuid, parse_uuid
 from flowstone.ports.files import Files
 
-BRANCH_POINT = "branch-point"
-_VERSION = "0"
+BRANCH_POINT_SUFFIX = ".branch-point"
+OFFSET_DIGITS = 20
+_VERSION = "1"
 
 
 class BranchPoint(NamedTuple):
@@ -25,26 +29,35 @@ class BranchPoint(NamedTuple):
     offset: int  # the first one that is not the source's
 
 
-def encode_branch_point(point: BranchPoint) -> bytes:
+def branch_point_name(offset: int) -> str:
+    return f"{offset:0{OFFSET_DIGITS}d}{BRANCH_POINT_SUFFIX}"
+
+
+def encode_branch_source(source_topic: str, source_topic_id: bytes) -> bytes:
+    """What the file says, whatever its offset."""
     return (
-        f"version: {_VERSION}\nsource_topic: {point.source_topic}\n"
-        f"source_topic_id: {format_uuid(point.source_topic_id)}\noffset: {point.offset}\n"
+        f"version: {_VERSION}\nsource_topic: {source_topic}\nsource_topic_id: {format_uuid(source_topic_id)}\n"
     ).encode()
 
 
-def decode_branch_point(data: bytes) -> BranchPoint | None:
+def _decode_branch_source(data: bytes) -> tuple[str, bytes] | None:
     """None if the text is not a whole file."""
     try:
         fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines())
-        topic_id, offset = parse_uuid(fields["source_topic_id"]), int(fields["offset"])
-        if fields["version"] != _VERSION or topic_id is None or offset < 0:
+        topic_id = parse_uuid(fields["source_topic_id"])
+        if fields["version"] != _VERSION or topic_id is None:
             return None
-        return BranchPoint(fields["source_topic"], topic_id, offset)
+        return fields["source_topic"], topic_id
     except (ValueError, KeyError):
         return None
 
 
 def read_branch_point(files: Files, directory: str) -> BranchPoint | None:
     """None if the partition is no branch's."""
-    path = f"{directory}/{BRANCH_POINT}"
-    return decode_branch_point(files.read(path)) if files.exists(path) else None
+    for name in files.names(directory):  # in order
+        digits = name.removesuffix(BRANCH_POINT_SUFFIX)
+        if name.endswith(BRANCH_POINT_SUFFIX) and digits.isdigit() and digits.isascii():
+            source = _decode_branch_source(files.read(f"{directory}/{name}"))
+            if source is not None:
+                return BranchPoint(*source, int(digits))
+    return None

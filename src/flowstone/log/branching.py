@@ -22,10 +22,11 @@ from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.branch_plan import BranchPlan, CutSegment
-from flowstone.log.branch_point import BRANCH_POINT, BranchPoint, encode_branch_point
-from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
+from flowstone.log.branch_point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
+from flowstone.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.handles import FileHandles
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
+from flowstone.log.partition_log import PartitionLog
 from flowstone.log.scanning import DamagedBatch, scan
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_path
 from flowstone.ports.files import File, Files
@@ -58,10 +59,22 @@ class BuiltBranch(NamedTuple):
     unsynced: tuple[File, ...]
 
 
-def build_branch(files: Files, plan: BranchPlan, path: str, topic_id: bytes) -> BuiltBranch:
+def make_common(files: Files, path: str, source: PartitionLog, topic_id: bytes) -> None:
+    """What all partitions of a branch have alike: a directory of files for them to link, durable."""
+    files.new_directory(path)
+    for name, data in (
+        (PARTITION_METADATA, encode_partition_metadata(topic_id)),
+        (BRANCH_POINT_SUFFIX, encode_branch_source(source.topic_partition.topic, source.topic_id)),
+    ):
+        file = files.open(f"{path}/{name}", create=True)
+        file.write(0, [data])
+        _sync(file)
+
+
+def build_branch(files: Files, plan: BranchPlan, path: str, common_path: str) -> BuiltBranch:
     """Makes the directory. OSError, ApiError where the source is damaged; what was made by then is left there."""
     try:
-        return _Building(files, plan, path).run(topic_id)
+        return _Building(files, plan, path).run(common_path)
     except (CorruptBatch, DamagedBatch) as damage:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{plan.source.path} is damaged: {damage}") from None
 
@@ -69,12 +82,16 @@ def build_branch(files: Files, plan: BranchPlan, path: str, topic_id: bytes) -> 
 def sync_branch(files: Files, built: BuiltBranch) -> None:
     """Makes the directory durable but for its own name. StorageFault where a file cannot be, else OSError."""
     for file in built.unsynced:
-        try:
-            file.sync()
-        except OSError as error:
-            # The bytes may be the source's: an error must not be passed over, as with any flush.
-            raise StorageFault(f"{file.path} cannot be made durable: {error}") from error
+        _sync(file)
     files.sync_directory(built.path)
+
+
+def _sync(file: File) -> None:
+    """The bytes may be the source's: an error must not be passed over, as with any flush."""
+    try:
+        file.sync()
+    except OSError as error:
+        raise StorageFault(f"{file.path} cannot be made durable: {error}") from error
 
 
 class _Building:
@@ -84,7 +101,7 @@ class _Building:
         self._linked_bytes = self._copied_bytes = 0
         self._unsynced: list[File] = []
 
-    def run(self, topic_id: bytes) -> BuiltBranch:
+    def run(self, common_path: str) -> BuiltBranch:
         files, plan = self._files, self._plan
         files.new_directory(self._path)
         segments = [self._link_segment(*each) for each in plan.whole]
@@ -95,52 +112,50 @@ class _Building:
         if end_offset < plan.log_start_offset:
             # Compaction took what was left: there is nothing to be served below the start.
             segments, end_offset = [], plan.log_start_offset
-        source = plan.source
-        point = BranchPoint(source.topic_partition.topic, source.topic_id, end_offset)
-        self._write(PARTITION_METADATA, encode_partition_metadata(topic_id), is_derivable=False)
-        self._write(BRANCH_POINT, encode_branch_point(point), is_derivable=False)
-        self._write(LEADER_EPOCH_CHECKPOINT, plan.epochs, is_derivable=True)
+        for name, common in (
+            (PARTITION_METADATA, PARTITION_METADATA),
+            (branch_point_name(end_offset), BRANCH_POINT_SUFFIX),
+        ):
+            self._link(f"{common_path}/{common}", f"{self._path}/{name}", is_durable=True)
         files.open(segment_path(self._path, end_offset, LOG_SUFFIX), create=True)
         sizes = self._linked_bytes, self._copied_bytes
         offsets = plan.log_start_offset, end_offset
         return BuiltBranch(self._path, tuple(segments), *offsets, *sizes, tuple(self._unsynced))
 
-    def _write(self, name: str, data: bytes, *, is_derivable: bool) -> None:
-        """What is derivable need not be durable: if it is not whole, it is made again."""
-        file = self._files.open(f"{self._path}/{name}", create=True)
-        file.write(0, [data])
-        if not is_derivable:
-            self._unsynced.append(file)
-
     # Whole segments
 
     def _link_segment(self, base_offset: int, created_ms: int, is_durable: bool) -> BuiltSegment:
-        sizes = [self._link(base_offset, suffix, is_durable) for suffix in _SUFFIXES]
+        sizes = [self._link_part(base_offset, suffix, is_durable) for suffix in _SUFFIXES]
         if sizes[0] is None:
             raise FileNotFoundError(errno.ENOENT, "the segment is gone", self._source_path)
         return BuiltSegment(base_offset, created_ms, sizes[0], sizes[1], sizes[2])
 
-    def _link(self, base_offset: int, suffix: str, is_durable: bool) -> int | None:
+    def _link_part(self, base_offset: int, suffix: str, is_durable: bool) -> int | None:
         """The file's size; None if there is none: an index may be missing."""
         source, target = (segment_path(each, base_offset, suffix) for each in (self._source_path, self._path))
         if not self._files.exists(source):
             return None
-        try:
-            self._files.link(source, target)
-            is_linked = True
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            self._files.copy(source, target, self._files.size(source))
-            is_linked = False
-        if not (is_durable and is_linked):
-            self._unsynced.append(self._files.open(target))
+        is_linked = self._link(source, target, is_durable)
         size_bytes = self._files.size(target)
         if is_linked:
             self._linked_bytes += size_bytes
         else:
             self._copied_bytes += size_bytes
         return size_bytes
+
+    def _link(self, source: str, target: str, is_durable: bool) -> bool:
+        """Another name for the file; whether it is: where there can be none, it is a copy."""
+        try:
+            self._files.link(source, target)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            self._files.copy(source, target, self._files.size(source))
+            self._unsynced.append(self._files.open(target))
+            return False
+        if not is_durable:
+            self._unsynced.append(self._files.open(target))
+        return True
 
     # The segment that is cut
 

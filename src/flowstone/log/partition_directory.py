@@ -11,7 +11,7 @@ import errno
 import posixpath
 from typing import NamedTuple
 
-from flowstone.log.branch_point import BRANCH_POINT
+from flowstone.log.branch_point import BranchPoint, branch_point_name, encode_branch_source
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
 from flowstone.ports.files import File, Files
 
@@ -119,8 +119,9 @@ class PartitionDirectory:
     def store_epochs(self, data: bytes) -> None:
         self._replacements[f"{self.path}/{LEADER_EPOCH_CHECKPOINT}"] = data
 
-    def store_branch_point(self, data: bytes) -> None:
-        self._replacements[f"{self.path}/{BRANCH_POINT}"] = data
+    def store_branch_point(self, point: BranchPoint) -> None:
+        data = encode_branch_source(point.source_topic, point.source_topic_id)
+        self._replacements[f"{self.path}/{branch_point_name(point.offset)}"] = data
 
     def take(self, end: LogPosition, generation: int, appended_bytes: int, active: File) -> FlushTask:
         """Everything not durable yet, and `active`, the file being appended to."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log import timestamps
-from flowstone.log.branch_point import BranchPoint, encode_branch_point
+from flowstone.log.branch_point import BranchPoint
 from flowstone.log.compaction_job import CleanedSegment
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
@@ -496,7 +496,7 @@ class PartitionLog:
 
     def _set_branch_point(self, point: BranchPoint) -> None:
         self.branch_point = point
-        self._directory.store_branch_point(encode_branch_point(point))
+        self._directory.store_branch_point(point)
 
     # The end
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.branch_point import BRANCH_POINT, BranchPoint, encode_branch_point
+from flowstone.log.branch_point import BranchPoint, branch_point_name, encode_branch_source
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.log.epochs import LeaderEpochs
@@ -111,9 +111,9 @@ def _prepare(files: Files, path: str, topic_id: bytes) -> tuple[RestorePoint, tu
         raise ValueError(bases)
     epochs_path = f"{path}/{LEADER_EPOCH_CHECKPOINT}"
     epochs = files.read(epochs_path) if files.exists(epochs_path) else b""
-    branch_point = BranchPoint(point.source_topic, ZERO_UUID, point.end_offset)
+    branch_source = encode_branch_source(point.source_topic, ZERO_UUID)
     _write(files, f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
-    _write(files, f"{path}/{BRANCH_POINT}", encode_branch_point(branch_point))
+    _write(files, f"{path}/{branch_point_name(point.end_offset)}", branch_source)
     files.open(segment_path(path, point.end_offset, LOG_SUFFIX), create=True).sync()
     for name in names:
         if name == RESTORE_POINT or name.endswith(SNAPSHOT_SUFFIX):
