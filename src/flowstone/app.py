@@ -11,11 +11,13 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from flowstone import kernel
 from flowstone.broker.assignments import Assignments
+from flowstone.broker.clustering import Clustering
 from flowstone.broker.context import Intercept, Services
 from flowstone.broker.disk_space import DiskSpace
 from flowstone.broker.fetch_sessions import FetchSessions
@@ -27,9 +29,10 @@ from flowstone.broker.rewriting import Rewriting
 from flowstone.broker.server import Server
 from flowstone.broker.waiting import Waiting
 from flowstone.broker.workers import Workers
-from flowstone.cluster.controller import register_broker
+from flowstone.cluster.consensus import Consensus
+from flowstone.cluster.controller import found_cluster, register_broker
 from flowstone.cluster.file_log import FileLog
-from flowstone.cluster.ids import parse_id
+from flowstone.cluster.ids import parse_id, random_id
 from flowstone.cluster.image import BrokerImage, Endpoint
 from flowstone.cluster.metadata import Metadata
 from flowstone.cluster.metadata_copies import MetadataCopies
@@ -38,6 +41,7 @@ from flowstone.errors import ConfigError, StartupError, StorageFault
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.files import Files, SystemFiles, open_files_limit
+from flowstone.ports.network import Network, SystemNetwork
 from flowstone.replication.partitions import Partitions
 
 if TYPE_CHECKING:
@@ -61,12 +65,15 @@ class App:
         *,
         files: Files | None = None,
         clock: Clock | None = None,
+        network: Network | None = None,
+        consensus: Consensus | None = None,
         intercept: Intercept | None = None,
         default_http: str = "",
     ) -> None:
         """`values` are settings by Kafka's names. ConfigError says what is wrong with them.
 
-        `default_http` counts where they have no `http.listener`; if it is taken, the broker goes without.
+        `consensus` makes it one of several brokers, as `zookeeper.connect` does. `default_http` counts where they have
+        no `http.listener`; if it is taken, the broker goes without.
         """
         config, self._topic_defaults = parse_broker_config(values)
         if not config.log_directories or len(set(config.log_directories)) < len(config.log_directories):
@@ -75,6 +82,9 @@ class App:
         self._listeners, self._advertised = parse_listeners(self.config)
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
+        self._network: Network = network or SystemNetwork()
+        self._consensus = consensus
+        self._cluster: Clustering | None = None
         self._intercept = intercept
         self._http_chosen = "http.listener" in values
         self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
@@ -105,21 +115,13 @@ class App:
         self._failed: asyncio.Future[StorageFault] = asyncio.get_running_loop().create_future()
         self._partitions = Partitions()
         self._workers = Workers(self.config.num_reader_threads)
-        self._logs = LogManager(
-            self._files,
-            self._clock,
-            self.config,
-            on_flushed=self._partitions.flushed,
-            on_fault=self._storage_failed,
-            high_watermark_of=self._partitions.high_watermark_of,
-        )
         try:
-            self._metadata = Metadata(FileLog(self._metadata_copies(), self._clock))
+            await self._open_logs_and_metadata()
             self._bind_http()
             self.services = self._wire()
             self.survey = GroupSurvey(self.services)
             self._disks = DiskSpace(self.services)
-            self._server = Server(self.services)
+            self._server = Server(self.services, self._network)
             await self._register(self._bind())
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
@@ -141,6 +143,8 @@ class App:
         if self._pages is not None:
             self._pages.stop()
         self.survey.stop()
+        if self._cluster is not None:
+            await self._cluster.leave()
         self._groups.close()
         await self._server.stop(self.config.shutdown_timeout_ms / 1000)
         if self._http is not None:
@@ -163,9 +167,14 @@ class App:
             self._disks.stop()
         if hasattr(self, "_groups"):
             self._groups.close()
+        if self._cluster is not None:
+            self._cluster.abort()
+        elif self._consensus is not None:
+            self._consensus.abort()
         if hasattr(self, "_metadata"):
             self._metadata.abort()
-        self._logs.abort()
+        if hasattr(self, "_logs"):
+            self._logs.abort()
         self._workers.close()
 
     async def wait_failed(self) -> StorageFault:
@@ -193,12 +202,43 @@ class App:
 
     # Starting
 
-    def _metadata_copies(self) -> MetadataCopies:
-        paths = [directory.path for directory in self._logs.directories]
-        return MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
+    async def _open_logs_and_metadata(self) -> None:
+        """A single broker's metadata is in its logs' directories; a cluster's says whose these must be."""
+        if self._consensus is None:
+            self._logs = self._open_logs(None)
+            paths = [directory.path for directory in self._logs.directories]
+            copies = MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
+            self._metadata = Metadata(FileLog(copies, self._clock))
+            return
+        self._metadata = Metadata(self._consensus.log)
+        self._logs = self._open_logs(await self._metadata.change(partial(found_cluster, new_id=random_id)))
+        self._cluster = Clustering(
+            self.config,
+            self._topic_defaults,
+            self.config.inter_broker_listener_name or self._listeners[0].name,
+            self._consensus,
+            self._metadata,
+            self._logs,
+            self._partitions,
+            self._clock,
+            self._network,
+        )
+
+    def _open_logs(self, cluster_id: str | None) -> LogManager:
+        return LogManager(
+            self._files,
+            self._clock,
+            self.config,
+            on_flushed=self._partitions.flushed,
+            on_fault=self._storage_failed,
+            high_watermark_of=self._partitions.high_watermark_of,
+            cluster_id=cluster_id,
+        )
 
     def _wire(self) -> Services:
-        assignments = Assignments(self.config.node_id, self._topic_defaults, self._logs, self._partitions)
+        assignments = Assignments(
+            self.config.node_id, self._topic_defaults, self._logs, self._partitions, self._cluster
+        )
         assignments.open_all(self._metadata.image)
         self._metadata.on_change(assignments.follow)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
@@ -241,6 +281,9 @@ class App:
 
     async def _register(self, listeners: dict[str, Endpoint]) -> None:
         broker = BrokerImage(self.config.node_id, self.config.broker_rack or None, listeners)
+        if self._cluster is not None:
+            await self._cluster.join(broker)
+            return
         identity = parse_id(self._logs.identity.cluster_id)
         registration = await self._metadata.change(
             lambda image: register_broker(image, broker, is_clean=self._logs.was_clean, new_id=lambda: identity)

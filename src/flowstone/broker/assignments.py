@@ -2,8 +2,9 @@
 
 Called with every change of the metadata. A topic that was made opens its partitions, one that was deleted closes and
 removes them, one whose settings changed passes them on. A topic deleted and made again has another id: it is both, and
-where it is made before the name is free (`LogManager.make_way`), its partitions open a moment later. The cost is that
-of the change, not of the cluster.
+where it is made before the name is free (`LogManager.make_way`), its partitions open a moment later. In a cluster, who
+leads and who follows is passed on too, and what has moved to other brokers goes from here. The cost is that of the
+change, not of the cluster.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
+from flowstone.broker.clustering import Clustering
 from flowstone.cluster.configs import topic_config
 from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from flowstone.cluster.metadata_copies import DIRECTORY as METADATA_DIRECTORY
@@ -20,6 +22,7 @@ from flowstone.cluster.records import TOPIC_RECORDS, BrokerConfigChanged, Metada
 from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode, StartupError, StorageFault
 from flowstone.log.manager import LogManager
+from flowstone.log.partition_log import PartitionLog
 from flowstone.replication.partition import Partition
 from flowstone.replication.partitions import Partitions
 from flowstone.types import TopicPartition
@@ -28,9 +31,18 @@ logger = logging.getLogger(__name__)
 
 
 class Assignments:
-    def __init__(self, node_id: int, topic_defaults: dict[str, str], logs: LogManager, partitions: Partitions) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        topic_defaults: dict[str, str],
+        logs: LogManager,
+        partitions: Partitions,
+        cluster: Clustering | None = None,
+    ) -> None:
+        """`cluster`: None where there is one broker."""
         self._node_id, self._topic_defaults = node_id, topic_defaults
         self._logs, self._partitions = logs, partitions
+        self._cluster = cluster
         self._image = EMPTY_IMAGE
 
     def open_all(self, image: ClusterImage) -> None:
@@ -47,6 +59,7 @@ class Assignments:
                 "was saved, or move the partitions elsewhere"
             )
         self._logs.delete_strays(image.topics_by_id)
+        self._delete_moved()
         self._logs.expect(
             (TopicPartition(topic.name, index), topic.topic_id)
             for topic in image.topics.values()
@@ -54,6 +67,13 @@ class Assignments:
             if self._node_id in placed.replicas
         )
         self._open_or_configure_all()
+
+    def _delete_moved(self) -> None:
+        """Partitions that went to other brokers while this one was away."""
+        for topic_partition in list(self._logs.logs):
+            placed = self._image.partition(topic_partition)
+            if placed is not None and self._node_id not in placed.replicas:
+                self._remove(topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         self._image = after
@@ -73,13 +93,17 @@ class Assignments:
     def _open_or_configure(self, topic: TopicImage) -> None:
         config = topic_config(self._image, topic.name, self._topic_defaults, self._node_id)
         for index, placed in enumerate(topic.partitions):
-            if self._node_id not in placed.replicas:
-                continue
             partition = self._partitions.find(TopicPartition(topic.name, index))
+            if self._node_id not in placed.replicas:
+                if partition is not None:
+                    self._remove(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                continue
             if partition is None:
                 self._open(topic, index, config)
                 continue
-            partition.update(placed, self._node_id)
+            if partition.partition_epoch != placed.partition_epoch:
+                partition.update(placed, self._node_id)
+                self._placed(partition)
             if partition.log.config != config:
                 partition.log.configure(config)
                 partition.configured()
@@ -94,9 +118,24 @@ class Assignments:
             log = self._logs.get_or_create(topic_partition, topic.topic_id, config)
         except StorageFault as fault:
             self._partitions.add_offline(topic_partition, topic.topic_id, fault)
+            if self._cluster is not None:
+                self._cluster.replicas.failed(topic.topic_id, topic_partition)
         else:
             flusher = self._logs.directory_of(log).flusher
-            self._partitions.add(Partition(log, flusher, placed, self._node_id, on_fault=self._logs.doubt))
+            services = self._cluster.services if self._cluster is not None else None
+            partition = Partition(log, flusher, placed, self._node_id, services, on_fault=self._failed)
+            self._partitions.add(partition)
+            self._placed(partition)
+
+    def _placed(self, partition: Partition) -> None:
+        if self._cluster is not None:
+            self._cluster.replicas.placed(partition)
+
+    def _failed(self, log: PartitionLog, fault: StorageFault) -> None:
+        """One partition is offline: somebody else should lead it, and there may be more to it."""
+        if self._cluster is not None:
+            self._cluster.replicas.failed(log.topic_id, log.topic_partition)
+        self._logs.doubt(log, fault)
 
     def _open_later(self, topic_id: bytes, index: int, made_way: asyncio.Future[None]) -> None:
         topic = self._image.topics_by_id.get(topic_id)
@@ -108,9 +147,14 @@ class Assignments:
 
     def _close(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
-            topic_partition = TopicPartition(topic.name, index)
-            self._partitions.remove(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            try:
-                self._logs.delete(topic_partition)
-            except StorageFault as fault:  # the topic is gone all the same; the next start tries again
-                logger.error("%s", fault)
+            self._remove(TopicPartition(topic.name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _remove(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        partition = self._partitions.find(topic_partition)
+        if partition is not None and self._cluster is not None:
+            self._cluster.replicas.removed(partition)
+        self._partitions.remove(topic_partition, code)
+        try:
+            self._logs.delete(topic_partition)
+        except StorageFault as fault:  # the topic is gone all the same; the next start tries again
+            logger.error("%s", fault)

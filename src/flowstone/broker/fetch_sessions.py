@@ -91,17 +91,25 @@ class FetchPartition:
 
 
 class ReplicaFetchPartition(FetchPartition):
-    """A follower's: it reads to the log's end, and hears of a new high watermark with the next answer."""
+    """A follower's: it reads to the log's end, and hears of a new high watermark with the next answer.
 
-    __slots__ = ("_high_watermark_moves",)
+    Where it fetches from is its position, which the partition must be told of even if there is nothing to read.
+    """
+
+    __slots__ = ("_high_watermark_moves", "is_position_told")
 
     def __init__(self, session: FetchSession, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
         super().__init__(session, topic, wanted)
         self._high_watermark_moves = _HighWatermarkMoves(session, self)
 
+    def update(self, wanted: FetchRequestPartition) -> None:
+        super().update(wanted)
+        self.is_position_told = False
+
     def knows_all_of(self, partition: Partition) -> bool:
         return (
-            self.fetch_offset == partition.log.log_end_offset
+            self.is_position_told
+            and self.fetch_offset == partition.log.log_end_offset
             and self.told_high_watermark == partition.high_watermark.offset
             and self.told_log_start_offset == partition.log.log_start_offset
             and self.current_leader_epoch == partition.leader_epoch

@@ -1,7 +1,7 @@
 """The group coordinator of this broker: the shards of `__consumer_offsets` that it leads, and the topic itself.
 
-Owns which shards are hosted, in step with the metadata: a partition that appears is loaded, one that goes away is
-closed. Handlers hand requests over by group; what becomes of them is the state machine's business.
+Owns which shards are hosted, in step with the metadata: a partition that this broker comes to lead is loaded, one that
+it leads no more is closed. Handlers hand requests over by group; what becomes of them is the state machine's business.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from flowstone.cluster.configs import broker_config
 from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.partition_plans import NewTopic
+from flowstone.cluster.partition_plans import DEFAULT_COUNT, NewTopic
+from flowstone.cluster.placement import place_replicas
 from flowstone.cluster.records import TOPIC_RECORDS, MetadataRecord
 from flowstone.cluster.topic_changes import create_topics
 from flowstone.cluster.topic_names import CONSUMER_OFFSETS
@@ -64,6 +65,8 @@ class GroupCoordinator:
             load_turn=asyncio.Lock(),
         )
         self._shards: dict[int, HostedShard[GroupShard]] = {}
+        # In which leader epoch each is hosted: what was loaded in an earlier one may have been decided otherwise since.
+        self._epochs: dict[int, int] = {}
         self._closed = False
         self._host_shards(metadata.image)
         metadata.on_change(self._follow)
@@ -154,9 +157,8 @@ class GroupCoordinator:
         ]
         deleted = [before.topics_by_id[topic_id] for topic_id in gone]
         if any(topic.name == CONSUMER_OFFSETS for topic in deleted):
-            for shard in self._shards.values():
-                shard.close(ErrorCode.NOT_COORDINATOR)
-            self._shards.clear()
+            for index in tuple(self._shards):
+                self._unhost(index)
         if changed:
             self._host_shards(after)
         if deleted:
@@ -168,13 +170,23 @@ class GroupCoordinator:
             shard.execute(lambda machine, now_ms: machine.remove_partitions(now_ms, partitions))
 
     def _host_shards(self, image: ClusterImage) -> None:
-        """Loads what is led here and not hosted yet."""
+        """Loads what is led here and not hosted yet; closes what is led elsewhere, or was led before."""
         topic = image.topics.get(CONSUMER_OFFSETS)
         for topic_partition in _partitions(topic) if topic is not None else ():
-            partition = self._partitions.find(topic_partition)
-            if partition is not None and topic_partition.partition not in self._shards:
+            index, partition = topic_partition.partition, self._partitions.find(topic_partition)
+            leads = partition is not None and partition.is_leader
+            if index in self._shards and (
+                partition is None or not leads or partition.leader_epoch != self._epochs[index]
+            ):
+                self._unhost(index)
+            if partition is not None and leads and index not in self._shards:
                 log = PartitionInternalLog(partition, self._workers)
-                self._shards[topic_partition.partition] = HostedShard(str(topic_partition), log, self._host)
+                self._shards[index] = HostedShard(str(topic_partition), log, self._host)
+                self._epochs[index] = partition.leader_epoch
+
+    def _unhost(self, index: int) -> None:
+        del self._epochs[index]
+        self._shards.pop(index).close(ErrorCode.NOT_COORDINATOR)
 
 
 def _partitions(topic: TopicImage) -> list[TopicPartition]:
@@ -182,10 +194,19 @@ def _partitions(topic: TopicImage) -> list[TopicPartition]:
 
 
 def _offsets_topic(image: ClusterImage, config: BrokerConfig) -> NewTopic:
+    """With a replica on a broker that is away, if it takes that one to have enough: it will be back."""
+    count, factor = config.offsets_topic_num_partitions, config.offsets_topic_replication_factor
+    racks = {broker.node_id: broker.rack for broker in image.brokers.values()}
+    factor = min(factor, max(len(racks), 1))
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    if sum(not broker.is_fenced for broker in image.brokers.values()) < factor <= len(racks):
+        placed = place_replicas(sorted(racks), count=count, replication_factor=factor, start=0, racks=racks)
+        assignments, count, factor = tuple(enumerate(placed)), DEFAULT_COUNT, DEFAULT_COUNT
     return NewTopic(
         CONSUMER_OFFSETS,
-        num_partitions=config.offsets_topic_num_partitions,
-        replication_factor=min(config.offsets_topic_replication_factor, max(len(image.brokers), 1)),
+        num_partitions=count,
+        replication_factor=factor,
+        assignments=assignments,
         configs=(
             ("cleanup.policy", "compact"),
             ("compression.type", "producer"),

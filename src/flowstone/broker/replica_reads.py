@@ -6,7 +6,7 @@ of its registration. Whether it has a replica of the partition is the partition'
 
 from __future__ import annotations
 
-from flowstone.broker.fetch_sessions import FetchPartition
+from flowstone.broker.fetch_sessions import FetchPartition, ReplicaFetchPartition
 from flowstone.cluster.image import ClusterImage
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
@@ -41,6 +41,8 @@ class ReplicaReader:
         result = FetchResponsePartition(partition_index=wanted.index, records=b"")
         try:
             found = partition.read_as_replica(fetch, max_bytes, at_least_one=at_least_one)
+            assert isinstance(wanted, ReplicaFetchPartition), "a session is a follower's or a consumer's"
+            wanted.is_position_told = True
         except ApiError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise

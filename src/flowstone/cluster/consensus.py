@@ -39,6 +39,10 @@ class Consensus(Protocol):
         """Calls back when `members` has changed, or our own membership was lost (then we are not in it)."""
         ...
 
+    async def look(self) -> Sequence[Member]:
+        """Who is a member, asked for now: no older than what this broker has seen of the log. ApiError: no answer."""
+        ...
+
     async def join(self, node_id: int, directory_id: str) -> str:
         """Becomes a member, again after one was lost; the new incarnation.
 

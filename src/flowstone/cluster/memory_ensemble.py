@@ -154,6 +154,10 @@ class MemoryConsensus:
     def on_members(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
+    async def look(self) -> Sequence[Member]:
+        await self._reachable.wait()
+        return self._ensemble.members(self._clock.monotonic())[1]
+
     async def join(self, node_id: int, directory_id: str) -> str:
         self.node_id = node_id
         await self._reachable.wait()

@@ -53,6 +53,11 @@ class Follower:
         self.broker_epoch, self.position = broker_epoch, position
         self._fetched_s, self._leader_end_offset = now_s, leader_end_offset
 
+    def looked_at(self, leader_end_offset: int, now_s: float) -> None:
+        """Who has all there is need not fetch to be caught up: an idle partition's followers are not asked."""
+        if self.position is not None and self.position >= leader_end_offset:
+            self.caught_up_s = now_s
+
     def lags(self, leader_end_offset: int, lag_time_max_s: float, now_s: float) -> bool:
         is_at_end = self.position is not None and self.position >= leader_end_offset
         return not is_at_end and now_s - self.caught_up_s > lag_time_max_s
@@ -136,6 +141,8 @@ class InSyncReplicas:
 
     def due_change(self, high_watermark: int, leader_end_offset: int, now_s: float) -> ProposedIsr | None:
         """The ISR that should be proposed; None if all is well, or a proposal is under way."""
+        for follower in self._followers.values():
+            follower.looked_at(leader_end_offset, now_s)
         if self.proposed is not None:
             return None
         lagging = {

@@ -1,0 +1,144 @@
+"""This broker's replicas in step with the cluster: whom they follow, who is in sync with those it leads.
+
+Glue between `replication`, which knows nothing of the metadata, and `cluster`, which knows nothing of logs. What a
+leader proposes becomes a change of the metadata; what was decided comes back through `Assignments`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from flowstone.client.connection import Address
+from flowstone.cluster.image import NO_LEADER, ClusterImage
+from flowstone.cluster.in_sync_changes import InSyncResult, change_in_sync
+from flowstone.cluster.metadata import Metadata
+from flowstone.cluster.records import BrokerRegistered, MetadataRecord
+from flowstone.cluster.withdrawals import replica_failed
+from flowstone.config import BrokerConfig
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.ports.clock import Clock, Timer
+from flowstone.replication.fetchers import ReplicaFetchers
+from flowstone.replication.in_sync import ProposedIsr
+from flowstone.replication.lease import Lease
+from flowstone.replication.partition import Partition
+from flowstone.replication.partitions import Partitions
+from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+# A follower that lags is noticed at most half its time later, as in Kafka.
+LAG_CHECKS_PER_LAG_TIME = 2
+
+
+class Replicas:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        listener_name: str,
+        metadata: Metadata,
+        partitions: Partitions,
+        fetchers: ReplicaFetchers,
+        lease: Lease,
+        clock: Clock,
+    ) -> None:
+        self._node_id, self._listener_name = config.node_id, listener_name
+        self._metadata, self._partitions, self._fetchers, self._clock = metadata, partitions, fetchers, clock
+        self._check_interval_s = config.replica_lag_time_max_ms / 1000 / LAG_CHECKS_PER_LAG_TIME
+        self._checking: Timer | None = None
+        self._is_closed = False
+        lease.on_regained(self._lease_regained)
+        metadata.on_change(self._follow_addresses)
+
+    def start(self) -> None:
+        self._checking = self._clock.call_later(self._check_interval_s, self._check)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._checking is not None:
+            self._checking.cancel()
+        self._fetchers.close()
+
+    # Following
+
+    def placed(self, partition: Partition) -> None:
+        """The cluster decided something about it, which it has taken up."""
+        image, leader_id = self._metadata.image, partition.leader_id
+        endpoint = image.endpoint(leader_id, self._listener_name) if leader_id != NO_LEADER else None
+        if partition.is_leader or endpoint is None or self._is_closed:
+            self._fetchers.unfollow(partition)
+        else:
+            self._fetchers.follow(partition, leader_id, Address(endpoint.host, endpoint.port))
+
+    def removed(self, partition: Partition) -> None:
+        self._fetchers.unfollow(partition)
+
+    def _follow_addresses(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """A leader that comes back may have another address."""
+        moved = {
+            record.broker.node_id
+            for record in records
+            if isinstance(record, BrokerRegistered)
+            and before.endpoint(record.broker.node_id, self._listener_name)
+            != after.endpoint(record.broker.node_id, self._listener_name)
+        }
+        for partition in self._partitions if moved else ():
+            if partition.leader_id in moved:
+                self.placed(partition)
+
+    # Leading
+
+    def propose(self, partition: Partition, isr: ProposedIsr) -> None:
+        """A leader wants other in-sync replicas."""
+        change = self._metadata.change(
+            partial(
+                change_in_sync,
+                topic_id=partition.topic_id,
+                partition=partition.topic_partition.partition,
+                leader=self._node_id,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                isr=isr,
+            )
+        )
+        asyncio.ensure_future(change).add_done_callback(partial(self._decided, partition))
+
+    def _decided(self, partition: Partition, change: asyncio.Future[InSyncResult]) -> None:
+        if change.cancelled() or self._is_closed:
+            return
+        error = change.exception()
+        if error is not None:
+            # Whether it was written is not known where the log failed: then it counts as under way.
+            logger.warning("the in-sync replicas of %s could not be changed: %s", partition.topic_partition, error)
+            if isinstance(error, ApiError):
+                partition.isr_change_failed()
+            return
+        result = change.result()
+        if result.error not in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED):
+            partition.isr_change_failed()
+
+    def failed(self, topic_id: bytes, topic_partition: TopicPartition) -> None:
+        """The disk under a replica failed: somebody else should lead it, and nobody wait for it."""
+        partition = self._partitions.find(topic_partition)
+        if partition is not None:
+            self._fetchers.unfollow(partition)
+        wanted = [(topic_id, topic_partition.partition)]
+        change = self._metadata.change(lambda image: replica_failed(image, self._node_id, wanted))
+        asyncio.ensure_future(change).add_done_callback(partial(_report_failure, topic_partition))
+
+    def _check(self) -> None:
+        self.start()
+        for partition in self._partitions:
+            partition.check_in_sync()
+
+    def _lease_regained(self) -> None:
+        for partition in self._partitions:
+            partition.lease_regained()
+
+
+def _report_failure(topic_partition: TopicPartition, change: asyncio.Future[object]) -> None:
+    error = None if change.cancelled() else change.exception()
+    if isinstance(error, ApiError | StorageFault):
+        logger.warning("the cluster could not be told that %s failed: %s", topic_partition, error)
