@@ -1,0 +1,166 @@
+"""Followers that fetch from real leaders, over a simulated network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowstone.config import LONG_MAX, TopicConfig
+from tests.support.replicated_topic import TOPIC, ReplicatedTopic, eventually, run
+from tests.support.wire_client import batch_of
+
+
+def same_logs(topic: ReplicatedTopic, *node_ids: int, index: int = 0) -> bool:
+    first, *others = (topic.brokers[node_id].stored(index) for node_id in node_ids)
+    return all(each == first for each in others)
+
+
+@pytest.mark.parametrize("flush_messages", [1, LONG_MAX])
+def test_what_a_leader_appends_is_committed_once_its_followers_have_it(tmp_path: Path, flush_messages: int):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2, 3)
+        for number in range(20):
+            await topic.brokers[1].committed(batch_of(b"%d" % number))
+        assert same_logs(topic, 1, 2, 3)
+        assert topic.brokers[1].stored()
+
+    run(ReplicatedTopic(tmp_path, config=TopicConfig(flush_messages=flush_messages)), scenario)
+
+
+def test_followers_hear_of_the_high_watermark(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        await topic.brokers[1].committed(batch_of(b"a", b"b"))
+        await eventually(lambda: topic.brokers[2].partition().high_watermark.offset == 2)
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
+def test_many_partitions_come_over_one_connection(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        for index in range(0, 200, 7):
+            await topic.brokers[1].committed(batch_of(b"%d" % index), index)
+        assert all(same_logs(topic, 1, 2, index=index) for index in range(200))
+        assert topic.brokers[1].server.connection_count == 1
+
+    run(ReplicatedTopic(tmp_path, partitions=200), scenario)
+
+
+def test_a_follower_that_was_away_catches_up(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        topic.network.separate(["host-1"], ["host-2"])
+        big = batch_of(bytes(200_000))
+        for _ in range(40):
+            topic.brokers[1].append(big)
+        topic.network.heal()
+        await eventually(lambda: topic.brokers[1].partition().high_watermark.offset == 40)
+        assert same_logs(topic, 1, 2)
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
+def test_a_deposed_leader_drops_what_the_new_one_does_not_have(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        await topic.brokers[1].committed(batch_of(b"kept"))
+        topic.network.separate(["host-1"], ["host-2"])
+        topic.brokers[1].append(batch_of(b"lost"))
+        topic.brokers[1].append(batch_of(b"lost too"))
+        await topic.decide(leader=2, isr=[2], heard_by=[2])
+        topic.brokers[2].append(batch_of(b"new"))
+        state = await topic.decide(leader=2, isr=[2])
+        topic.network.heal()
+        await eventually(lambda: topic.brokers[1].partition().log.log_end_offset == 2)
+        assert state.leader_epoch == topic.brokers[1].partition().leader_epoch
+        assert same_logs(topic, 1, 2)
+        assert topic.brokers[1].fetchers.counts.truncations > 0
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
+def test_a_follower_that_is_behind_the_leaders_start_starts_over_there(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        topic.network.separate(["host-1"], ["host-2"])
+        await topic.start(1, 2)
+        await topic.decide(leader=1, isr=[1])
+        for number in range(6):
+            await topic.brokers[1].committed(batch_of(b"%d" % number))
+        await topic.brokers[1].logs.delete_records_before(topic.brokers[1].partition().log, 4)
+        topic.network.heal()
+        follower = topic.brokers[2].partition()
+        await eventually(lambda: follower.log.log_end_offset == 6)
+        assert follower.log.log_start_offset == 4
+        assert topic.brokers[2].fetchers.counts.restarts == 1
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
+def test_a_follower_waits_for_a_leader_that_has_not_heard_of_its_part(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        await topic.decide(leader=2, isr=[1, 2], heard_by=[1])
+        state = topic.metadata.image.topics[TOPIC].partitions[0]
+        topic.brokers[2].take_up(0, state, TopicConfig())
+        await topic.brokers[2].committed(batch_of(b"a"))
+        assert same_logs(topic, 1, 2)
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
+def test_a_leader_that_comes_back_is_found_again(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        await topic.brokers[1].committed(batch_of(b"a"))
+        for connection in tuple(topic.brokers[1].server._connections):
+            connection.close()
+        await topic.brokers[1].committed(batch_of(b"b"))
+        assert topic.brokers[2].fetchers.counts.disconnections == 1
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
+def test_who_follows_nothing_has_no_connection(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        await topic.brokers[1].committed(batch_of(b"a"))
+        topic.brokers[2].fetchers.unfollow(topic.brokers[2].partition())
+        await eventually(lambda: topic.brokers[1].server.connection_count == 0)
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
+def test_a_follower_out_of_sync_is_held_to_its_rate(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        await topic.decide(leader=1, isr=[1])
+        for _ in range(3):
+            topic.brokers[1].append(batch_of(bytes(900_000)))
+        follower = topic.brokers[2].partition()
+        await eventually(lambda: follower.log.log_end_offset == 1)
+        await topic.brokers[2].services.clock.sleep(0.2)
+        assert follower.log.log_end_offset == 1
+        topic.brokers[2].fetchers.throttle_to(LONG_MAX)
+
+    run(ReplicatedTopic(tmp_path, follower_replication_throttled_rate="1000000"), scenario)
+
+
+def test_a_damaged_answer_is_not_stored_and_asked_for_again(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        topic.network.separate(["host-1"], ["host-2"])
+        await topic.start(1, 2)
+        topic.brokers[1].append(batch_of(b"intact"))
+        await eventually(lambda: topic.brokers[1].partition().position.offset == 1)
+        path = Path(topic.brokers[1].partition().log.path) / "00000000000000000000.log"
+        intact = path.read_bytes()
+        path.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
+        topic.network.heal()
+        follower = topic.brokers[2].partition()
+        await eventually(lambda: follower.refused_fetches > 0)
+        assert follower.log.log_end_offset == 0
+        path.write_bytes(intact)
+        await eventually(lambda: follower.log.log_end_offset == 1)
+
+    run(ReplicatedTopic(tmp_path), scenario)
