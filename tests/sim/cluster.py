@@ -50,7 +50,7 @@ class Machine:
         self.clock = ProcessClock(cluster.loop)
         self.process: Process | None = None
         self.app: App | None = None
-        self.is_serving = False
+        self.is_serving = self._is_cut_off = False
         self.consensus: MemoryConsensus | None = None
         self._starting: asyncio.Task[None] | None = None
 
@@ -66,6 +66,8 @@ class Machine:
         cluster.network.power_up(self.name)
         process = self.process = cluster.new_process(self.name)
         self.consensus = cluster.ensemble.tie(self.clock, deliver=cluster.delivery(process))
+        if self._is_cut_off:
+            self.consensus.cut()
         values = SETTINGS | {"node.id": str(self.node_id), "listeners": f"PLAINTEXT://{self.name}:{PORT}"}
         self.app = App(
             values,
@@ -112,6 +114,17 @@ class Machine:
             self.cluster.ensemble.untie(self.consensus)
             self.cluster.ensemble.log.detach(self.consensus.log)
         return process
+
+    def cut_off(self) -> None:
+        """From the ensemble."""
+        self._is_cut_off = True
+        if self.process is not None and self.consensus is not None:
+            self.process.post(self.consensus.cut)
+
+    def reconnect(self) -> None:
+        self._is_cut_off = False
+        if self.process is not None and self.consensus is not None:
+            self.process.post(self.consensus.heal)
 
     def stop(self, then: Callable[[], None]) -> None:
         """In good order."""
@@ -176,11 +189,10 @@ class Cluster:
         self.network.heal()
         for machine in self.machines:
             machine.disk.slowness = 1.0
-            self.ensemble.heal(machine.node_id)
+            machine.reconnect()
             if machine.process is not None:
                 machine.process.resume()
             machine.start()
 
-    @property
-    def is_serving(self) -> bool:
-        return all(machine.is_serving for machine in self.machines)
+    def not_serving(self) -> list[str]:
+        return [machine.name for machine in self.machines if not machine.is_serving]

@@ -24,6 +24,7 @@ _MODULES_WITH_SETS = (
     "flowstone.log.flusher",
     "flowstone.log.housekeeping",
     "flowstone.replication.partition",
+    "flowstone.replication.replica",
 )
 
 

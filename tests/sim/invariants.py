@@ -116,6 +116,27 @@ class Invariants:
             self._replicas[key] = Replica(disk, SETTINGS["log.dirs"], partition)
         return self._replicas[key]
 
+    def describe(self) -> list[str]:
+        """Every partition as the cluster has decided and as each broker sees it, for people."""
+        lines = []
+        for topic in self.image.topics.values():
+            for index, state in enumerate(topic.partitions):
+                partition = TopicPartition(topic.name, index)
+                lines.append(
+                    f"{partition}: b{state.leader} leads in epoch {state.leader_epoch}, in sync {state.isr}, "
+                    f"committed {self._committed.get(partition, (0,))[0]}"
+                )
+                for machine in self._cluster.machines:
+                    replica = self._replica(machine.node_id, partition)
+                    told = f"  {machine.name}: {replica.written.end_offset}, {replica.durable.end_offset} durable"
+                    if machine.app is not None and machine.is_serving:
+                        found = machine.app.services.partitions.find(partition)
+                        if found is not None:
+                            told += f"; b{found.leader_id} leads in epoch {found.leader_epoch}, in sync {found.isr}"
+                            told += f", high watermark {found.high_watermark.offset}, end {found.log.log_end_offset}"
+                    lines.append(told)
+        return lines
+
     def _violated(self, what: str) -> None:
         if what not in self.violations:
             self.violations.append(what)

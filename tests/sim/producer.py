@@ -23,7 +23,7 @@ from tests.faults.checker import ACKS_ALL, Origin, make_value
 from .client import Client, Unanswered
 from .history import ClusterHistory
 
-PAUSE_S_MAX = 0.15
+PAUSE_S_MAX = 0.4
 BATCH_RECORDS_MAX = 3
 PRODUCE_TIMEOUT_MS = 1500
 # What a producer hears from a cluster in which something is wrong, and which will be right again.
@@ -47,14 +47,14 @@ class Producer:
         self, client: Client, history: ClusterHistory, name: str, partition: TopicPartition, acks: int
     ) -> None:
         self._client, self._history, self._partition, self._acks = client, history, partition, acks
-        self._name, self._session = name, 0
+        self.name, self._session = name, 0
         self._producer_id, self._sequence = -1, 0
         self.acknowledged_count = 0
         self.is_stopping = False
 
     @property
     def _session_name(self) -> str:
-        return f"{self._name}.{self._session}"
+        return f"{self.name}.{self._session}"
 
     async def run(self) -> None:
         """Until it is told to stop and has an answer to its last batch."""

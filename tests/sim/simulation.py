@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -87,8 +87,10 @@ class Simulation:
             self._play()
         except Exception as error:  # whatever goes wrong belongs to the seed
             self._problem(f"{type(error).__name__}: {error}")
+            self.outcome.story += self.invariants.describe()
         outcome = self.outcome
-        outcome.problems += self.cluster.failures + self.loop.unhandled
+        outcome.problems += map(str, (*self.history.anomalies, *self.history.groups.anomalies))
+        outcome.problems += self.invariants.violations + self.cluster.failures + self.loop.unhandled
         outcome.digest, outcome.turn_count = self.loop.digest, self.loop.turn_count
         outcome.simulated_s = self.loop.time()
         outcome.acknowledged_count = self.history.acknowledged_count
@@ -100,23 +102,24 @@ class Simulation:
     def _play(self) -> None:
         loop = self.loop
         self.cluster.start()
-        self._await(lambda: self.cluster.is_serving, START_S_MAX, "not every broker has started")
+        self._await(self.cluster.not_serving, START_S_MAX)
         loop.run(self._process, self._create_topics(), START_S_MAX)
         self._start_clients()
         self._look()
-        Faults(self.cluster, self._random).schedule(FAULTS_S)
+        faults = Faults(self.cluster, self._random)
+        faults.schedule(FAULTS_S)
         loop.run_until(loop.time() + FAULTS_S)
+        faults.end()
         self.cluster.heal()
         self._await_progress()
         self._judge()
 
-    def _await(self, is_over: object, timeout_s: float, otherwise: str) -> None:
-        assert callable(is_over)
+    def _await(self, waiting_for: Callable[[], list[str]], timeout_s: float) -> None:
         until_s = self.loop.time() + timeout_s
-        while not is_over() and self.loop.time() < until_s:
+        while (waiting := waiting_for()) and self.loop.time() < until_s:
             self.loop.run_until(min(self.loop.time() + LOOK_S, until_s))
-        if not is_over():
-            raise TimeoutError(f"{otherwise} after {timeout_s} simulated seconds")
+        if waiting:
+            raise TimeoutError(f"no progress of {', '.join(waiting)} in {timeout_s} simulated seconds")
 
     # The load
 
@@ -162,18 +165,19 @@ class Simulation:
         produced = [each.acknowledged_count for each in self._producers]
         committed = sum(each.committed_count for each in self._members)
 
-        def is_over() -> bool:
-            return (
-                self.cluster.is_serving
-                and all(
-                    # One batch may have been on its way before.
-                    now.acknowledged_count >= before + 2
-                    for now, before in zip(self._producers, produced, strict=True)
-                )
-                and sum(each.committed_count for each in self._members) > committed
-            )
+        def waiting_for() -> list[str]:
+            waiting = self.cluster.not_serving()
+            # One batch may have been on its way before.
+            waiting += [
+                now.name
+                for now, before in zip(self._producers, produced, strict=True)
+                if now.acknowledged_count < before + 2
+            ]
+            if sum(each.committed_count for each in self._members) == committed:
+                waiting.append(GROUP_ID)
+            return waiting
 
-        self._await(is_over, PROGRESS_S_MAX, "no progress")
+        self._await(waiting_for, PROGRESS_S_MAX)
         self.outcome.recovered_s = self.loop.time() - healed_s
         for producer in self._producers:
             producer.is_stopping = True
@@ -189,11 +193,8 @@ class Simulation:
         for partition in self._partitions:
             reader = Consumer(self._client(), self.history, partition)
             logs[partition] = self.loop.run(self._process, _read(reader), PROGRESS_S_MAX)
-        anomalies = self.history.check(logs, Fault.POWER_LOSS)
-        for anomaly in (*self.history.anomalies, *self.history.groups.anomalies, *anomalies):
+        for anomaly in self.history.check(logs, Fault.POWER_LOSS):
             self._problem(str(anomaly))
-        for violation in self.invariants.violations:
-            self._problem(violation)
 
     def _problem(self, what: str) -> None:
         self.outcome.problems.append(what)
