@@ -14,9 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowstone.arrow.payloads import PayloadReader
 from flowstone.arrow.row_builder import RowBuilder
 from flowstone.arrow.transactions import AbortedTransactions
 from flowstone.errors import ApiError
+from flowstone.kernel.columns import Allocate
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import (
@@ -26,7 +28,6 @@ from flowstone.wire.record_batch import (
     CorruptBatch,
     checksum_matches,
     parse_header,
-    read_payload,
 )
 
 ROWS_MAX = 50_000  # Spark takes 3.7 M rows/s in batches of this size, 2.4 M in batches of 10,000
@@ -45,10 +46,13 @@ class Decoder:
         *,
         read_committed: bool = False,
         rows_max: int = ROWS_MAX,
+        allocate: Allocate = pa.allocate_buffer,
     ) -> None:
+        """`allocate` of a `Memory` is for a process that decodes much and keeps little of it."""
         self.partition, self.position, self._end = partition, start, end
         self._aborted = AbortedTransactions() if read_committed else None
-        self._rows = RowBuilder(partition, columns, max(1, min(rows_max, end - start)))
+        self._payloads = PayloadReader(allocate)
+        self._rows = RowBuilder(partition, columns, max(1, min(rows_max, end - start)), allocate)
 
     def feed(self, records: memoryview, aborted: Iterable[tuple[int, int]] = ()) -> Iterator[Any]:
         """The RecordBatches that these whole record batches complete; the bytes are needed until it is exhausted.
@@ -66,8 +70,8 @@ class Decoder:
                     if header.codec is Codec.NONE:
                         yield from self._decode(header, fetched, at + HEADER_BYTES, header.size_bytes - HEADER_BYTES)
                     else:
-                        payload = read_payload(records, at, header)
-                        yield from self._decode(header, pa.py_buffer(payload), 0, len(payload))
+                        payload, size_bytes = self._payloads.read(records, at, header)
+                        yield from self._decode(header, payload, 0, size_bytes)
             except ApiError as error:
                 raise self._corrupt(error) from error
             at += header.size_bytes

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from flowstone.arrow.schema import CREATE_TIME, HEADER_TYPE, HEADERS, HEADERS_TYPE, LOG_APPEND_TIME, schema
 from flowstone.kernel import RecordsStatus
-from flowstone.kernel.columns import Batch, BinaryBuffers, Columns, Full, decode_columns
+from flowstone.kernel.columns import Allocate, Batch, BinaryBuffers, Columns, Full, decode_columns
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import BatchHeader, CorruptBatch
 
@@ -28,16 +28,17 @@ _LIMITS = {full: HEADERS_MAX if full is Full.HEADERS else DATA_BYTES_MAX for ful
 
 
 class RowBuilder:
-    def __init__(self, partition: TopicPartition, columns: Sequence[str], rows_max: int) -> None:
-        self._schema = schema(columns)
+    def __init__(self, partition: TopicPartition, columns: Sequence[str], rows_max: int, allocate: Allocate) -> None:
+        self._schema, self._allocate = schema(columns), allocate
         self._partition, self._wanted, self._rows_max = partition, columns, rows_max
         self._constants: dict[str | int, Any] = {}
         self._timestamp_types: list[tuple[int, int]] = []  # runs of rows: the type, the rows at the run's end
         self._columns: Columns | None = None
+        self._is_taken = False
 
     @property
     def row_count(self) -> int:
-        return self._columns.call.row_count if self._columns else 0
+        return self._columns.call.row_count if self._columns and not self._is_taken else 0
 
     @property
     def is_full(self) -> bool:
@@ -46,7 +47,7 @@ class RowBuilder:
     def begin(self, header: BatchHeader, size_bytes: int, start: int, end: int) -> None:
         """The payloads that `append` is given are of this batch; offsets in [start, end) are wanted of it."""
         if self._columns is None:
-            self._columns = Columns(self._wanted, self._rows_max, self._guess(header, size_bytes), pa.allocate_buffer)
+            self._columns = Columns(self._wanted, self._rows_max, self._guess(header, size_bytes), self._allocate)
         appended = header.uses_log_append_time
         self._columns.begin(
             Batch(
@@ -66,6 +67,8 @@ class RowBuilder:
         columns = self._columns
         assert columns is not None
         call = columns.call
+        if self._is_taken:
+            self._renew(columns)
         while True:
             decode_columns(payload, at, columns)
             self._note_timestamp_type(LOG_APPEND_TIME if call.uses_log_append_time else CREATE_TIME)
@@ -77,14 +80,19 @@ class RowBuilder:
                 return False
 
     def take(self) -> Any:
-        """The RecordBatch, which is left to the caller; the next one begins."""
+        """The RecordBatch, which is left to the caller; the next one begins with the next row."""
         columns = self._columns
         assert columns is not None
         batch = pa.RecordBatch.from_arrays([self._array(name, columns) for name in self._wanted], schema=self._schema)
-        # The next ones are likely to be like these.
+        self._is_taken = True
+        return batch
+
+    def _renew(self, columns: Columns) -> None:
+        """Not before there are more rows: by then the caller has let go of the batch before this one."""
+        # The next rows are likely to be like these.
         columns.renew({full: max(_minimum(full), columns.used(full) * 9 // 8) for full in _held(columns)})
         self._timestamp_types.clear()
-        return batch
+        self._is_taken = False
 
     def _guess(self, header: BatchHeader, size_bytes: int) -> dict[Full, int]:
         """From the mean size of the first batch's records: memory that is not written to costs nothing."""

@@ -1,0 +1,56 @@
+"""The records of compressed batches, decompressed into memory that is used again for the next batch.
+
+Owns the fast way of the codecs that have one. It never decides that bytes are bad: whatever it does not manage, for
+want of room too, goes to `wire.record_batch`, which knows the caps and what to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import cramjam
+import pyarrow as pa
+
+from flowstone.kernel.columns import Allocate
+from flowstone.types import Bytes
+from flowstone.wire.compression import Codec
+from flowstone.wire.record_batch import HEADER_BYTES, PAYLOAD_BYTES_MAX, BatchHeader, read_payload
+
+# What a batch may hold at first; most producers fill theirs up to a megabyte at most.
+ROOM_BYTES_MIN = 1 << 20
+
+_INTO = {Codec.LZ4: cramjam.lz4.decompress_into, Codec.ZSTD: cramjam.zstd.decompress_into}
+
+
+class Payload(NamedTuple):
+    """Of `buffer` the first `size_bytes`, until the next batch is read."""
+
+    buffer: Any
+    size_bytes: int
+
+
+class PayloadReader:
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
+        self._room: Any = None
+
+    def read(self, records: memoryview, at: int, header: BatchHeader) -> Payload:
+        """Of the whole batch at `at`. ApiError if it is not of its codec, or too large."""
+        decompress_into = _INTO.get(header.codec)
+        if decompress_into is not None:
+            if self._room is None:
+                self._room = self._allocate(ROOM_BYTES_MIN)
+            stored = records[at + HEADER_BYTES : at + header.size_bytes]
+            try:
+                return Payload(self._room, decompress_into(stored, memoryview(self._room)))
+            except cramjam.DecompressionError:
+                pass
+        payload = read_payload(records, at, header)
+        self._expect(payload)
+        return Payload(pa.py_buffer(payload), len(payload))
+
+    def _expect(self, payload: Bytes) -> None:
+        """The next batches are likely to be as large."""
+        if self._room is not None and self._room.size < len(payload):
+            self._room = None
+            self._room = self._allocate(min(len(payload) * 5 // 4, PAYLOAD_BYTES_MAX))

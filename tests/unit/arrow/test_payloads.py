@@ -1,0 +1,51 @@
+"""Decompressing into memory that is used again: the same bytes as the codecs give by themselves."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from flowstone.arrow.payloads import ROOM_BYTES_MIN, PayloadReader
+from flowstone.errors import ApiError
+from flowstone.wire.compression import Codec
+from flowstone.wire.record_batch import BatchHeader, Record, build_batch, parse_header, read_payload
+
+INTO_MEMORY = (Codec.LZ4, Codec.ZSTD)
+COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
+
+
+def batch(codec: Codec, value_bytes: int) -> tuple[memoryview, int, BatchHeader]:
+    """Its bytes, where it begins in them, its header."""
+    data = memoryview(build_batch([Record(0, 0, None, b"abcd" * (value_bytes // 4))], codec=codec))
+    return data, 0, parse_header(data)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("value_bytes", [100, ROOM_BYTES_MIN - 100, 3 * ROOM_BYTES_MIN])
+def test_a_payload_is_what_its_codec_says(codec: Codec, value_bytes: int) -> None:
+    buffer, size_bytes = PayloadReader(pa.allocate_buffer).read(*batch(codec, value_bytes))
+    assert buffer.to_pybytes()[:size_bytes] == read_payload(*batch(codec, value_bytes))
+
+
+@pytest.mark.parametrize("codec", INTO_MEMORY)
+def test_one_batch_after_the_other_uses_the_same_memory(codec: Codec) -> None:
+    reader = PayloadReader(pa.allocate_buffer)
+    addresses = {reader.read(*batch(codec, value_bytes)).buffer.address for value_bytes in (100, 5000, 700_000)}
+    assert len(addresses) == 1
+
+
+@pytest.mark.parametrize("codec", INTO_MEMORY)
+def test_after_a_large_batch_there_is_room_for_the_next_one(codec: Codec) -> None:
+    reader = PayloadReader(pa.allocate_buffer)
+    reader.read(*batch(codec, 3 * ROOM_BYTES_MIN))
+    buffers = [reader.read(*batch(codec, 3 * ROOM_BYTES_MIN)).buffer for _ in range(2)]
+    assert buffers[0] is buffers[1]
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("cut_bytes", [1, 7])
+def test_a_payload_that_is_cut_off_is_refused(codec: Codec, cut_bytes: int) -> None:
+    data, _, header = batch(codec, 10_000)
+    cut = header._replace(batch_length=header.batch_length - cut_bytes)
+    with pytest.raises(ApiError):
+        PayloadReader(pa.allocate_buffer).read(data[: len(data) - cut_bytes], 0, cut)
