@@ -1,4 +1,4 @@
-"""The client of a broker, kept for as long as its process lives.
+"""What a process of Spark's keeps for as long as it lives: the client of a broker, and memory for columns.
 
 Spark keeps its Python workers, so a later task of the same worker finds the connections of an earlier one. A task that
 breaks off in the middle of something, as the tasks of a query with a limit do, costs the client that one connection.
@@ -6,19 +6,36 @@ breaks off in the middle of something, as the tasks of a query with a limit do, 
 
 from __future__ import annotations
 
+import gc
 import os
 
+from flowstone.arrow.memory import Memory
 from flowstone.client import Cluster
 
 CLIENT_ID = "flowstone-spark"
 
 # By process: a fork must not use the sockets of its parent.
 _clusters: dict[tuple[int, str], Cluster] = {}
+_memory = Memory()
 
 
 def cluster_of(bootstrap: str) -> Cluster:
     """The process's one client of this cluster. Python workers run one task at a time, in one thread."""
     key = os.getpid(), bootstrap
     if key not in _clusters:
+        _settle_process()
         _clusters[key] = Cluster(bootstrap, client_id=CLIENT_ID)
     return _clusters[key]
+
+
+def column_memory() -> Memory:
+    """The process's one, for its one thread of tasks."""
+    return _memory
+
+
+def _settle_process() -> None:
+    """Spark collects garbage after every task. That walks all that Spark, Arrow and we have imported, 20 ms each time,
+    which is more than a small task takes; none of it is garbage ever, so it is left out of the walk."""
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flowstone.arrow.decode import Decoder
 from flowstone.client import OffsetsLost
-from pyspark_flowstone.connections import cluster_of
+from pyspark_flowstone.connections import cluster_of, column_memory
 from pyspark_flowstone.loss import LossRule
 from pyspark_flowstone.offsets import OffsetRange
 from pyspark_flowstone.options import SourceOptions
@@ -25,11 +25,13 @@ LOGGER = logging.getLogger("pyspark_flowstone.reader")
 
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     rule = LossRule(is_failure=options.fail_on_data_loss)
-    cluster = cluster_of(options.bootstrap)
+    cluster, allocate = cluster_of(options.bootstrap), column_memory().allocate
     partition, start, end = wanted
     fetched_bytes = 0
     while start < end:
-        decoder = Decoder(partition, options.columns, start, end, read_committed=options.read_committed)
+        decoder = Decoder(
+            partition, options.columns, start, end, read_committed=options.read_committed, allocate=allocate
+        )
         try:
             for fetched in cluster.fetch(partition, start, end, read_committed=options.read_committed):
                 fetched_bytes += len(fetched.records)
