@@ -1,0 +1,262 @@
+"""kazoo for a program with an event loop: one ZooKeeper session after the other, until it is closed or dropped.
+
+Threads of ours may wait for ZooKeeper (`insist`); the loop never does, it awaits (`ask`). What happens in kazoo's own
+threads is handed to the loop and does nothing else there. A session that ran out is followed by a new one by itself;
+what was in the old one is the listeners' to do again.
+
+kazoo keeps a session alive from a thread of its own, so a live session says nothing of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from enum import Enum
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss, NodeExistsError, OperationTimeoutError, SessionExpiredError
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.loggingsupport import BLATHER
+from kazoo.protocol.states import KazooState
+
+from flowstone.errors import StartupError
+
+# As in Kafka: brokers that name no path of their own share nothing with other users of the same ZooKeeper.
+DEFAULT_CHROOT = "/flowstone"
+ZOOKEEPER_CONNECT_TIMEOUT_S = 15.0
+RECONNECT_DELAY_S_MAX = 1.0
+TRANSACTION_DELETIONS_MAX = 100
+
+# No answer will come to what was asked: whether it was done is unknown.
+LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
+
+Answer = TypeVar("Answer")
+
+logger = logging.getLogger(__name__)
+
+
+class SessionState(Enum):
+    CONNECTED = "connected"
+    SUSPENDED = "the connection is lost, the session may not be"
+    EXPIRED = "the session has ended, and everything ephemeral with it"
+
+
+class Closed(Exception):
+    """The client was closed or dropped meanwhile."""
+
+
+class ZooKeeperClient:
+    def __init__(self, connect: str, session_timeout_s: float) -> None:
+        """`connect` is HOST:PORT,HOST:PORT/path. Belongs to the running event loop, if there is one."""
+        hosts, slash, path = connect.partition("/")
+        self.connect, self.chroot = connect, f"/{path.strip('/')}" if slash and path.strip("/") else DEFAULT_CHROOT
+        self._loop = _running_loop()
+        self._handler = _Handler()
+        self._negotiated = _NegotiatedTimeout()
+        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": RECONNECT_DELAY_S_MAX}
+        try:
+            self.kazoo = KazooClient(
+                hosts, session_timeout_s, handler=self._handler, connection_retry=retry, logger=self._negotiated
+            )
+        except ValueError as error:
+            raise StartupError(f"zookeeper.connect: {connect!r} is not HOST:PORT,HOST:PORT/path: {error}") from error
+        self.kazoo.add_listener(self._changed)
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._is_closed = False
+        self._users = 2  # the membership and the log
+        self._connected = threading.Event()
+
+    def on_state(self, listener: Callable[[SessionState], None]) -> None:
+        """Called on the event loop."""
+        self._listeners.append(listener)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connected.is_set() and not self._is_closed
+
+    @property
+    def session_id(self) -> int | None:
+        client_id = self.kazoo.client_id
+        return None if client_id is None else int(client_id[0])
+
+    @property
+    def session_timeout_s(self) -> float:
+        """What the server has granted, which may be less than was asked for."""
+        return self._negotiated.timeout_s
+
+    def path(self, name: str) -> str:
+        return f"{self.chroot}/{name}"
+
+    # Its life
+
+    def start(self) -> None:
+        """Waits. StartupError if ZooKeeper does not answer."""
+        self.kazoo.start_async().wait(ZOOKEEPER_CONNECT_TIMEOUT_S)
+        if not self.kazoo.connected:
+            self.drop()
+            raise StartupError(
+                f"ZooKeeper at {self.connect} did not answer within {ZOOKEEPER_CONNECT_TIMEOUT_S:g} s: "
+                "is it running, and is the address right?"
+            )
+        assert self._negotiated.timeout_s > 0, "kazoo did not tell the session timeout that was granted"
+
+    def close(self) -> None:
+        """Ends the session too. Waits."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._end()
+
+    async def release(self) -> None:
+        """One of its users has finished; the last one closes it."""
+        self._users -= 1
+        if not self._users:
+            await asyncio.to_thread(self.close)
+
+    def drop(self) -> None:
+        """At once, and as if the process were gone: the session is left to run out."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._handler.cut()
+            threading.Thread(target=self._end, name="zookeeper-drop", daemon=True).start()
+
+    def _end(self) -> None:
+        self._connected.set()  # whoever waits for it learns that it is closed
+        self.kazoo.stop()
+        self.kazoo.close()
+
+    # Asking
+
+    def insist(self, call: Callable[..., Answer], *arguments: object) -> Answer:
+        """Calls, again after every lost connection, until there is an answer; `Closed` if there will be none.
+
+        For threads, and for what may be repeated.
+        """
+        while True:
+            self.wait_connected()
+            with suppress(*LOST):
+                return call(*arguments)
+
+    def wait_connected(self) -> None:
+        self._connected.wait()
+        if self._is_closed:
+            raise Closed
+
+    def get_all(self, names: Sequence[str]) -> list[bytes]:
+        """All at once, again after every lost connection. NoNodeError if one is missing."""
+
+        def get() -> list[bytes]:
+            asked = [self.kazoo.get_async(self.path(name)) for name in names]
+            return [each.get()[0] for each in asked]
+
+        return self.insist(get)
+
+    def create(self, name: str, data: bytes) -> None:
+        """A node whose name nobody else uses, or that is the same whoever makes it."""
+        with suppress(NodeExistsError):
+            self.insist(self.kazoo.create, self.path(name), data, None, False, False, True)
+
+    def delete_all(self, names: Iterable[str]) -> None:
+        """In the order given, as far as it comes: who else deletes the same leaves nothing to do. `LOST`."""
+        paths = [self.path(name) for name in names]
+        for start in range(0, len(paths), TRANSACTION_DELETIONS_MAX):
+            transaction = self.kazoo.transaction()
+            for path in paths[start : start + TRANSACTION_DELETIONS_MAX]:
+                transaction.delete(path)
+            if not succeeded(transaction.commit()):
+                return
+
+    async def ask(self, start: Callable[[], Any]) -> Any:
+        """Awaits what one of kazoo's asynchronous calls answers, or raises. `LOST` at once while not connected."""
+        if not self.is_connected:
+            raise ConnectionLoss
+        assert self._loop is not None
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        start().rawlink(lambda result: self.on_loop(_settle, answer, result))
+        return await answer
+
+    def on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
+        """From kazoo's threads."""
+        assert self._loop is not None
+        with suppress(RuntimeError):  # the loop is closed: the broker is gone
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _changed(self, kazoo_state: str) -> None:
+        """In kazoo's thread."""
+        if self._is_closed:
+            return
+        if kazoo_state == KazooState.CONNECTED:
+            state = SessionState.CONNECTED
+            self._connected.set()
+        else:
+            state = SessionState.SUSPENDED if kazoo_state == KazooState.SUSPENDED else SessionState.EXPIRED
+            self._connected.clear()
+        if self._loop is not None:
+            self.on_loop(self._tell, state)
+
+    def _tell(self, state: SessionState) -> None:
+        if self._is_closed:
+            return
+        logger.info("ZooKeeper at %s: %s", self.connect, state.value)
+        for listener in self._listeners:
+            listener(state)
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
+    """kazoo's threads and sockets, with a way to end a connection without a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._socket: Any = None
+        self._is_cut = False
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        if self._is_cut:
+            raise ConnectionAbortedError("dropped")
+        self._socket = super().create_connection(*args, **kwargs)
+        return self._socket
+
+    def cut(self) -> None:
+        self._is_cut = True
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(2)  # both ways; kazoo's thread, which waits on it, closes it
+
+
+class _NegotiatedTimeout(logging.Logger):
+    """Where kazoo's own log lines go: nowhere, but for its mistakes, and for what it says there and nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__("kazoo", BLATHER)
+        self.timeout_s = 0.0
+
+    def _log(self, level: int, msg: object, args: Any, *rest: Any, **options: Any) -> None:
+        if level == BLATHER and str(msg).startswith("Session created"):
+            _, _, negotiated_ms, *_ = args
+            self.timeout_s = negotiated_ms / 1000
+        elif level >= logging.ERROR:
+            logger.log(level, msg, *args, exc_info=options.get("exc_info"))
+
+
+def succeeded(results: Sequence[object]) -> bool:
+    """Of a transaction: all of it was done, or nothing."""
+    return not any(isinstance(result, Exception) for result in results)
+
+
+def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    if answer.done():
+        return
+    if result.exception is None:
+        answer.set_result(result.value)
+    else:
+        answer.set_exception(result.exception)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
