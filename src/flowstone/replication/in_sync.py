@@ -15,6 +15,7 @@ The rules (R1 to R8):
 - Who is at or above the high watermark, and at or above the start of the leader's epoch, may join: it has everything
   that is committed, and nothing that is not the leader's. Under load the high watermark would run away from it; so it
   waits for one that is caught up, but not for long: that one may be dying.
+- Whom the cluster takes out of the ISR by itself is dead, or was: what it fetched before does not bring it back.
 - A proposal names the broker epoch of each member that has fetched (KIP-903): a broker that came back empty must not be
   let in for what its former life had.
 """
@@ -79,13 +80,20 @@ class InSyncReplicas:
 
     def decided(self, state: PartitionState, now_s: float) -> None:
         """A new decision of the cluster, in the same leader epoch: a proposal to the one before is void."""
+        taken_out = self._expected_isr() - set(state.isr)
         known, self._followers = self._followers, {}
         for node_id in state.replicas:
             if node_id != self._node_id:
                 unknown_since_s = now_s if node_id in state.isr else -math.inf
-                self._followers[node_id] = known.get(node_id) or Follower(unknown_since_s)
+                follower = self._followers[node_id] = known.get(node_id) or Follower(unknown_since_s)
+                if node_id in taken_out:
+                    follower.position = None
         self.isr, self.proposed = state.isr, None
         self._note_maximal_isr()
+
+    def _expected_isr(self) -> set[int]:
+        """Those in the ISR who should have stayed, for all that this leader knew."""
+        return set(self.isr) if self.proposed is None else {*self.isr} & {member.node_id for member in self.proposed}
 
     def refused(self) -> None:
         """The proposal under way was not decided, and will not be."""

@@ -12,6 +12,7 @@ for each move of the high watermark (R7). One that has the only replica, and nob
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -256,9 +257,12 @@ class Partition(Replica):
         self.log.advance_log_start(min(log_start_offset, self.high_watermark.offset))
         return replicated
 
+    def _follows_in(self, leader_epoch: int) -> bool:
+        return self.fault is None and not self.is_closed and not self.is_leader and self.leader_epoch == leader_epoch
+
     def _check_following(self, leader_epoch: int) -> None:
-        self.check_serving()
-        if self.is_leader or leader_epoch != self.leader_epoch:
+        if not self._follows_in(leader_epoch):
+            self.check_serving()
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {self.leader_epoch}")
 
     @property
@@ -289,12 +293,21 @@ class Partition(Replica):
                 leader_epoch,
             )
         try:
-            await cut(self.log, offset, lambda: not self.is_leader and self.leader_epoch == leader_epoch)
+            await cut(self.log, offset, lambda: self._follows_in(leader_epoch))
         except StorageFault as fault:
             raise self._failed(fault) from fault
         self._check_following(leader_epoch)
         self._ends.clear()
         self.high_watermark = self._within_log(self.high_watermark.offset)
+        await self._wait_flushed()
+
+    async def _wait_flushed(self) -> None:
+        """Returns once the log's end is the replica's position. ApiError: it will not be."""
+        flushed: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self.when_flushed(self.log.end.offset, lambda code: None if flushed.done() else flushed.set_result(code))
+        code = await flushed
+        if code is not ErrorCode.NONE:
+            raise ApiError(code)
 
     # The high watermark
 
