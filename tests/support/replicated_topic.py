@@ -1,4 +1,4 @@
-"""Brokers that replicate one topic, each with its own log directory, on a simulated network: who leads the test decides.
+"""Brokers that replicate one topic, each with its own log directory, on a simulated network: a test decides who leads.
 
 All of a broker's data path is real: server, dispatch, handlers, partitions, logs, fetchers. There is no membership and
 no controller: `decide` is the cluster's decision, which every broker, or those that are named, take up at once.
@@ -178,7 +178,7 @@ class ReplicatedTopic:
     async def decide(
         self, leader: int, isr: Iterable[int] | None = None, *, index: int = 0, heard_by: Iterable[int] | None = None
     ) -> PartitionImage:
-        """A new decision of the cluster; a new leader epoch where there is another leader, or the same in a new life."""
+        """A new decision of the cluster; a new leader epoch for another leader, or for the same one without an ISR."""
         before = self.metadata.image.topics[TOPIC].partitions[index]
         is_same = isr is not None and leader == before.leader
         state = PartitionImage(
