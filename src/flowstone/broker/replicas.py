@@ -25,6 +25,7 @@ from flowstone.replication.in_sync import ProposedIsr
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
 from flowstone.replication.partitions import Partitions
+from flowstone.replication.state import IsrMember
 from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,11 @@ class Replicas:
     # Leading
 
     def propose(self, partition: Partition, isr: ProposedIsr) -> None:
-        """A leader wants other in-sync replicas."""
+        """A leader wants other in-sync replicas. One that would be refused must not keep the others out."""
+        members = tuple(each for each in isr if each.node_id in partition.isr or self._is_eligible(each))
+        if set(partition.isr) == {each.node_id for each in members}:
+            partition.isr_change_failed()
+            return
         change = self._metadata.change(
             partial(
                 change_in_sync,
@@ -100,10 +105,15 @@ class Replicas:
                 leader=self._node_id,
                 leader_epoch=partition.leader_epoch,
                 partition_epoch=partition.partition_epoch,
-                isr=isr,
+                isr=members,
             )
         )
         asyncio.ensure_future(change).add_done_callback(partial(self._decided, partition))
+
+    def _is_eligible(self, member: IsrMember) -> bool:
+        """Whether it is alive, in the life in which it fetched."""
+        broker = self._metadata.image.brokers.get(member.node_id)
+        return broker is not None and not broker.is_fenced and broker.epoch == member.broker_epoch
 
     def _decided(self, partition: Partition, change: asyncio.Future[InSyncResult]) -> None:
         if change.cancelled() or self._is_closed:

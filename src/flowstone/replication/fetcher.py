@@ -5,7 +5,8 @@ The rules:
 - The offset a follower fetches from is its durable position (D5): it is sent only after everything below it is flushed
   here. So a round ends when what it brought is durable, and only then is there a next request.
 - All partitions followed at one leader go into one request, in an incremental session (KIP-227): a request names those
-  whose position, leader epoch or state has changed, and thousands that are idle cost nothing.
+  whose position, leader epoch or state has changed, and thousands that are idle cost nothing. Who is not in sync names
+  itself each time: the leader may have forgotten where it is, or know it of a former life only.
 - A partition that must wait (an error, a throttle) is taken out of the session meanwhile, or the leader would answer
   for it at once, again and again. Errors are waited for longer each time; a new decision of the cluster ends the wait.
 - An answer counts only for a partition that is still where it was when it was asked for: the same leader epoch, the
@@ -99,6 +100,7 @@ class LeaderFetches:
         self._followed: dict[Key, _Followed] = {}
         # Those that the next request must name; the others are as the leader knows them.
         self._changed: dict[Key, _Followed] = {}
+        self._out_of_sync: dict[Key, _Followed] = {}
         self._waiting: dict[Key, _Followed] = {}
         self._forgotten: dict[Key, None] = {}
         self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
@@ -114,13 +116,15 @@ class LeaderFetches:
         self.remove(partition)
         followed = _Followed(partition)
         self._followed[followed.key] = self._changed[followed.key] = followed
+        if self._node_id not in partition.isr:
+            self._out_of_sync[followed.key] = followed
 
     def remove(self, partition: Partition) -> None:
         key = partition.topic_id, partition.topic_partition.partition
         followed = self._followed.pop(key, None)
         if followed is not None:
-            self._changed.pop(key, None)
-            self._waiting.pop(key, None)
+            for those in (self._changed, self._out_of_sync, self._waiting):
+                those.pop(key, None)
             self._forget(followed)
 
     def disconnected(self) -> None:
@@ -138,7 +142,7 @@ class LeaderFetches:
 
     def unflushed(self) -> list[Partition]:
         """Those that must not be asked for yet: who led until now may have records that are not on disk."""
-        named = self._followed if self._session_epoch == INITIAL_EPOCH else self._changed
+        named = self._followed if self._session_epoch == INITIAL_EPOCH else self._changed | self._out_of_sync
         partitions = (followed.partition for followed in named.values())
         return [each for each in partitions if each.position.offset < each.log.log_end_offset and each.fault is None]
 
@@ -146,7 +150,8 @@ class LeaderFetches:
         """The next request; its answer must be given to `answered`, or the loss of it to `disconnected`."""
         self._end_waits(now_s)
         is_full = self._session_epoch == INITIAL_EPOCH
-        named = [each for each in (self._followed if is_full else self._changed).values() if self._may_ask(each, now_s)]
+        wanted = self._followed if is_full else self._changed | self._out_of_sync
+        named = [each for each in wanted.values() if self._may_ask(each, now_s)]
         self._changed = {}
         for followed in named:
             self._forgotten.pop(followed.key, None)
