@@ -141,7 +141,10 @@ class Machine:
                 self.cluster.failures.append(f"{self.name} could not stop: {stopping.exception()!r}")
             self.cluster.note(f"{self.name} has stopped")
             self.kill()
-        then()
+        if self.cluster.has_healed:
+            self.start()
+        else:
+            then()
 
 
 class Cluster:
@@ -150,6 +153,7 @@ class Cluster:
         self.network = SimulatedNetwork(loop, random)
         self.ensemble = MemoryEnsemble(SESSION_TIMEOUT_S)
         self.failures: list[str] = []
+        self.has_healed = False
         self._process_count = 0
         self.machines = [Machine(self, node_id) for node_id in range(1, broker_count + 1)]
 
@@ -186,6 +190,7 @@ class Cluster:
     def heal(self) -> None:
         """Whatever was done to it is undone."""
         self.note("everything heals")
+        self.has_healed = True
         self.network.heal()
         for machine in self.machines:
             machine.disk.slowness = 1.0
