@@ -31,18 +31,21 @@ class Flusher:
         self.appended_records += record_count
 
 
-def a_partition(config: TopicConfig) -> tuple[Partition, Flusher]:
-    clock, files = SimulatedClock(), SimulatedFiles()
+def a_log(config: TopicConfig) -> PartitionLog:
+    files = SimulatedFiles()
     files.make_directory("/data")
-    log = PartitionLog(
+    return PartitionLog(
         TopicPartition("t", 0),
         bytes(range(16)),
         config,
-        clock,
+        SimulatedClock(),
         FileHandles(files, 16),
         PartitionDirectory(files, "/data/t-0", exists=False),
     )
-    flusher = Flusher()
+
+
+def a_partition(config: TopicConfig) -> tuple[Partition, Flusher]:
+    log, flusher = a_log(config), Flusher()
     state = PartitionImage(leader=1, leader_epoch=3, partition_epoch=0, replicas=(1,), isr=(1,))
     return Partition(log, flusher, state, node_id=1), flusher
 

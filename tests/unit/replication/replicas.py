@@ -1,0 +1,121 @@
+"""A replica of a partition among others, on simulated files, under a clock that tests move. It flushes when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flowstone.cluster.image import PartitionImage
+from flowstone.config import TopicConfig
+from flowstone.errors import ErrorCode
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.truncation import Cut, cut_all, cut_at
+from flowstone.replication.in_sync import ProposedIsr
+from flowstone.replication.lease import Lease
+from flowstone.replication.partition import Partition
+from flowstone.replication.services import ReplicaServices
+from flowstone.replication.state import DivergingEpoch, ReplicaFetch
+from tests.support.partitions import ON_DISK, Flusher, a_batch, a_log, flush
+
+NODE = 1
+LAG_S = 30.0
+LEASE_S = 10.0
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.interruptions = 0
+
+    def advanced(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+
+    def interrupted(self) -> None:
+        self.interruptions += 1
+
+
+class Cutting:
+    """Cuts at once; `before_cut` is what happens while it would wait for the disk."""
+
+    def __init__(self) -> None:
+        self.before_cut: Callable[[], None] = lambda: None
+
+    async def truncate_to(self, log: PartitionLog, offset: int, is_due: Callable[[], bool] = lambda: True) -> None:
+        if offset < log.end.offset:
+            self._cut(log, cut_at(log, offset, 0), is_due)
+
+    async def reset_to(self, log: PartitionLog, offset: int, is_due: Callable[[], bool] = lambda: True) -> None:
+        self._cut(log, cut_all(log, offset), is_due)
+
+    def _cut(self, log: PartitionLog, cut: Cut, is_due: Callable[[], bool]) -> None:
+        log.lower_recovery_point(cut.untouched_end)
+        self.before_cut()
+        if is_due():
+            log.cut(cut)
+
+
+class ReplicaWorld:
+    """Broker 1's replica of a partition."""
+
+    def __init__(self, config: TopicConfig = ON_DISK, **state: object) -> None:
+        self.now_s = 1000.0
+        self.lease = Lease(lambda: self.now_s)
+        self.lease.extend(self.now_s + LEASE_S)
+        self.proposals: list[ProposedIsr] = []
+        self.cutting = Cutting()
+        services = ReplicaServices(
+            self.lease, lambda: self.now_s, self.cutting, LAG_S, lambda _, isr: self.proposals.append(isr)
+        )
+        self.flusher = Flusher()
+        self.state = PartitionImage(1, 3, 0, (1, 2, 3), (1, 2, 3))
+        self.state = self._next_state(**state)
+        self.partition = Partition(a_log(config), self.flusher, self.state, NODE, services)
+        self.log = self.partition.log
+        self.lease.on_regained(self.partition.lease_regained)
+
+    def _next_state(self, **changes: object) -> PartitionImage:
+        fields = {name: getattr(self.state, name) for name in ("leader", "leader_epoch", "replicas", "isr")}
+        return PartitionImage(partition_epoch=self.state.partition_epoch + 1, **{**fields, **changes})  # type: ignore[arg-type]
+
+    def decide(self, **changes: object) -> None:
+        self.state = self._next_state(**changes)
+        self.partition.update(self.state, NODE)
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.lease.extend(self.now_s + LEASE_S)
+
+    def append(self, count: int = 1, acks: int = -1) -> list[ErrorCode]:
+        """The list gets the outcome once there is one."""
+        outcome: list[ErrorCode] = []
+        last_offset = self.partition.append(a_batch(count), acks).last_offset
+        self.partition.when_committed(last_offset + 1, outcome.append)
+        return outcome
+
+    def flush(self) -> None:
+        flush(self.partition)
+
+    def fetch(
+        self, replica_id: int, offset: int, *, epoch: int | None = None, last_epoch: int = -1, broker_epoch: int = 7
+    ) -> bytes | DivergingEpoch:
+        current = self.partition.leader_epoch if epoch is None else epoch
+        fetch = ReplicaFetch(replica_id, broker_epoch, offset, last_epoch, current)
+        found = self.partition.read_as_replica(fetch, 1 << 20, at_least_one=True)
+        return b"" if found is None else found if isinstance(found, DivergingEpoch) else found.read()
+
+    def follow(self, records: bytes, *, high_watermark: int = 0, log_start: int = 0, epoch: int | None = None) -> None:
+        current = self.partition.leader_epoch if epoch is None else epoch
+        self.partition.append_fetched(records, current, high_watermark, log_start)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.partition.high_watermark.offset
+
+
+def leader_bytes(*counts: int, epochs: tuple[int, ...] = (3,)) -> bytes:
+    """What a leader has after appends of so many records each, the last of them in the last of the epochs."""
+    leader = a_log(ON_DISK)
+    for at, count in enumerate(counts):
+        leader.append(a_batch(count), leader_epoch=epochs[min(at, len(epochs) - 1)])
+    found = leader.read(0, 1 << 20, leader.end, at_least_one=True)
+    assert found is not None
+    return found.read()
