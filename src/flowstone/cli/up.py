@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_HTTP = "127.0.0.1:9080"
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_HTTP = f"{DEFAULT_HOST}:9080"
 
 _EPILOG = (
     "Settings have Kafka's names. A file gives way to the environment (FLOWSTONE_SET_LOG_RETENTION_MS=… is "
@@ -42,13 +43,20 @@ def run_up(arguments: list[str]) -> int:
     logs.set_up_logging(options.log_format, options.log_level)
     values = _values(options)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if options.brokers is not None:
+        from flowstone.cli.up_cluster import run_cluster
+
+        return run_cluster(options.brokers, values, options)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(values, as_json=options.json))
+        return runner.run(serve(values, as_json=options.json))
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="flowstone up", description="Run a broker in the foreground.", epilog=_EPILOG, allow_abbrev=False
+        prog="flowstone up",
+        description="Run a broker, or a cluster of them, in the foreground.",
+        epilog=_EPILOG,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add(
@@ -63,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=[],
         help="an address to listen on, port 0 for any free one; may be given again (default: 127.0.0.1:9092)",
     )
+    add("--port", metavar="PORT", type=int, help="short for --listen 127.0.0.1:PORT")
     add(
         "--advertise",
         metavar="[NAME://]HOST:PORT",
@@ -75,6 +84,14 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT|off",
         help=f"where health and metrics are served (default: {DEFAULT_HTTP}, or nowhere if that is taken)",
     )
+    add(
+        "--brokers",
+        metavar="N",
+        type=int,
+        help="a cluster of so many brokers and a ZooKeeper on this machine, at ports that count up; needs Java",
+    )
+    add("--zookeeper", metavar="HOST:PORT", help="join the cluster of this ensemble, several servers with commas")
+    add("--node-id", metavar="ID", type=int, help="this broker's number in its cluster (default: 1)")
     add("--config", metavar="FILE", help="read settings from a .properties file")
     add("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting; may be given again")
     add("--log-format", choices=logs.FORMATS, default="text", help="how standard error reads (default: text)")
@@ -84,11 +101,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _values(options: argparse.Namespace) -> dict[str, str]:
-    flags = settings.read_addresses(options.listen, options.advertise)
-    if options.data is not None:
-        flags["log.dirs"] = options.data
-    if options.http is not None:
-        flags["http.listener"] = options.http
+    listen = options.listen if options.port is None else [*options.listen, f"{DEFAULT_HOST}:{options.port}"]
+    flags = settings.read_addresses(listen, options.advertise)
+    given = {
+        "log.dirs": options.data,
+        "http.listener": options.http,
+        "zookeeper.connect": options.zookeeper,
+        "node.id": options.node_id,
+    }
+    flags |= {name: str(value) for name, value in given.items() if value is not None}
     return settings.merge(
         (
             settings.read_file(options.config) if options.config is not None else {},
@@ -99,17 +120,22 @@ def _values(options: argparse.Namespace) -> dict[str, str]:
     )
 
 
-async def _serve(values: dict[str, str], *, as_json: bool) -> int:
+async def serve(
+    values: dict[str, str], *, as_json: bool, default_http: str = DEFAULT_HTTP, with_input: bool = False
+) -> int:
+    """Runs a broker until a signal, or `with_input` the end of standard input, asks for its end; the exit status."""
     raise_open_files_limit()
     with collector_paused():
         from flowstone.app import App
 
-        app = App(values, default_http=DEFAULT_HTTP)
+        app = App(values, default_http=default_http)
         try:
             await app.start()
         except StartupError as error:
             raise StartupError(f"{error}{_advice(error)}") from error
-    stopping = _watch_signals()
+    stopping = watch_signals()
+    if with_input:
+        _watch_input(stopping)
     _announce(app, as_json=as_json)
     failed = asyncio.ensure_future(app.wait_failed())
     await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
@@ -135,7 +161,7 @@ def _advice(error: StartupError) -> str:
     return ""
 
 
-def _watch_signals() -> asyncio.Future[str]:
+def watch_signals() -> asyncio.Future[str]:
     """Done when a signal asks for an end, with its name."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[str] = loop.create_future()
@@ -150,6 +176,18 @@ def _watch_signals() -> asyncio.Future[str]:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     return stopping
+
+
+def _watch_input(stopping: asyncio.Future[str]) -> None:
+    """Nothing more is ever written to it: that it can be read means that whoever had its other end is gone."""
+    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def on_end() -> None:
+        loop.remove_reader(descriptor)
+        if not stopping.done():
+            stopping.set_result("the end of its input")
+
+    loop.add_reader(descriptor, on_end)
 
 
 def _announce(app: App, *, as_json: bool) -> None:
