@@ -21,7 +21,8 @@ from tests.support.wire_client import Client, frame, whole_batches
 
 from .checker import ObservedLog
 
-PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 19, 22
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 19, 20, 22
+INCREMENTAL_ALTER_CONFIGS = 44
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 9, 10, 11, 12, 13, 14
 # The last versions that name topics rather than number them, and one group or coordinator rather than several.
 VERSIONS = {
@@ -35,7 +36,10 @@ VERSIONS = {
     HEARTBEAT: 4,
     LEAVE_GROUP: 5,
     SYNC_GROUP: 5,
+    METADATA: 9,
     CREATE_TOPICS: 7,
+    DELETE_TOPICS: 5,
+    INCREMENTAL_ALTER_CONFIGS: 1,
     INIT_PRODUCER_ID: 4,
 }
 TIMEOUT_S = 15
