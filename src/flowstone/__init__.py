@@ -1,7 +1,8 @@
 """Flowstone: a log-based message broker that speaks Kafka's wire protocol.
 
-`flowstone.Broker` runs one inside this process, `flowstone.read` and `flowstone.read_batches` give a topic as Arrow
-columns. Each is loaded when first asked for, so that importing the package costs nothing.
+`flowstone.Broker` runs one inside this process, `flowstone.Cluster` several that form a cluster, `flowstone.read` and
+`flowstone.read_batches` give a topic as Arrow columns. Each is loaded when first asked for, so that importing the
+package costs nothing.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowstone.arrow.read import read, read_batches
-    from flowstone.embedded import Broker
+    from flowstone.embedded import Broker, Cluster
 
-__all__ = ["Broker", "__version__", "read", "read_batches"]
+__all__ = ["Broker", "Cluster", "__version__", "read", "read_batches"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Broker":
-        from flowstone.embedded import Broker
+    if name in ("Broker", "Cluster"):
+        from flowstone import embedded
 
-        return Broker
+        return getattr(embedded, name)
     if name in ("read", "read_batches"):
         from flowstone.arrow import read
 

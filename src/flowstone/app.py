@@ -38,6 +38,7 @@ from flowstone.cluster.metadata import Metadata
 from flowstone.cluster.metadata_copies import MetadataCopies
 from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
 from flowstone.errors import ConfigError, StartupError, StorageFault
+from flowstone.log.log_directories import check_unused
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.files import Files, SystemFiles, open_files_limit
@@ -204,6 +205,8 @@ class App:
 
     async def _open_logs_and_metadata(self) -> None:
         """A single broker's metadata is in its logs' directories; a cluster's says whose these must be."""
+        if self._consensus is None and self.config.zookeeper_connect:
+            self._consensus = self._open_zookeeper()
         if self._consensus is None:
             self._logs = self._open_logs(None)
             paths = [directory.path for directory in self._logs.directories]
@@ -223,6 +226,15 @@ class App:
             self._clock,
             self._network,
         )
+
+    def _open_zookeeper(self) -> Consensus:
+        from flowstone.cluster.local_copy import LocalCopy
+        from flowstone.cluster.zookeeper import ZooKeeperConsensus
+
+        check_unused(self._files, self.config.log_directories)
+        copy = LocalCopy(self._files, self.config.log_directories, self._clock)
+        session_timeout_s = self.config.zookeeper_session_timeout_ms / 1000
+        return ZooKeeperConsensus(self.config.zookeeper_connect, session_timeout_s, copy, self._clock)
 
     def _open_logs(self, cluster_id: str | None) -> LogManager:
         return LogManager(

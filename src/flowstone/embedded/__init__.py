@@ -9,12 +9,14 @@ logging, garbage collection) are left alone.
 
 from flowstone.broker.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.embedded.broker import Broker, BrokerClock
+from flowstone.embedded.cluster import Cluster
 from flowstone.embedded.faults import Fault
 from flowstone.embedded.host import NotInProcessMode, NotServing, Record
 
 __all__ = [
     "Broker",
     "BrokerClock",
+    "Cluster",
     "Fault",
     "GroupMember",
     "GroupStatus",

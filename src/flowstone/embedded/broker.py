@@ -56,7 +56,7 @@ class Broker:
         is_temporary = self._temporary is not None
         values = broker_settings(self.data_directory, port, given, is_temporary=is_temporary)
         self._faults = Faults()
-        self._thread_host = ThreadHost(values, self._faults) if mode == "thread" else None
+        self._thread_host = self._new_thread_host(values) if mode == "thread" else None
         self._host: Host = self._thread_host or ProcessHost(values, self.bootstrap)
         try:
             self._host.start()
@@ -158,6 +158,9 @@ class Broker:
         return self._faults.add(
             api, error=error, delay_ms=delay_ms, disconnect=disconnect, times=times, client_id=client_id
         )
+
+    def _new_thread_host(self, values: Mapping[str, str]) -> ThreadHost:
+        return ThreadHost(values, self._faults)
 
     def _in_thread(self, complaint: str) -> ThreadHost:
         if self._thread_host is None:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from flowstone.app import App
 from flowstone.broker.context import RequestContext
 from flowstone.broker.group_status import GroupStatus
 from flowstone.broker.handlers import create_topics
+from flowstone.cluster.consensus import Consensus
+from flowstone.cluster.image import ClusterImage
 from flowstone.embedded.faults import Faults
 from flowstone.embedded.group_reader import GroupReader
 from flowstone.embedded.host import BROKERS_DEFAULT, NotServing, Record, timed_out
@@ -26,6 +28,7 @@ from flowstone.embedded.topic_reader import TopicReader, decode
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SystemClock, VirtualClock
 from flowstone.ports.loops import new_event_loop
+from flowstone.ports.network import Network
 from flowstone.wire.messages import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic
 
 _CREATE_TOPICS = RequestContext(
@@ -35,9 +38,20 @@ _CREATE_TOPICS = RequestContext(
 T = TypeVar("T")
 
 
+class Surroundings(Protocol):
+    """What a broker of a cluster has around it. Asked on the broker's loop, with each start."""
+
+    def consensus(self, node_id: int, clock: VirtualClock) -> Consensus | None:
+        """None where the settings say how the brokers agree."""
+        ...
+
+    def network(self, node_id: int) -> Network: ...
+
+
 class ThreadHost:
-    def __init__(self, values: Mapping[str, str], faults: Faults) -> None:
-        self._values, self._faults = values, faults
+    def __init__(self, values: Mapping[str, str], faults: Faults, surroundings: Surroundings | None = None) -> None:
+        """`surroundings`: None for a broker that is alone."""
+        self._values, self._faults, self._surroundings = values, faults, surroundings
         self.clock = VirtualClock()
         self._thread: threading.Thread | None = None
         self._is_killed = False
@@ -89,11 +103,13 @@ class ThreadHost:
     def advance(self, milliseconds: int) -> None:
         self._call(self._advance(milliseconds))
 
-    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str], replication_factor: int = BROKERS_DEFAULT
+    ) -> None:
         wanted = CreateTopicsRequestTopic(
             name=name,
             num_partitions=partitions,
-            replication_factor=BROKERS_DEFAULT,
+            replication_factor=replication_factor,
             configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in configs.items()],
         )
         request = CreateTopicsRequest(topics=[wanted])
@@ -117,6 +133,15 @@ class ThreadHost:
             if len(records) >= count:
                 return records
             offsets = found + count - len(records)  # some offsets have no record any more
+
+    def led_records(self, topic: str) -> list[Record]:
+        """Of the partitions that this broker of several leads."""
+        return decode(self._call(self._reader.read_led(topic)))
+
+    def image(self) -> ClusterImage:
+        """The cluster as this broker knows it."""
+        self._check_running()
+        return self._app.services.metadata.image
 
     def groups(self) -> dict[str, GroupStatus]:
         return self._call(self._group_reader.read())
@@ -179,7 +204,14 @@ class ThreadHost:
 
     async def _serve(self, serving: Future[None]) -> None:
         self.clock = VirtualClock(self.clock.advanced_ms)
-        self._app = App(self._values, clock=self.clock, intercept=self._faults.intercept)
+        consensus = network = None
+        if self._surroundings is not None:
+            node_id = int(self._values["node.id"])
+            consensus = self._surroundings.consensus(node_id, self.clock)
+            network = self._surroundings.network(node_id)
+        self._app = App(
+            self._values, clock=self.clock, network=network, consensus=consensus, intercept=self._faults.intercept
+        )
         await self._app.start()
         self._reader = TopicReader(self._app.services)
         self._group_reader = GroupReader(self._app.services, self._app.survey)

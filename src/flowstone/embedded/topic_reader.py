@@ -18,6 +18,7 @@ from flowstone.embedded.bell import Bell
 from flowstone.embedded.host import Record
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
+from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES, decode_records, parse_header
 
 READ_BYTES = 1 << 20
@@ -40,10 +41,13 @@ class TopicReader:
         services.metadata.on_change(self._changed)
 
     async def read(self, topic: str) -> list[Batches]:
-        partitions = self._partitions(topic)
-        if partitions is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
-        return [batches for partition in partitions async for batches in self._read_partition(partition)]
+        return await self._read(self._known(topic))
+
+    async def read_led(self, topic: str) -> list[Batches]:
+        """Of the partitions that this broker of several leads."""
+        partitions = self._services.partitions
+        found = (partitions.find(TopicPartition(topic, index)) for index in range(self._count_partitions(topic)))
+        return await self._read([each for each in found if each is not None and each.is_leader])
 
     async def wait(self, topic: str, count: int) -> int:
         """Returns once the topic has `count` offsets, with how many it has."""
@@ -69,6 +73,21 @@ class TopicReader:
             return None
         return sum(each.high_watermark.offset - each.log.log_start_offset for each in partitions)
 
+    def _known(self, topic: str) -> list[Partition]:
+        partitions = self._partitions(topic)
+        if partitions is None:
+            raise _unknown(topic)
+        return partitions
+
+    def _count_partitions(self, topic: str) -> int:
+        image = self._services.metadata.image.topics.get(topic)
+        if image is None:
+            raise _unknown(topic)
+        return len(image.partitions)
+
+    async def _read(self, partitions: Sequence[Partition]) -> list[Batches]:
+        return [batches for partition in partitions async for batches in self._read_partition(partition)]
+
     def _partitions(self, topic: str) -> list[Partition] | None:
         image = self._services.metadata.image.topics.get(topic)
         if image is None:
@@ -90,6 +109,10 @@ class TopicReader:
     def _changed(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         for bell in self._waiting:
             bell.interrupted()
+
+
+def _unknown(topic: str) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
 
 
 def decode(batches: Sequence[Batches]) -> list[Record]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from flowstone.errors import StartupError, StorageFault
@@ -44,6 +45,15 @@ def open_directories(files: Files, paths: Sequence[str], node_id: int, cluster_i
     except BaseException:
         opening.close()
         raise
+
+
+def check_unused(files: Files, paths: Sequence[str]) -> None:
+    """StartupError if another process uses one of them."""
+    for path in paths:
+        directory = LogDirectory(files, path)
+        with suppress(StorageFault):  # whoever opens it in earnest says so
+            directory.open()
+        directory.close()
 
 
 class _Opening:

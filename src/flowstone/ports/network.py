@@ -120,6 +120,15 @@ class SocketChannel:
             self._loop.remove_writer(self._descriptor)
         self._writing = callback is not None
 
+    @property
+    def is_closed(self) -> bool:
+        return self._socket.fileno() < 0
+
+    def break_off(self) -> None:
+        """Ends the stream for both sides, as a broken line would; who owns it hears of that and closes it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         if self._socket.fileno() >= 0:
             self.on_readable(None)
