@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from flowstone.cluster.ids import id_text
-from flowstone.cluster.image import BrokerImage, ClusterImage, TopicImage
+from flowstone.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from flowstone.cluster.layered_map import GONE
 from flowstone.cluster.records import (
     BrokerConfigChanged,
@@ -66,6 +66,8 @@ class _Draft:
         self._brokers: dict[int, BrokerImage] | None = None
         self._topics: dict[str, TopicImage] = {}
         self._topics_by_id: dict[bytes, TopicImage] = {}
+        # Of topics whose partitions change one by one: a tuple made anew for each would be quadratic.
+        self._partitions: dict[bytes, list[PartitionImage]] = {}
         self._broker_configs: dict[str, Mapping[str, str]] | None = None
         self._next_producer_id = image.next_producer_id
         self._controller = image.controller_id, image.controller_epoch
@@ -74,6 +76,8 @@ class _Draft:
 
     def finish(self) -> ClusterImage:
         before = self._before
+        for topic_id in tuple(self._partitions):
+            self._settle(topic_id)
         return ClusterImage(
             cluster_id=self._cluster_id,
             brokers=before.brokers if self._brokers is None else self._brokers,
@@ -113,11 +117,7 @@ class _Draft:
                 self._partition_count += len(partitions)
                 self._put(dataclasses.replace(topic, partitions=topic.partitions + partitions))
             case PartitionChanged(topic_id, partition, state):
-                topic = self._topic(topic_id)
-                if not 0 <= partition < len(topic.partitions):
-                    raise StorageFault(f"the metadata log changes partition {partition} of {topic.name}: there is none")
-                changed = (*topic.partitions[:partition], state, *topic.partitions[partition + 1 :])
-                self._put(dataclasses.replace(topic, partitions=changed))
+                self._change_partition(topic_id, partition, state)
             case TopicConfigChanged(topic_id, changes):
                 topic = self._topic(topic_id)
                 self._put(dataclasses.replace(topic, configs=_changed(topic.configs, changes)))
@@ -134,7 +134,25 @@ class _Draft:
             self._brokers = dict(self._before.brokers)
         return self._brokers
 
+    def _change_partition(self, topic_id: bytes, index: int, state: PartitionImage) -> None:
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            partitions = list(self._topic(topic_id).partitions)
+            self._partitions[topic_id] = partitions
+        if not 0 <= index < len(partitions):
+            name = self._topic(topic_id).name
+            raise StorageFault(f"the metadata log changes partition {index} of {name}: there is none")
+        partitions[index] = state
+
+    def _settle(self, topic_id: bytes) -> None:
+        """Partitions that were changed become part of their topic."""
+        partitions = self._partitions.pop(topic_id, None)
+        topic = self._find_topic(topic_id)
+        if partitions is not None and topic is not None:
+            self._put(dataclasses.replace(topic, partitions=tuple(partitions)))
+
     def _topic(self, topic_id: bytes) -> TopicImage:
+        self._settle(topic_id)
         topic = self._find_topic(topic_id)
         if topic is None:
             raise StorageFault(f"the metadata log changes the unknown topic {id_text(topic_id)}")
