@@ -13,6 +13,7 @@ it adds a file: the lowest offset counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowstone.log.checkpoints import format_uuid, parse_uuid
@@ -52,11 +53,13 @@ def _decode_branch_source(data: bytes) -> tuple[str, bytes] | None:
         return None
 
 
-def read_branch_point(files: Files, directory: str) -> BranchPoint | None:
-    """None if the partition is no branch's."""
-    for name in files.names(directory):  # in order
+def read_branch_point(files: Files, directory: str, names: Sequence[str]) -> BranchPoint | None:
+    """None if the partition is no branch's. `names` are those in its directory, in order."""
+    for name in names:
+        if not name.endswith(BRANCH_POINT_SUFFIX):
+            continue
         digits = name.removesuffix(BRANCH_POINT_SUFFIX)
-        if name.endswith(BRANCH_POINT_SUFFIX) and digits.isdigit() and digits.isascii():
+        if digits.isdigit() and digits.isascii():
             source = _decode_branch_source(files.read(f"{directory}/{name}"))
             if source is not None:
                 return BranchPoint(*source, int(digits))

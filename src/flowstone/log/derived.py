@@ -21,13 +21,19 @@ from flowstone.wire.record_batch import BatchHeader
 
 
 def load_producers(
-    directory: PartitionDirectory, segments: Sequence[Segment], from_offset: int, end_offset: int, seen_ms: int
+    directory: PartitionDirectory,
+    names: Sequence[str],
+    segments: Sequence[Segment],
+    from_offset: int,
+    end_offset: int,
+    seen_ms: int,
 ) -> ProducerStates:
     """The newest good snapshot not beyond the end, and every batch after it. Other snapshots are tidied away.
 
-    What lies below `from_offset`, where a segment begins, says nothing about producers.
+    `names` are those in the directory. What lies below `from_offset`, where a segment begins, says nothing about
+    producers.
     """
-    found = _snapshot_offsets(directory.files, directory.path)
+    found = _snapshot_offsets(names)
     states, start_offset, good = ProducerStates(), max(segments[0].base_offset, from_offset), list[int]()
     for offset in found:
         decoded = None
@@ -54,7 +60,7 @@ def read_producers(
     """
     bases = [*segment_sizes, end_offset]
     states, start_offset = ProducerStates(), max(bases[0], from_offset)
-    for offset in _snapshot_offsets(files, path):
+    for offset in _snapshot_offsets(files.names(path)):
         if start_offset <= offset <= end_offset:
             decoded = ProducerStates.decode_snapshot(files.read(snapshot_path(path, offset)))
             if decoded is not None:
@@ -72,9 +78,9 @@ def read_producers(
     return states
 
 
-def _snapshot_offsets(files: Files, path: str) -> list[int]:
-    names = (name.removesuffix(SNAPSHOT_SUFFIX) for name in files.names(path) if name.endswith(SNAPSHOT_SUFFIX))
-    return sorted(int(digits) for digits in names if digits.isdigit())
+def _snapshot_offsets(names: Sequence[str]) -> list[int]:
+    stems = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+    return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 def load_epochs(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowstone.log.branch_point import BranchPoint, branch_point_name, encode_branch_source
@@ -96,9 +97,9 @@ class PartitionDirectory:
         self._unsynced.append(metadata)
         self._note_all_names_changed()
 
-    def note_found(self) -> None:
-        """The directory is from an earlier life, which may have ended before anything beside the log was durable."""
-        for name in self.files.names(self.path):
+    def note_found(self, names: Sequence[str]) -> None:
+        """These are from an earlier life, which may have ended before anything beside the log was durable."""
+        for name in names:
             if name == PARTITION_METADATA or name.endswith(SNAPSHOT_SUFFIX):
                 self._unsynced.append(self.files.open(f"{self.path}/{name}"))
         self._note_all_names_changed()

@@ -1,8 +1,9 @@
 """Recovers all the logs of a directory: one after the other, but made durable some at a time, together.
 
-Recovery of one log ends with its files and names being synced. With ten thousand logs that is nearly all of the time a
-start takes, and a disk that is asked for several syncs at once does them in little more time than one. So the syncs of
-some logs are put off and done together; whose files cannot be synced stays offline, as it would alone.
+After an unclean stop, recovery of one log ends with its files and names being synced. With ten thousand logs that is
+nearly all of the time a start takes, and a disk that is asked for several syncs at once does them in little more time
+than one. So the syncs of some logs are put off and done together, by one syncfs where the log directory is a file
+system of its own; whose files cannot be synced stays offline, as it would alone.
 
 Waits for the disk.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -28,21 +30,23 @@ from flowstone.types import ZERO_UUID, TopicPartition
 # Each has several files open until it is durable.
 LOGS_AT_ONCE = 32
 SYNC_THREADS = 8
+CROWD_LOGS = 8  # so many share a syncfs
 
 Recovered = PartitionLog | OfflineLog
 
 
 class RecoveredDirectory(PartitionDirectory):
-    """A directory whose first flush, the one that ends its recovery, is put off."""
+    """A directory whose flush at the end of its recovery, if there is one, is put off."""
 
     put_off: FlushTask | None = None
-    _is_recovering = True
+    is_recovering = True
 
     def take(self, end: LogPosition, generation: int, appended_bytes: int, active: File) -> FlushTask:
         task = super().take(end, generation, appended_bytes, active)
-        if not self._is_recovering:
+        if not self.is_recovering:
             return task
-        self._is_recovering, self.put_off = False, task
+        assert self.put_off is None
+        self.put_off = task
         return task._replace(unsynced=(), replacements=(), directories=())
 
 
@@ -65,6 +69,7 @@ class Recovering:
         self._files, self._path = files, path
         self._handles, self._clock = handles, clock
         self._topic_config = topic_config
+        self._is_own_filesystem = files.is_own_filesystem(path)
 
     def recover(
         self, found: Sequence[tuple[TopicPartition, StoredOffsets]]
@@ -95,30 +100,37 @@ class Recovering:
             recover(log, directory, self._handles, self._clock, stored)
         except StorageFault as fault:
             return OfflineLog(topic_id, stored, fault)
+        directory.is_recovering = False
         return _Recovering(topic_partition, stored, directory, log)
 
     def _make_durable(
         self, recovering: Sequence[_Recovering], threads: Executor | None
     ) -> dict[TopicPartition, StorageFault]:
         """Runs what was put off; what went wrong. The directory of all of them is synced once."""
-        outcomes = (threads.map if threads is not None else map)(self._sync, recovering)
-        faults = {
-            each.topic_partition: fault for each, fault in zip(recovering, outcomes, strict=True) if fault is not None
-        }
+        loose = [each for each in recovering if each.directory.put_off is not None]
+        if not loose:
+            return {}
+        is_crowd = self._is_own_filesystem and len(loose) >= CROWD_LOGS
+        sync = partial(self._sync, is_crowd=is_crowd)
+        outcomes = (threads.map if threads is not None else map)(sync, loose)
+        faults = {each.topic_partition: fault for each, fault in zip(loose, outcomes, strict=True) if fault is not None}
         try:
-            if recovering:
-                self._files.sync_directory(self._path)
+            (self._files.sync_filesystem if is_crowd else self._files.sync_directory)(self._path)
         except OSError as error:
             fault = StorageFault(f"{self._path}: {error}")
-            faults |= {each.topic_partition: fault for each in recovering}
+            faults |= {each.topic_partition: fault for each in loose}
         return faults
 
-    def _sync(self, recovering: _Recovering) -> StorageFault | None:
+    def _sync(self, recovering: _Recovering, *, is_crowd: bool) -> StorageFault | None:
+        """All of it, but for what is done for the whole directory."""
         directory = recovering.directory
         task, directory.put_off = directory.put_off, None
-        assert task is not None, "recovery ends with a flush"
+        assert task is not None
         try:
-            task._replace(directories=tuple(each for each in task.directories if each != self._path)).run()
+            if is_crowd:
+                task.replace_files()
+            else:
+                task._replace(directories=tuple(each for each in task.directories if each != self._path)).run()
         except OSError as error:
             return StorageFault(f"{directory.path}: {error}")
         return None

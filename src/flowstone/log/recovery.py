@@ -6,8 +6,8 @@ Rules (S1 to S5, S7):
 - From the recovery point on, after an unclean stop, every batch is checked. The first one that is not whole, or does
   not follow the one before, is an unfinished write: it and all after it go.
 - Indexes, producer snapshots and leader epochs follow from the log; missing or wrong ones are made again.
-- When it returns, all that is left is durable. Killed at any point it can be run again: it only removes what a
-  second run would find to remove.
+- When it returns, all that is left is durable: after a clean stop it is already, but for what is changed here. Killed
+  at any point it can be run again: it only removes what a second run would find to remove.
 
 Waits for the disk. Which logs there are, and what the checkpoints say of them, is the manager's business.
 """
@@ -88,6 +88,7 @@ class _Recovery:
         self._now_ms = clock.time_ms()
         self._stored = stored
         self._epochs_seen = LeaderEpochs()
+        self._names: list[str] = []  # in the directory
 
     def run(self) -> None:
         bases = self._tidy()
@@ -111,8 +112,10 @@ class _Recovery:
 
     def _tidy(self) -> list[int]:
         """The base offsets of the segments; what an earlier life was about to remove or replace is."""
-        finish_swaps(self._files, self._directory.path)
         names = self._files.names(self._directory.path)
+        if finish_swaps(self._files, self._directory.path, names):
+            names = self._files.names(self._directory.path)
+        self._names = names
         for name in names:
             if name.endswith(_LEFTOVER_SUFFIXES):
                 self._files.remove(f"{self._directory.path}/{name}")
@@ -220,21 +223,26 @@ class _Recovery:
             end_offset = log_start_offset
             segments = [self._segment(end_offset)]
             segments[0].log.create().truncate(0)
-        self._own(segments[-1])
+            self._directory.note_names_changed()
+        if self._own(segments[-1]):
+            self._directory.note_names_changed()
         for segment in segments[:-1]:
             if isinstance(segment.indexes.offsets, IndexEntries):
                 segment.indexes.write()
                 self._directory.note_unsynced(*(handle.get() for handle in segment.handles))
                 segment.indexes.seal()
-        self._directory.note_found()
-        self._log.branch_point = read_branch_point(self._files, self._directory.path)
-        producers = load_producers(self._directory, segments, self._log.producers_from, end_offset, self._now_ms)
+        if not stored.clean:
+            self._directory.note_found(self._names)
+        self._log.branch_point = read_branch_point(self._files, self._directory.path, self._names)
+        producers = load_producers(
+            self._directory, self._names, segments, self._log.producers_from, end_offset, self._now_ms
+        )
         epochs = load_epochs(self._directory, segments, end_offset, self._epochs_seen)
         self._log.adopt(segments, log_start_offset, end_offset, epochs, producers)
         task = self._log.take_dirty()
-        assert task is not None
-        task.run()
-        self._log.flushed(task)
+        if task is not None:
+            task.run()
+            self._log.flushed(task)
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(

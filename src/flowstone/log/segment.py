@@ -51,9 +51,10 @@ def newest_timestamp(header: BatchHeader) -> int:
 
 def segment_base_offset(name: str, suffix: str) -> int | None:
     """The base offset in a file's name; None if it is not the name of such a file."""
-    digits = name.removesuffix(suffix)
-    is_one = name.endswith(suffix) and len(digits) == OFFSET_DIGITS and digits.isdigit() and digits.isascii()
-    return int(digits) if is_one else None
+    if len(name) != OFFSET_DIGITS + len(suffix) or not name.endswith(suffix):
+        return None
+    digits = name[:OFFSET_DIGITS]
+    return int(digits) if digits.isdigit() and digits.isascii() else None
 
 
 class IndexDamaged(NotCached):

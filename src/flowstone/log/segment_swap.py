@@ -134,10 +134,14 @@ def _rename_all(files: Files, directory: str, base_offset: int, before: str, aft
 # At a start
 
 
-def finish_swaps(files: Files, directory: str) -> None:
-    """Finishes what a crash interrupted, or undoes it. Waits for the disk. StorageFault if neither can be."""
+def finish_swaps(files: Files, directory: str, names: Sequence[str]) -> bool:
+    """Finishes what a crash interrupted, or undoes it; whether there was any. `names` are those in the directory.
+
+    Waits for the disk. StorageFault if neither can be.
+    """
+    if not any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
+        return False
     remove_cleaned(files, directory)
-    names = files.names(directory)
     bases = [segment_base_offset(name, LOG_SUFFIX) for name in names]
     for name in names:
         base_offset = segment_base_offset(name.removesuffix(SWAP_SUFFIX), LOG_SUFFIX)
@@ -146,6 +150,7 @@ def finish_swaps(files: Files, directory: str) -> None:
     for name in files.names(directory):
         if name.endswith(SWAP_SUFFIX):  # an index whose log file never became one
             files.remove(f"{directory}/{name}")
+    return True
 
 
 def _finish(files: Files, directory: str, base_offset: int, bases: list[int]) -> None:

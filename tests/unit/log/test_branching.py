@@ -199,7 +199,7 @@ async def test_a_truncation_below_the_branch_point_moves_it(directory: Directory
     branch = await directory.branch()
     await directory.logs.truncate_to(branch, 6)
     flush(branch)
-    point = read_branch_point(directory.files, branch.path)
+    point = read_branch_point(directory.files, branch.path, directory.files.names(branch.path))
     assert point is not None
     assert point.offset == 6
 

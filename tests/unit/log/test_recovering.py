@@ -25,10 +25,19 @@ class CountingFiles(SimulatedFiles):
     def __init__(self) -> None:
         super().__init__()
         self.directory_syncs: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.is_own = False
+
+    def check(self, operation: str) -> None:
+        self.calls[operation] += 1
+        super().check(operation)
 
     def sync_directory(self, path: str) -> None:
         self.directory_syncs[path] += 1
         super().sync_directory(path)
+
+    def is_own_filesystem(self, path: str) -> bool:
+        return self.is_own
 
 
 class KilledBroker:
@@ -43,6 +52,16 @@ class KilledBroker:
             directory = PartitionDirectory(self.files, f"/data/{topic_partition}", exists=False)
             log = PartitionLog(topic_partition, TOPIC_ID, TopicConfig(), self.clock, handles, directory)
             log.append(build_batch([Record(0, 0, None, b"v")]), leader_epoch=0)
+
+    def stop_cleanly(self) -> None:
+        """After all its logs were recovered."""
+        for log in self.recover().values():
+            assert isinstance(log, PartitionLog)
+            task = log.closing_task()
+            assert task is not None
+            task.run()
+        self.found = [(topic_partition, StoredOffsets(1, 0, clean=True)) for topic_partition, _ in self.found]
+        self.files.calls.clear()
 
     def recover(self, open_files_max: int = 1000) -> dict[TopicPartition, PartitionLog | OfflineLog]:
         handles = FileHandles(self.files, open_files_max)
@@ -89,8 +108,34 @@ def test_all_are_offline_if_their_directory_cannot_be_synced(monkeypatch: pytest
     assert all(isinstance(log, OfflineLog) for log in broker.recover().values())
 
 
-def test_a_recovered_log_is_flushed_as_any_other() -> None:
+def test_a_start_after_a_clean_stop_syncs_nothing() -> None:
+    broker = KilledBroker(MANY)
+    broker.stop_cleanly()
+    broker.recover()
+    assert not {"sync", "sync_directory", "sync_filesystem", "write"} & set(broker.files.calls)
+
+
+def test_many_logs_of_a_file_system_of_their_own_share_a_sync_of_it() -> None:
+    broker = KilledBroker(MANY)
+    broker.files.is_own = True
+    broker.recover()
+    assert broker.files.calls["sync_filesystem"] == 1
+    broker.files.lose_power()
+    assert all(isinstance(log, PartitionLog) and log.log_end_offset == 1 for log in broker.recover().values())
+
+
+def test_all_that_share_a_sync_that_fails_are_offline() -> None:
+    broker = KilledBroker(LOGS_AT_ONCE)
+    broker.files.is_own = True
+    broker.files.fail_next("sync_filesystem")
+    assert all(isinstance(log, OfflineLog) for log in broker.recover().values())
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_recovered_log_is_flushed_as_any_other(clean: bool) -> None:
     broker = KilledBroker(FEW)
+    if clean:
+        broker.stop_cleanly()
     log = broker.recover()[TopicPartition("t", 0)]
     assert isinstance(log, PartitionLog)
     log.append(build_batch([Record(0, 0, None, b"w")]), leader_epoch=0)
