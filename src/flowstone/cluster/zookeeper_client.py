@@ -29,6 +29,9 @@ from flowstone.errors import StartupError
 DEFAULT_CHROOT = "/flowstone"
 ZOOKEEPER_CONNECT_TIMEOUT_S = 15.0
 RECONNECT_DELAY_S_MAX = 1.0
+# So many servers that take a connection and do not answer may be tried before the session is over.
+TRIES_PER_SESSION = 6
+ANSWER_TIMEOUT_MIN_S = 1.0
 TRANSACTION_DELETIONS_MAX = 100
 
 # No answer will come to what was asked: whether it was done is unknown.
@@ -55,7 +58,7 @@ class ZooKeeperClient:
         hosts, slash, path = connect.partition("/")
         self.connect, self.chroot = connect, f"/{path.strip('/')}" if slash and path.strip("/") else DEFAULT_CHROOT
         self._loop = _running_loop()
-        self._handler = _Handler()
+        self._handler = _Handler(max(ANSWER_TIMEOUT_MIN_S, session_timeout_s / TRIES_PER_SESSION))
         self._negotiated = _NegotiatedTimeout()
         retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": RECONNECT_DELAY_S_MAX}
         try:
@@ -206,18 +209,31 @@ class ZooKeeperClient:
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
-    """kazoo's threads and sockets, with a way to end a connection without a word."""
+    """kazoo's threads and sockets, with a way to end a connection without a word, and less patience.
 
-    def __init__(self) -> None:
+    A server that is just starting may take a connection and never answer on it. kazoo would wait for it until the
+    session is over.
+    """
+
+    def __init__(self, answer_timeout_s: float) -> None:
         super().__init__()
+        self._answer_timeout_s = answer_timeout_s
         self._socket: Any = None
-        self._is_cut = False
+        self._is_cut = self._is_answered = False
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         if self._is_cut:
             raise ConnectionAbortedError("dropped")
+        self._is_answered = False
         self._socket = super().create_connection(*args, **kwargs)
         return self._socket
+
+    def select(self, readable: Any, writable: Any, failed: Any, timeout: float | None = None) -> Any:
+        if not self._is_answered and timeout is not None:
+            timeout = min(timeout, self._answer_timeout_s)
+        ready = super().select(readable, writable, failed, timeout)
+        self._is_answered |= bool(ready[0])
+        return ready
 
     def cut(self) -> None:
         self._is_cut = True

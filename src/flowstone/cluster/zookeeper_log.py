@@ -68,7 +68,7 @@ class ZooKeeperLog:
         self._waiting: list[_Waiting] = []
         self._worker: asyncio.Task[None] | None = None
         self._failure: StorageFault | None = None
-        self._is_closed = False
+        self._is_closed = self._has_ended = False
         # Watches are numbered. One that is called says that there is news, unless a later one was set by then.
         self._watches = self._watch_set = self._watch_called = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-log")
@@ -118,7 +118,9 @@ class ZooKeeperLog:
         self._end()
 
     def _end(self) -> None:
-        self._is_closed = True
+        if self._has_ended:
+            return
+        self._is_closed = self._has_ended = True
         if self._worker is not None:
             self._worker.cancel()
         for _, committed in self._waiting:

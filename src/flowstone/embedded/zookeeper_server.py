@@ -64,14 +64,14 @@ class ZooKeeperServer:
     ) -> None:
         """Without `directory` its data is in a temporary one, removed by `stop`. StartupError."""
         self._command_start = [_java(), *_FLAGS, "-cp", os.pathsep.join(_jars()), _MAIN]
+        # Held for as long as this object lives: a killed server comes back on the same port.
+        self._reservation = _reserve(port)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="flowstone-zookeeper-")
             directory = self._temporary.name
         self._directory = Path(directory)
         self._clock: Clock = SystemClock()
-        # Held for as long as this object lives: a killed server comes back on the same port.
-        self._reservation = _reserve(port)
         self.port: int = self._reservation.getsockname()[1]
         self.address = f"{HOST}:{self.port}"
         self._settings = {
@@ -83,7 +83,7 @@ class ZooKeeperServer:
             "maxSessionTimeout": session_timeout_ms_max,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "ruok",
+            "4lw.commands.whitelist": "srvr",
             "autopurge.purgeInterval": 1,
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -183,13 +183,13 @@ def _answers(port: int) -> bool:
     except OSError:
         return False
     try:
-        stream.send_all([b"ruok"], ANSWER_TIMEOUT_S)
+        stream.send_all([b"srvr"], ANSWER_TIMEOUT_S)
         stream.receive_all(memoryview(answer), ANSWER_TIMEOUT_S)
     except OSError:
         return False
     finally:
         stream.close()
-    return answer == b"imok"
+    return answer == b"Zook"  # "Zookeeper version: ..."; "This ZooKeeper instance is not ... serving" before that
 
 
 def _java() -> str:
