@@ -20,6 +20,7 @@ GROUPS = {
     "replay": "flowstone.cli.replay",
     "explain": "flowstone.cli.explain",
     "sql": "flowstone.cli.sql",
+    "cluster": "flowstone.cli.cluster",
     "log": "flowstone.cli.log_files",
     "backup": "flowstone.cli.backup",
     "restore": "flowstone.cli.restore",

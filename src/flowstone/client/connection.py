@@ -25,12 +25,16 @@ from flowstone.wire.codec import request_encoder, response_decoder
 from flowstone.wire.frames import encode_request_header, parse_response_header
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
+    AlterPartitionReassignmentsRequest,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
     FetchRequest,
     FindCoordinatorRequest,
     InitProducerIdRequest,
     ListOffsetsRequest,
+    ListPartitionReassignmentsRequest,
     MetadataRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
@@ -44,13 +48,17 @@ RESPONSE_BYTES_MAX = 128 << 20
 SOFTWARE_NAME, SOFTWARE_VERSION = "flowstone-client", "1"
 
 # What this client is written for; the names of topics stand in requests, so the versions that have only ids are left
-# out. Kafka 3.0 and later have a version in each range.
+# out. Kafka 3.0 and later have a version in each range; of DescribeCluster, which is to tell of dead brokers, 4.0.
 VERSIONS: dict[type[Message], tuple[int, int]] = {
+    AlterPartitionReassignmentsRequest: (0, 1),
     ApiVersionsRequest: (0, 3),
+    DescribeClusterRequest: (2, 2),
+    DescribeConfigsRequest: (1, 4),
     FetchRequest: (10, 12),
     FindCoordinatorRequest: (4, 6),
     InitProducerIdRequest: (1, 5),
     ListOffsetsRequest: (4, 9),
+    ListPartitionReassignmentsRequest: (0, 0),
     MetadataRequest: (7, 12),
     OffsetCommitRequest: (6, 9),
     OffsetFetchRequest: (8, 9),

@@ -1,0 +1,74 @@
+"""`flowstone cluster drain`: a broker leads nothing any more and, if asked, holds nothing any more.
+
+Leaders go by making the broker the last replica of what it led and electing the first: no record moves, and the
+controller, which gives leadership back to preferred replicas, leaves it so.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from confluent_kafka import ElectionType
+
+from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
+from flowstone.cli.cluster_elect import run_election
+from flowstone.cli.cluster_moves import move, throttle, unthrottle, watch
+from flowstone.cli.cluster_plans import plan_empty, plan_leaders_off
+from flowstone.cli.cluster_state import ClusterReader, ClusterState
+from flowstone.cli.errors import CommandError
+from flowstone.cli.output import JsonOutput, print_document
+from flowstone.cli.text import counted
+
+
+def drain(
+    broker: Annotated[int, typer.Argument(metavar="BROKER", help="The broker's number.")],
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Move its replicas to other brokers too, and wait for that.")
+    ] = False,
+    throttle_bytes: Annotated[
+        int | None,
+        typer.Option("--throttle", metavar="BYTES/S", min=1, help="How fast each broker may send and take what moves."),
+    ] = None,
+    json_output: JsonOutput = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Take the leaderships of a broker away, and with --replicas everything it holds."""
+    reader = ClusterReader(bootstrap)
+    state = reader.read()
+    if broker not in state.brokers:
+        raise CommandError(f"there is no broker {broker}: {', '.join(map(str, state.brokers))} are known")
+    if replicas:
+        _move_replicas(reader, state, broker, throttle_bytes)
+    else:
+        _move_leaders(reader, state, broker)
+    after = reader.read()
+    led, held = after.leader_counts()[broker], after.replica_counts()[broker]
+    if json_output:
+        print_document({"broker": broker, "leaders": led, "replicas": held})
+    else:
+        print(f"broker {broker} leads {counted(led, 'partition')} and has {counted(held, 'replica')}")
+    if led:
+        raise CommandError(
+            f"broker {broker} still leads {counted(led, 'partition')} that nobody else could: see "
+            "`flowstone cluster status --verbose`; --replicas moves what has no other replica"
+        )
+
+
+def _move_replicas(reader: ClusterReader, state: ClusterState, broker: int, throttle_bytes: int | None) -> None:
+    others = [node_id for node_id in state.alive if node_id != broker]
+    plan = plan_empty(state.partitions, broker, others, state.racks, state.replica_counts())
+    if not plan:
+        return
+    if throttle_bytes is not None:
+        throttle(reader, throttle_bytes)
+    move(reader, dict(plan))
+    watch(reader, plan)
+    unthrottle(reader)
+
+
+def _move_leaders(reader: ClusterReader, state: ClusterState, broker: int) -> None:
+    plan = plan_leaders_off(state.partitions, broker)
+    if plan:
+        move(reader, dict(plan))
+        run_election(reader, ElectionType.PREFERRED, list(plan))
