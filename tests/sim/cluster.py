@@ -22,6 +22,8 @@ from .network import SimulatedNetwork
 
 PORT = 9092
 SESSION_TIMEOUT_S = 2.0
+LEASE_SHARE = 2 / 3  # R7: a leader's lease is shorter than its session
+NO_LEASE = -1.0
 START_AGAIN_S = 0.5
 # The way to the ensemble and back.
 ENSEMBLE_DELAY_S_MIN, ENSEMBLE_DELAY_S_MAX = 0.0005, 0.004
@@ -53,6 +55,7 @@ class Machine:
         self.is_serving = self._is_cut_off = False
         self.consensus: MemoryConsensus | None = None
         self._starting: asyncio.Task[None] | None = None
+        self.lease_until_s = NO_LEASE
 
     @property
     def is_running(self) -> bool:
@@ -66,6 +69,8 @@ class Machine:
         cluster.network.power_up(self.name)
         process = self.process = cluster.new_process(self.name)
         self.consensus = cluster.ensemble.tie(self.clock, deliver=cluster.delivery(process))
+        self.lease_until_s = NO_LEASE
+        self._note_renewals(self.consensus)
         if self._is_cut_off:
             self.consensus.cut()
         values = SETTINGS | {"node.id": str(self.node_id), "listeners": f"PLAINTEXT://{self.name}:{PORT}"}
@@ -79,6 +84,19 @@ class Machine:
         cluster.note(f"{self.name} starts")
         self._starting = process.start(self.app.start())
         self._starting.add_done_callback(partial(self._started, process), context=NEUTRAL)
+
+    def _note_renewals(self, consensus: MemoryConsensus) -> None:
+        """When the broker may lead, reckoned without its help."""
+        renew = consensus.renew
+
+        async def note() -> bool:
+            sent_s = self.cluster.loop.time()
+            is_member = await renew()
+            if is_member:
+                self.lease_until_s = sent_s + LEASE_SHARE * SESSION_TIMEOUT_S
+            return is_member
+
+        consensus.renew = note  # type: ignore[method-assign]
 
     def _started(self, process: Process, starting: asyncio.Task[None]) -> None:
         if self.process is not process:

@@ -2,17 +2,25 @@
 
 Held to RELIABILITY: one leader per partition and epoch (R1), the same bytes and the same past for the same offset and
 epoch (R2), every member of the in-sync replicas has, durably, all that was ever committed (R3, R4, R5), and an
-acknowledgement means as many durable copies as min.insync.replicas asks for (R8).
+acknowledgement means as many durable copies as min.insync.replicas asks for (R8). No high watermark moves without a
+lease (R7).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from flowstone.cluster.image import ClusterImage
+from flowstone.log.partition_log import LogPosition
+from flowstone.replication.partition import Partition
+from flowstone.replication.replica import Replica as BrokersReplica
 from flowstone.types import TopicPartition
 
 from .cluster import SETTINGS
+from .loop import running_process
 from .replicas import Replica
 
 if TYPE_CHECKING:
@@ -36,6 +44,28 @@ class Invariants:
     @property
     def image(self) -> ClusterImage:
         return self._cluster.ensemble.log._image
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Looks at every move of a leader's high watermark."""
+        advance = BrokersReplica._advance
+
+        def advance_and_look(replica: Partition, end: LogPosition) -> None:
+            before = replica.high_watermark.offset
+            advance(replica, end)
+            if replica.is_leader and replica.high_watermark.offset > before:
+                self._moved(replica)
+
+        with patch.object(BrokersReplica, "_advance", advance_and_look):
+            yield
+
+    def _moved(self, partition: Partition) -> None:
+        process = running_process()
+        assert process is not None
+        machine = next(each for each in self._cluster.machines if each.process is process)
+        if machine.lease_until_s <= self._cluster.loop.time():
+            self._violated(f"R7 {partition.topic_partition}: {machine.name} commits without a lease")
+        self._look_at(partition.topic_partition)
 
     def look(self) -> None:
         for topic in self.image.topics.values():

@@ -72,6 +72,10 @@ _OWNER: ContextVar[Process | None] = ContextVar("owner", default=None)
 NEUTRAL = Context()
 
 
+def running_process() -> Process | None:
+    return _OWNER.get()
+
+
 class _Handle:
     __slots__ = ("args", "callback", "context", "is_cancelled", "owner", "when_s")
 

@@ -237,11 +237,13 @@ def _quiet(problems: list[str]) -> Iterator[None]:
 
 def simulate(seed: int) -> Outcome:
     gc.disable()  # a collection in the middle would run what killed processes left behind
+    gc.freeze()
     try:
         with chance_from(seed):
             simulation = Simulation(seed)
-            with _quiet(simulation.outcome.problems):
+            with _quiet(simulation.outcome.problems), simulation.invariants.watching():
                 return simulation.run()
     finally:
         gc.collect()
+        gc.unfreeze()
         gc.enable()

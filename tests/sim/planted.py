@@ -1,0 +1,193 @@
+"""Bugs that a cluster must not have, done to its own functions from here; nothing in `src` knows of them.
+
+A simulation that cannot find them is worthless. Each names what it breaks; `planted` holds it in place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from flowstone.cluster import elections, in_sync_changes, withdrawals
+from flowstone.cluster.image import NO_LEADER, NO_VERSION, PartitionImage
+from flowstone.cluster.memory_log import MemoryLog, SharedLog
+from flowstone.cluster.replay import apply
+from flowstone.coordinator.shard_log import ShardLog
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.log import replica_append
+from flowstone.log.partition_directory import FlushTask
+from flowstone.log.partition_log import PartitionLog
+from flowstone.log.producer_state import ProducerBatch, ProducerStates
+from flowstone.replication import partition as partition_module
+from flowstone.replication.fetcher import LeaderFetches, Outcome
+from flowstone.replication.in_sync import InSyncReplicas
+from flowstone.replication.lease import Lease
+from flowstone.replication.partition import Partition
+from flowstone.replication.state import DivergingEpoch
+from flowstone.wire.record_batch import BatchHeader
+
+Patches = Iterator[Any]
+
+
+def acknowledge_before_replication() -> Patches:
+    """What the leader has on its own disk counts as committed."""
+    yield patch.object(InSyncReplicas, "high_watermark", lambda self, own, minimum, now_s: own)
+
+
+def skip_the_flush() -> Patches:
+    """Bytes are taken for durable that nobody has asked the disk about."""
+    yield patch.object(FlushTask, "run", FlushTask.replace_files)
+
+
+def no_epoch_fencing() -> Patches:
+    """Nobody looks at leader epochs: leaders not at fetches, followers not at answers, the cluster not at proposals."""
+
+    def check_following(self: Partition, leader_epoch: int) -> None:
+        self.check_serving()
+
+    yield patch.object(Partition, "check_epoch", lambda self, current_leader_epoch: None)
+    yield patch.object(Partition, "_check_following", check_following)
+    yield patch.object(partition_module, "find_divergence", lambda *_: None)
+    yield patch.object(in_sync_changes, "_stale", lambda *_: None)
+
+
+def high_watermark_from_a_non_isr_replica() -> Patches:
+    """Any two copies count, in sync or not."""
+
+    def high_watermark(self: InSyncReplicas, own: int, minimum: int, now_s: float) -> int | None:
+        positions = [each.position for each in self._followers.values() if each.position is not None]
+        return min(own, max(positions)) if positions else None
+
+    yield patch.object(InSyncReplicas, "high_watermark", high_watermark)
+
+
+def truncate_by_high_watermark() -> Patches:
+    """A follower of a new leader drops what it does not know to be committed, without asking (before KIP-101)."""
+    take, cut_in = LeaderFetches._take, dict[Partition, int]()
+
+    def cut_first(self: LeaderFetches, followed: Any, result: Any, now_s: float) -> Outcome | None:
+        partition = followed.partition
+        if cut_in.get(partition) == partition.leader_epoch:
+            return take(self, followed, result, now_s)
+        cut_in[partition] = partition.leader_epoch
+        self._changed[followed.key] = followed
+        return Outcome(partition, diverging=DivergingEpoch(0, 0))
+
+    async def truncate(self: Partition, diverging: DivergingEpoch) -> None:
+        await self._cut(self._cluster.logs.truncate_to, self.high_watermark.offset)
+
+    yield patch.object(LeaderFetches, "_take", cut_first)
+    yield patch.object(Partition, "truncate", truncate)
+
+
+def keep_leading_after_the_lease() -> Patches:
+    yield patch.object(Lease, "holds", lambda self: True)
+
+
+def elect_outside_the_isr() -> Patches:
+    """The first replica that is alive leads, whatever it has."""
+
+    def settle(state: PartitionImage, alive: Container[int], *, unclean: bool = False) -> PartitionImage:
+        able = [node_id for node_id in state.replicas if node_id in alive]
+        if not able:
+            return replace(state, leader=NO_LEADER)
+        leader = state.leader if state.leader in able else able[0]
+        in_sync = tuple(node_id for node_id in able if node_id in state.isr or node_id == leader)
+        return replace(state, leader=leader, isr=in_sync)
+
+    for module in (elections, in_sync_changes, withdrawals):
+        yield patch.object(module, "settle", settle)
+
+
+def follower_skips_the_checksum() -> Patches:
+    yield patch.object(replica_append, "checksum_matches", lambda *_: True)
+
+
+def write_with_an_old_epoch() -> Patches:
+    """The ensemble takes what was decided on an image that is no longer the newest."""
+    refuse, compare_and_commit = MemoryLog._refuse, SharedLog.commit
+
+    def commit(self: SharedLog, append: Any) -> bool:
+        if not self._image.topics:  # a cluster must be made first
+            return compare_and_commit(self, append)
+        image = self._image = append.image = apply(self._image, append.records)
+        for view in self._views:
+            view.inbox.append(append)
+        for view in list(self._views):
+            view.notify(image.version)
+        return True
+
+    def refuse_what_is_not_in(self: MemoryLog, error: Exception) -> None:
+        is_in = [append for append in self._under_way if append.image.version != NO_VERSION]
+        self._under_way = deque(append for append in self._under_way if append not in is_in)
+        refuse(self, error)
+        self._under_way.extend(is_in)
+
+    yield patch.object(SharedLog, "commit", commit)
+    yield patch.object(MemoryLog, "_refuse", refuse_what_is_not_in)
+
+
+def answer_before_the_commit() -> Patches:
+    """A coordinator answers once its records are appended."""
+
+    def when_committed(self: ShardLog, callback: Callable[[ErrorCode], None]) -> None:
+        callback(ErrorCode.NONE)
+
+    yield patch.object(ShardLog, "when_committed", when_committed)
+
+
+def lose_group_state_at_failover() -> Patches:
+    """A new coordinator begins with nothing."""
+
+    async def load(self: ShardLog, state: Any) -> None: ...
+
+    yield patch.object(ShardLog, "load", load)
+
+
+def append_again_after_failover() -> Patches:
+    """A follower keeps no account of producers: as leader it takes their repeats for new."""
+    write_run, check = PartitionLog._write_run, ProducerStates.check
+
+    def write_without_account(self: PartitionLog, *args: Any) -> None:
+        with patch.object(ProducerStates, "update", lambda *_: None):
+            write_run(self, *args)
+
+    def check_those_known(self: ProducerStates, header: BatchHeader) -> ProducerBatch | None:
+        try:
+            return check(self, header)
+        except ApiError:
+            return None
+
+    yield patch.object(PartitionLog, "_write_run", write_without_account)
+    yield patch.object(ProducerStates, "check", check_those_known)
+
+
+BUGS: dict[str, Callable[[], Patches]] = {
+    bug.__name__: bug
+    for bug in (
+        acknowledge_before_replication,
+        skip_the_flush,
+        no_epoch_fencing,
+        high_watermark_from_a_non_isr_replica,
+        truncate_by_high_watermark,
+        keep_leading_after_the_lease,
+        elect_outside_the_isr,
+        follower_skips_the_checksum,
+        write_with_an_old_epoch,
+        answer_before_the_commit,
+        lose_group_state_at_failover,
+        append_again_after_failover,
+    )
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    with ExitStack() as patches:
+        for each in BUGS[name]():
+            patches.enter_context(each)
+        yield
