@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from flowstone.coordinator.effects import CoordinatorRecord
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.wire.record_batch import (
     HEADER_BYTES,
@@ -13,7 +12,6 @@ from flowstone.wire.record_batch import (
     Record,
     checksum_matches,
     decode_records,
-    encode_record,
     join_records,
     parse_header,
 )
@@ -22,34 +20,27 @@ from flowstone.wire.record_batch import (
 class RecordCodec(Protocol):
     """Between one coordinator's typed records and their binary form."""
 
-    def encode(self, record: Any) -> CoordinatorRecord: ...
+    def encode_all(self, records: Sequence[Any]) -> list[bytes]:
+        """The records as they stand in one batch, which has their timestamp."""
+        ...
 
     def decode(self, key: bytes, value: bytes | None) -> Any | None:
         """None for a record to pass over. StorageFault if it makes no sense."""
         ...
 
 
-def encode_batches(records: Iterable[CoordinatorRecord], timestamp_ms: int, batch_bytes_max: int) -> list[bytes]:
+def encode_batches(codec: RecordCodec, records: Sequence[Any], timestamp_ms: int, batch_bytes_max: int) -> list[bytes]:
     """The records in order, in one batch if they fit. ApiError if one alone does not."""
-    batches: list[bytes] = []
-    batch: list[bytes] = []
-    count, size_bytes = 0, HEADER_BYTES
-    for key, value in records:
-        record = encode_record(count, 0, key, value)
-        size_bytes += len(record)
-        if size_bytes > batch_bytes_max:
-            if batch:
-                batches.append(join_records(batch, timestamp_ms))
-                batch, record = [], encode_record(0, 0, key, value)
-                count, size_bytes = 0, HEADER_BYTES + len(record)
-            if size_bytes > batch_bytes_max:
-                message = f"a record of {len(record)} bytes; {batch_bytes_max} are taken (max.message.bytes)"
-                raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
-        batch.append(record)
-        count += 1
-    if batch:
-        batches.append(join_records(batch, timestamp_ms))
-    return batches
+    encoded = codec.encode_all(records)
+    size_bytes = HEADER_BYTES + sum(map(len, encoded))
+    if size_bytes <= batch_bytes_max:
+        return [join_records(encoded, timestamp_ms)]
+    if len(records) == 1:
+        message = f"a record of {len(encoded[0])} bytes; {batch_bytes_max} are taken (max.message.bytes)"
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
+    middle = len(records) // 2
+    halves = records[:middle], records[middle:]
+    return [batch for half in halves for batch in encode_batches(codec, half, timestamp_ms, batch_bytes_max)]
 
 
 class Batch(NamedTuple):

@@ -10,6 +10,7 @@ What is in the log was written by this broker or one like it: if it cannot be re
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 
@@ -25,6 +26,7 @@ from flowstone.coordinator.groups.records import (
     StoredMember,
 )
 from flowstone.errors import StorageFault
+from flowstone.wire.record_batch import VARINTS, encode_record
 
 OFFSET_KEY_VERSIONS = (0, 1)
 GROUP_KEY_VERSION = 2
@@ -41,8 +43,12 @@ _INT = Struct(">i")
 _LONG = Struct(">q")
 # An offset as nearly all are: version, offset, leader epoch, the length of no metadata, timestamp.
 _PLAIN_OFFSET = Struct(">hqihq")
-# Looked up once: they are called for every partition of every commit.
-_pack_int, _pack_plain_offset = _INT.pack, _PLAIN_OFFSET.pack
+# The end of a record with such an offset: the partition, the value and its length, no headers.
+_PLAIN_RECORD_END = Struct(">ichqihqc")
+_PLAIN_OFFSET_LENGTH, _NO_HEADERS = VARINTS[_PLAIN_OFFSET.size], VARINTS[0]
+# Offset deltas that take one byte, as do the attributes and the timestamp delta before them.
+_SMALL_DELTAS = tuple(VARINTS[delta] for delta in range(64))
+_RECORD_START = bytes(2)
 
 
 class _Writer:
@@ -110,16 +116,40 @@ class _Reader:
         return self._data[start : self._position]
 
 
+def encode_all(records: Sequence[GroupRecord]) -> list[bytes]:
+    """The records as they stand in one batch, whose timestamp they have."""
+    encoded = []
+    parts, pack_end, small_deltas = _plain_record_parts, _PLAIN_RECORD_END.pack, _SMALL_DELTAS
+    for offset_delta, record in enumerate(records):
+        if isinstance(record, OffsetCommitted) and offset_delta < len(small_deltas):
+            group_id, topic, partition, offset, leader_epoch, metadata, timestamp_ms, expire_timestamp_ms = record
+            if not metadata and expire_timestamp_ms == NO_TIMESTAMP:  # as in nearly all: put together in one go
+                start, names = parts(group_id, topic)
+                end = pack_end(
+                    partition, _PLAIN_OFFSET_LENGTH, VALUE_VERSION, offset, leader_epoch, 0, timestamp_ms, _NO_HEADERS
+                )
+                encoded.append(start + small_deltas[offset_delta] + names + end)
+                continue
+        key, value = encode(record)
+        encoded.append(encode_record(offset_delta, 0, key, value))
+    return encoded
+
+
+@lru_cache(OFFSET_NAMES_CACHED_MAX)
+def _plain_record_parts(group_id: str, topic: str) -> tuple[bytes, bytes]:
+    """What comes before the offset delta, of one byte, and what comes between it and the partition."""
+    prefix = _offset_key_prefix(group_id, topic)
+    names = VARINTS[len(prefix) + _INT.size] + prefix
+    size_bytes = len(_RECORD_START) + 1 + len(names) + _PLAIN_RECORD_END.size
+    return VARINTS[size_bytes] + _RECORD_START, names
+
+
 def encode(record: GroupRecord) -> CoordinatorRecord:
-    if isinstance(record, OffsetCommitted):  # as nearly all are; a pattern takes several times as long to match
-        group_id, topic, partition, offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = record
-        key = _offset_key_prefix(group_id, topic) + _pack_int(partition)
-        if metadata or expire_timestamp_ms != NO_TIMESTAMP:
-            return key, _long_offset_value(record)
-        return key, _pack_plain_offset(VALUE_VERSION, offset, leader_epoch, 0, commit_timestamp_ms)
     match record:
+        case OffsetCommitted():
+            return _offset_key(record.group_id, record.topic, record.partition), _offset_value(record)
         case OffsetRemoved(group_id, topic, partition):
-            return _offset_key_prefix(group_id, topic) + _pack_int(partition), None
+            return _offset_key(group_id, topic, partition), None
         case GroupStored():
             return _group_key(record), _group_value(record)
         case GroupRemoved():
@@ -144,7 +174,6 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     return None
 
 
-@lru_cache(OFFSET_NAMES_CACHED_MAX)
 def _offset_key_prefix(group_id: str, topic: str) -> bytes:
     return _Writer(OFFSET_KEY_VERSION).string(group_id).string(topic).done()
 
@@ -158,8 +187,12 @@ def _read_offset_key_prefix(data: bytes) -> tuple[str, str]:
     return group_id, topic
 
 
-def _long_offset_value(record: OffsetCommitted) -> bytes:
-    """Of an offset with metadata, or with a time to live, for which only an older version has a place."""
+def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    return _offset_key_prefix(group_id, topic) + _INT.pack(partition)
+
+
+def _offset_value(record: OffsetCommitted) -> bytes:
+    """Only an older version has a place for a time to live."""
     if record.expire_timestamp_ms != NO_TIMESTAMP:
         writer = _Writer(EXPIRING_OFFSET_VERSION).int64(record.offset).string(record.metadata)
         return writer.int64(record.commit_timestamp_ms).int64(record.expire_timestamp_ms).done()

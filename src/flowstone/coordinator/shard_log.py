@@ -8,7 +8,7 @@ offsets that are missing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from flowstone.coordinator.internal_log import InternalLog
@@ -27,9 +27,9 @@ class ShardLog:
     def __init__(self, log: InternalLog, codec: RecordCodec) -> None:
         self._log, self._codec = log, codec
 
-    def append(self, records: Iterable[Any], now_ms: int) -> None:
+    def append(self, records: Sequence[Any], now_ms: int) -> None:
         """ApiError if the log does not take them all; the first ones may be in it then."""
-        for batch in encode_batches(map(self._codec.encode, records), now_ms, self._log.batch_bytes_max):
+        for batch in encode_batches(self._codec, records, now_ms, self._log.batch_bytes_max):
             self._log.append(batch)
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from struct import pack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flowstone.coordinator.groups.records import (
     GroupRecord,
@@ -14,8 +16,9 @@ from flowstone.coordinator.groups.records import (
     OffsetRemoved,
     StoredMember,
 )
-from flowstone.coordinator.records import decode, encode
+from flowstone.coordinator.records import decode, encode, encode_all
 from flowstone.errors import StorageFault
+from flowstone.wire.record_batch import encode_record
 
 MEMBER = StoredMember("m-1", "i", "client", "/127.0.0.1", 300_000, 45_000, b"\x00\x01", b"\x02")
 GROUP = GroupStored("gé", "consumer", 7, "range", "m-1", 1_700_000_000_000, (MEMBER,))
@@ -34,6 +37,33 @@ def string(text: str) -> bytes:
 def test_a_record_is_read_as_it_was_written(record: GroupRecord) -> None:
     key, value = encode(record)
     assert decode(key, value) == record
+
+
+@given(
+    st.lists(
+        st.builds(
+            OffsetCommitted,
+            st.sampled_from(["g", "gé", "g" * 300]),
+            st.sampled_from(["t", "t" * 249]),
+            st.integers(0, 2**31 - 1),
+            st.integers(0, 2**63 - 1),
+            st.integers(-1, 2**31 - 1),
+            st.sampled_from(["", "note"]),
+            st.integers(0, 2**62),
+            st.sampled_from([-1, 2**40]),
+        )
+        | st.builds(OffsetRemoved, st.just("g"), st.just("t"), st.integers(0, 99))
+        | st.sampled_from([GROUP, GroupRemoved("g")]),
+        max_size=70,
+    )
+)
+def test_records_stand_in_a_batch_as_any_others_would(records: list[GroupRecord]) -> None:
+    assert encode_all(records) == [encode_record(delta, 0, *encode(record)) for delta, record in enumerate(records)]
+
+
+def test_the_offset_delta_of_a_records_place_may_take_two_bytes() -> None:
+    records = [OffsetCommitted("g", "t", partition, 1) for partition in range(100)]
+    assert encode_all(records) == [encode_record(delta, 0, *encode(record)) for delta, record in enumerate(records)]
 
 
 def test_an_offset_is_kafkas_key_1_and_value_3() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from flowstone.coordinator.effects import CoordinatorRecord
 from flowstone.coordinator.shard_log import ShardLog
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
-from flowstone.wire.record_batch import parse_header
+from flowstone.wire.record_batch import encode_record, parse_header
 from tests.support.internal_log import MemoryInternalLog
 
 PADDING = b"." * 1000
@@ -21,9 +21,11 @@ Pair = tuple[str, int | None]
 class PairCodec:
     """A record is a name and a number, padded so that a few hundred fill a log; None removes the name."""
 
-    def encode(self, record: Pair) -> CoordinatorRecord:
-        name, value = record
-        return name.encode(), None if value is None else str(value).encode() + PADDING
+    def encode_all(self, records: Sequence[Pair]) -> list[bytes]:
+        return [
+            encode_record(delta, 0, name.encode(), None if value is None else str(value).encode() + PADDING)
+            for delta, (name, value) in enumerate(records)
+        ]
 
     def decode(self, key: bytes, value: bytes | None) -> Pair:
         return key.decode(), None if value is None else int(value.removesuffix(PADDING))
@@ -86,7 +88,7 @@ def test_a_batch_may_be_exactly_as_long_as_the_log_takes() -> None:
     bench.put(("a", 1), ("b", 2))
     bench.memory.batch_bytes_max = len(bench.memory.batches[0])
     bench.put(("a", 3), ("b", 4), ("c", 5))
-    assert [parse_header(batch).record_count for batch in bench.memory.batches] == [2, 2, 1]
+    assert [parse_header(batch).record_count for batch in bench.memory.batches] == [2, 1, 2]
 
 
 def test_a_damaged_batch_is_not_replayed() -> None:
