@@ -22,8 +22,8 @@ def answer(
     """`respond` to the coordinator's response, or `refuse` with the code of its ApiError."""
     if token.done():
         return settle(_outcome(token), respond, refuse)
-    promise: Promise[Response] = Promise()
-    token.add_done_callback(lambda token: _resolve(promise, lambda: settle(_outcome(token), respond, refuse)))
+    promise = _Answer(respond, refuse)
+    token.add_done_callback(promise.resolve)
     return promise
 
 
@@ -42,6 +42,26 @@ def answer_all(tokens: Sequence[Token], respond: Callable[[Sequence[Any]], Respo
 
 def settle(outcome: Any, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]) -> Response:
     return refuse(outcome.code) if isinstance(outcome, ApiError) else respond(outcome)
+
+
+class _Answer(Promise[Response]):
+    """The answer to one request of a coordinator: most requests of clients come this way."""
+
+    __slots__ = ("_refuse", "_respond")
+
+    def __init__(self, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]) -> None:
+        super().__init__()
+        self._respond, self._refuse = respond, refuse
+
+    def resolve(self, token: Token) -> None:
+        if self.done():  # the connection is gone
+            return
+        try:
+            response = settle(_outcome(token), self._respond, self._refuse)
+        except Exception as error:
+            self.set_exception(error)
+        else:
+            self.set_result(response)
 
 
 class _Countdown:

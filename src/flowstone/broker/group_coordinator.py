@@ -24,6 +24,7 @@ from flowstone.cluster.topic_changes import create_topics
 from flowstone.cluster.topic_names import CONSUMER_OFFSETS
 from flowstone.config import MIB, MINUTE_MS, BrokerConfig
 from flowstone.coordinator import records as group_records
+from flowstone.coordinator.append_rounds import AppendRounds
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.shard import GroupShard
@@ -63,6 +64,7 @@ class GroupCoordinator:
             codec=group_records,
             new_machine=lambda: GroupShard(group_config, _new_member_id),
             load_turn=asyncio.Lock(),
+            rounds=AppendRounds(),
         )
         self._shards: dict[int, HostedShard[GroupShard]] = {}
         # In which leader epoch each is hosted: what was loaded in an earlier one may have been decided otherwise since.

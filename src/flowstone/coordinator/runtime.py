@@ -2,8 +2,9 @@
 
 The rules, the same for every coordinator (D7):
 
-- A call of the state machine gives records and replies. The records are appended and then replayed, before the next
-  call. No reply, be it of a read, leaves before everything the state machine had seen is committed.
+- A call of the state machine gives records and replies. The records are appended, in order, and replayed before the
+  next call; those that can wait are appended a little later, with others (`append_rounds`). No reply, be it of a read,
+  leaves before everything the state machine had seen is committed.
 - There is no undo. When an append or a commit fails the state machine is thrown away, whoever waits is told to look for
   the coordinator again, and the log is replayed into a new one.
 - Loading is the same `replay`, in steps that do not hold the event loop for long; meanwhile clients hear
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from flowstone.coordinator.append_rounds import AppendRounds
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.internal_log import InternalLog
 from flowstone.coordinator.record_batches import RecordCodec
@@ -75,6 +77,7 @@ class Host(Generic[Machine]):
     new_machine: Callable[[], Machine]
     # One shard loads at a time: each holds the event loop for a few milliseconds per step.
     load_turn: asyncio.Lock
+    rounds: AppendRounds
 
 
 class HostedShard(Generic[Machine]):
@@ -88,6 +91,10 @@ class HostedShard(Generic[Machine]):
         # Requests that the state machine has, and those whose replies wait for a commit.
         self._unanswered: set[Token] = set()
         self._uncommitted: set[Token] = set()
+        # Records that the state machine has replayed and the log does not have yet, and replies that wait for that.
+        self._unappended: list[Any] = []
+        self._held_back: list[tuple[Token, Any]] = []
+        self._is_in_round = False
         # What must not be lost because it came while there was no state machine, or its log took nothing.
         self._calls_after_load: list[Call[Machine]] = []
         self._timer: Timer | None = None
@@ -115,6 +122,8 @@ class HostedShard(Generic[Machine]):
 
     def close(self, code: ErrorCode) -> None:
         """Serves no more. Everybody hears `code`, but those whose requests are in the log: they hear of its commit."""
+        if self._unappended:
+            self._append_last(code)
         self.loading.cancel()
         self._calls_after_load.clear()
         self._drop_machine(code)
@@ -131,25 +140,67 @@ class HostedShard(Generic[Machine]):
             now_ms = self._now_ms()
             effects = call(machine, now_ms)
             if effects.records:
-                self._log.append(effects.records, now_ms)
+                self._unappended += effects.records
+                if not effects.can_wait:
+                    self._append(now_ms)
                 for record in effects.records:
                     machine.replay(record)
-        except ApiError as error:
-            self._failed(error.code, str(error))
-            return False
         except Exception as error:
-            # A mistake of ours, half-way through: nothing of its state is to be trusted, whoever called.
-            logger.exception("%s: the state machine failed", self._name)
-            self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
-            return True
+            self._call_failed(error)
+            return not isinstance(error, ApiError)
         if effects.replies:
             tokens = [token for token, _ in effects.replies]
             self._unanswered.difference_update(tokens)
             self._uncommitted.update(tokens)
-            self._log.when_committed(partial(self._release, machine, effects.replies))
-        if machine is self._machine:
-            self._schedule(machine)
+            self._held_back += effects.replies
+        self._schedule(machine)
+        if not self._unappended:
+            self._release_when_committed(machine)
+        elif not self._is_in_round:
+            self._is_in_round = True
+            self._host.rounds.join(self._append_in_round)
         return True
+
+    def _append(self, now_ms: int) -> None:
+        records, self._unappended = self._unappended, []
+        self._log.append(records, now_ms)
+
+    def _append_in_round(self) -> None:
+        self._is_in_round = False
+        machine = self._machine
+        if machine is None or not self._unappended:
+            return  # it was thrown away, or something that could not wait has taken all with it
+        try:
+            self._append(self._now_ms())
+        except Exception as error:
+            self._call_failed(error)
+        else:
+            self._release_when_committed(machine)
+
+    def _append_last(self, code: ErrorCode) -> None:
+        """What waits for its round is done now or, where the log is not ours any more, not at all."""
+        assert self._machine is not None
+        try:
+            self._append(self._now_ms())
+        except ApiError:
+            refused = {token for token, _ in self._held_back}
+            self._uncommitted -= refused
+            _refuse(refused, code)
+        else:
+            self._release_when_committed(self._machine)
+
+    def _call_failed(self, error: Exception) -> None:
+        if isinstance(error, ApiError):
+            self._failed(error.code, str(error))
+        else:
+            # A mistake of ours, half-way through: nothing of its state is to be trusted, whoever called.
+            logger.exception("%s: the state machine failed", self._name)
+            self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
+
+    def _release_when_committed(self, machine: Machine) -> None:
+        if self._held_back:
+            replies, self._held_back = self._held_back, []
+            self._log.when_committed(partial(self._release, machine, replies))
 
     def _release(self, machine: Machine, replies: Sequence[tuple[Token, Any]], code: ErrorCode) -> None:
         if code is not ErrorCode.NONE and machine is self._machine:
@@ -229,6 +280,7 @@ class HostedShard(Generic[Machine]):
     def _drop_machine(self, unavailable: ErrorCode) -> None:
         self._cancel_timer()
         self._machine, self._unavailable = None, unavailable
+        self._unappended, self._held_back = [], []
 
 
 def _told(code: ErrorCode) -> ErrorCode:

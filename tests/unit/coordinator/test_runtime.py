@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from flowstone.coordinator.effects import CoordinatorRecord, Effects
+from flowstone.coordinator.append_rounds import AppendRounds
+from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.runtime import FAULTY_LOADS_MAX, RELOAD_DELAY_S, Host, HostedShard
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
+from flowstone.wire.record_batch import encode_record
 from tests.support.internal_log import MemoryInternalLog
 
 TURNS = 20
@@ -21,8 +23,11 @@ class Counters:
     """A state machine with named counters: a record is a name and its new value."""
 
     class Codec:
-        def encode(self, record: tuple[str, int]) -> CoordinatorRecord:
-            return record[0].encode(), str(record[1]).encode()
+        def encode_all(self, records: Sequence[tuple[str, int]]) -> list[bytes]:
+            return [
+                encode_record(delta, 0, name.encode(), str(value).encode())
+                for delta, (name, value) in enumerate(records)
+            ]
 
         def decode(self, key: bytes, value: bytes | None) -> tuple[str, int] | None:
             if value == b"damaged":
@@ -43,9 +48,9 @@ class Counters:
         self.loaded_ms = now_ms
         return Effects()
 
-    def add(self, _now_ms: int, token: Any, name: str) -> Effects[Any]:
+    def add(self, _now_ms: int, token: Any, name: str, *, can_wait: bool) -> Effects[Any]:
         value = self.values.get(name, 0) + 1
-        return Effects([(name, value)], [(token, value)])
+        return Effects([(name, value)], [(token, value)], can_wait)
 
     def get(self, _now_ms: int, token: Any, name: str) -> Effects[Any]:
         return Effects([], [(token, self.values.get(name, 0))])
@@ -69,15 +74,20 @@ class Bench:
     def __init__(self, log: MemoryInternalLog, codec: Counters.Codec | None = None) -> None:
         self.log, self.clock = log, SimulatedClock()
         self.machines: list[Counters] = []
-        host = Host(self.clock, codec or Counters.Codec(), self._new, asyncio.Lock())
+        host = Host(self.clock, codec or Counters.Codec(), self._new, asyncio.Lock(), AppendRounds())
         self.shard = HostedShard("counters-0", log, host)
 
     def _new(self) -> Counters:
         self.machines.append(Counters())
         return self.machines[-1]
 
-    def add(self, name: str = "c") -> asyncio.Future[int]:
-        return self.shard.request(lambda machine, now_ms, token: machine.add(now_ms, token, name))
+    def add(self, name: str = "c", *, can_wait: bool = False) -> asyncio.Future[int]:
+        return self.shard.request(lambda machine, now_ms, token: machine.add(now_ms, token, name, can_wait=can_wait))
+
+    def add_in_round(self, name: str = "c") -> asyncio.Future[int]:
+        """What can wait, and has to: there was a round just now."""
+        self.add("other", can_wait=True)
+        return self.add(name, can_wait=True)
 
     def get(self, name: str = "c") -> asyncio.Future[int]:
         return self.shard.request(lambda machine, now_ms, token: machine.get(now_ms, token, name))
@@ -119,6 +129,92 @@ def test_a_reply_waits_until_its_records_are_committed() -> None:
         assert await reply == 1
 
     on_a_bench(test, commits_at_once=False)
+
+
+def test_what_can_wait_does_not_while_little_happens() -> None:
+    async def test(bench: Bench) -> None:
+        assert bench.add(can_wait=True).result() == 1
+
+    on_a_bench(test)
+
+
+def test_what_can_wait_is_appended_together_in_the_next_round() -> None:
+    async def test(bench: Bench) -> None:
+        replies = [bench.add_in_round(), bench.add(can_wait=True), bench.add(can_wait=True)]
+        assert len(bench.log.batches) == 1
+        assert [await reply for reply in replies] == [1, 2, 3]
+        assert len(bench.log.batches) == 2
+
+    on_a_bench(test)
+
+
+def test_the_reply_to_what_was_appended_in_a_round_waits_for_its_commit() -> None:
+    async def test(bench: Bench) -> None:
+        reply = bench.add_in_round()
+        while len(bench.log.batches) < 2:
+            await asyncio.sleep(0)
+        assert not reply.done()
+        bench.log.commit()
+        assert reply.result() == 1
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_a_read_waits_for_the_round_that_appends_what_it_has_seen() -> None:
+    async def test(bench: Bench) -> None:
+        added = bench.add_in_round()
+        reply = bench.get()
+        assert not reply.done()
+        assert await reply == 1
+        assert added.done()
+
+    on_a_bench(test)
+
+
+def test_what_cannot_wait_takes_what_came_before_with_it() -> None:
+    async def test(bench: Bench) -> None:
+        replies = [bench.add_in_round(), bench.add()]
+        assert [reply.result() for reply in replies] == [1, 2]
+        again = Bench(bench.log)
+        await again.turn()
+        assert again.machines[0].replayed == [("other", 1), ("c", 1), ("c", 2)]
+
+    on_a_bench(test)
+
+
+def test_a_round_that_the_log_refuses_throws_the_state_away() -> None:
+    async def test(bench: Bench) -> None:
+        waiting, read = bench.add_in_round(), bench.get()
+        bench.log.refuses_with = ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(ApiError):
+            await waiting
+        assert (error(waiting), error(read)) == (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)
+        bench.log.refuses_with = None
+        await bench.reload()
+        assert await bench.get() == 0
+
+    on_a_bench(test)
+
+
+def test_closing_appends_what_waits_for_its_round() -> None:
+    async def test(bench: Bench) -> None:
+        waiting = bench.add_in_round()
+        bench.shard.close(ErrorCode.NOT_COORDINATOR)
+        assert waiting.result() == 1
+
+    on_a_bench(test)
+
+
+def test_closing_refuses_what_waits_for_its_round_where_the_log_is_not_ours_any_more() -> None:
+    async def test(bench: Bench) -> None:
+        waiting = bench.add_in_round()
+        bench.log.refuses_with = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        bench.shard.close(ErrorCode.NOT_COORDINATOR)
+        assert error(waiting) is ErrorCode.NOT_COORDINATOR
+        await bench.reload()
+        assert len(bench.machines) == 1, "it is not loaded again"
+
+    on_a_bench(test)
 
 
 def test_a_read_waits_until_what_it_has_seen_is_committed() -> None:

@@ -52,6 +52,7 @@ def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
     if group is not None and request.member_id in group.members:
         turn.keep_session(group, request.member_id)
     turn.effects.records.extend(accepted.values())
+    turn.effects.can_wait = True
     turn.reply(token, CommitResponse(errors))
 
 
