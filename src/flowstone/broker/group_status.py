@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowstone.types import TopicPartition
 
 STABLE = "Stable"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
+class PartitionLag(NamedTuple):
     """A partition that the group has committed in, or that one of its members has."""
 
     topic: str
@@ -27,8 +25,7 @@ class PartitionLag:
     member_id: str | None = None  # who has it
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMember:
+class GroupMember(NamedTuple):
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -36,8 +33,7 @@ class GroupMember:
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
+class GroupStatus(NamedTuple):
     group_id: str
     state: str
     protocol_type: str

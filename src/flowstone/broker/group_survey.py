@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 SAMPLE_INTERVAL_S = 5.0
 # The time between two looks is at least so many times what one takes, but no longer than this.
-SAMPLE_PAUSE_FACTOR = 20
+SAMPLE_PAUSE_FACTOR = 50
 SAMPLE_INTERVAL_MAX_S = 60.0
 # How many partitions are looked at before others get their turn: about half a millisecond.
 SLICE_PARTITIONS = 50

@@ -6,7 +6,6 @@ or a broker of another make, the reason is kept for people to be told, and the c
 
 from __future__ import annotations
 
-from dataclasses import replace
 from urllib.parse import quote
 
 from confluent_kafka.admin import AdminClient
@@ -44,12 +43,11 @@ class GroupPages:
 def _merge(group: GroupStatus, told: GroupStatus) -> GroupStatus:
     """Who is where is as the protocol said; how far they are is as the page says, all of it, so that it fits."""
     lags = {(each.topic, each.partition): each for each in told.partitions}
-    return replace(
-        group,
+    return group._replace(
         generation=told.generation,
         topics=told.topics,
         partitions=tuple(
-            replace(lags.get((each.topic, each.partition), each), member_id=each.member_id) for each in group.partitions
+            lags.get((each.topic, each.partition), each)._replace(member_id=each.member_id) for each in group.partitions
         ),
         rebalance_count=told.rebalance_count,
         rebalance_reason=told.rebalance_reason,
