@@ -134,6 +134,7 @@ class Scrape:
         page.gauge("flowstone_log_directory_failed", "1 once a data directory has failed for good.", failed)
         self._write_room(page)
         self._write_scrubber(page)
+        self._write_cleaners(page)
         flush_seconds = {labels: each.flusher.flush_seconds for labels, each in directories.items()}
         page.histogram("flowstone_flush_seconds", "Flushes, from beginning until the loop hears.", flush_seconds)
 
@@ -160,6 +161,28 @@ class Scrape:
             "flowstone_scrubbed_bytes_total", "Bytes of old segments read to find damage.", scrubber.checked_bytes
         )
         page.gauge("flowstone_scrub_damaged_segments", "Segments found damaged by it.", len(scrubber.damaged))
+
+    def _write_cleaners(self, page: Exposition) -> None:
+        cleaners = {label_text(directory=each.path): each.cleaner for each in self._services.logs.directories}
+        stats = {labels: cleaner.stats for labels, cleaner in cleaners.items()}
+        run_seconds = {labels: each.run_seconds for labels, each in stats.items()}
+        page.histogram("flowstone_cleaner_run_seconds", "Compactions of a log, from beginning to end.", run_seconds)
+        failed = {labels: each.failed_runs for labels, each in stats.items()}
+        page.counter(
+            "flowstone_cleaner_failed_runs_total", "Compactions that failed and left the log as it was.", failed
+        )
+        read_bytes = {labels: each.read_bytes for labels, each in stats.items()}
+        page.counter("flowstone_cleaner_read_bytes_total", "Bytes of segments read to compact them.", read_bytes)
+        written_bytes = {labels: each.written_bytes for labels, each in stats.items()}
+        page.counter("flowstone_cleaner_written_bytes_total", "Bytes of compacted segments written.", written_bytes)
+        dirty = {labels: each.dirty_ratio_max for labels, each in stats.items()}
+        page.gauge("flowstone_cleaner_dirty_ratio_max", "The largest dirty part of a log, seen last time.", dirty)
+        looked = {labels: each.last_look_ms / 1000 for labels, each in stats.items()}
+        page.gauge("flowstone_cleaner_last_look_timestamp_seconds", "When it last looked for logs to compact.", looked)
+        errors = {labels: each.last_error_ms / 1000 for labels, each in stats.items()}
+        page.gauge("flowstone_cleaner_last_error_timestamp_seconds", "When a compaction last failed.", errors)
+        unfit = {labels: len(cleaner.unfit) for labels, cleaner in cleaners.items()}
+        page.gauge("flowstone_cleaner_unfit_partitions", "Logs given up, because they are damaged.", unfit)
 
     def _write_topics(self, page: Exposition) -> None:
         metrics = self._services.metrics

@@ -22,6 +22,7 @@ from itertools import pairwise
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, StorageFault
 from flowstone.log.cleaner_process import Compactor
+from flowstone.log.cleaner_stats import CleanerStats
 from flowstone.log.compaction_job import CompactionError, CompactionJob, SourceSegment
 from flowstone.log.compaction_plan import NOTHING, CompactionPlan, SealedFacts, is_lag_over, plan_compaction
 from flowstone.log.housekeeping import Housekeeping
@@ -55,6 +56,7 @@ class Cleaner:
         self._compactor, self._on_fault = compactor, on_fault
         self._unfit: dict[PartitionLog, str] = {}  # logs that cannot be compacted, and why
         self._is_hindered = False  # by what will pass; told once
+        self.stats = CleanerStats()
         self._timer: Timer | None = None
         self.task: asyncio.Task[None] | None = None
         if config.log_cleaner_enable:
@@ -90,10 +92,13 @@ class Cleaner:
 
     async def _filthiest(self, stuck: set[PartitionLog]) -> tuple[CompactionPlan, PartitionLog] | None:
         best: tuple[CompactionPlan, PartitionLog] | None = None
+        dirty_ratio_max = 0.0
         for log in [*self._logs.values()]:
             plan = await self._plan(log) if log not in stuck else NOTHING
+            dirty_ratio_max = max(dirty_ratio_max, plan.dirty_ratio)
             if plan.is_due and (best is None or _urgency(plan) > _urgency(best[0])):
                 best = plan, log
+        self.stats.last_look_ms, self.stats.dirty_ratio_max = self._clock.time_ms(), dirty_ratio_max
         return best
 
     async def _plan(self, log: PartitionLog) -> CompactionPlan:
@@ -122,6 +127,7 @@ class Cleaner:
         try:
             await self._housekeeping.checkpoint()
             mapped_end = await self._compactor.begin(job)
+            self.stats.mapped(job, mapped_end)
             numbers = [number for number, group in enumerate(job.groups) if group[0].base_offset < mapped_end]
             for number in numbers:
                 if not await self._clean_group(log, job, number):
@@ -132,6 +138,7 @@ class Cleaner:
             await self._failed(log, error)
             return False
         except StorageFault as fault:
+            self.stats.failed(self._clock.time_ms())
             self._on_fault(fault)
             return False
         if mapped_end <= plan.first_dirty_offset:
@@ -139,12 +146,14 @@ class Cleaner:
         self._is_hindered = False
         log.first_dirty_offset = mapped_end
         self._housekeeping.save_offsets()
+        took_s = self._clock.monotonic() - started_s
+        self.stats.run_seconds.observe(took_s)
         logger.info(
             "%s: compacted offsets %d to %d in %.1f s; %d bytes are %d now",
             log.topic_partition,
             plan.first_dirty_offset,
             mapped_end - 1,
-            self._clock.monotonic() - started_s,
+            took_s,
             before_bytes,
             log.size_bytes,
         )
@@ -157,6 +166,7 @@ class Cleaner:
         if len(old) != len(bases):
             return False
         cleaned = await self._compactor.clean(number)
+        self.stats.cleaned(job.groups[number], cleaned)
         if self._logs.get(log.topic_partition) is not log:
             return False
         paths = await log.replace_segments(old, cleaned, self._housekeeping.in_thread)
@@ -182,6 +192,7 @@ class Cleaner:
         """What will not pass is not tried again before the next start."""
         if self._logs.get(log.topic_partition) is not log:
             return  # its topic was deleted: no wonder
+        self.stats.failed(self._clock.time_ms())
         with suppress(OSError):
             await self._housekeeping.in_thread(partial(remove_cleaned, log.files, log.path))
         is_passing = isinstance(error, ApiError) or (isinstance(error, OSError) and error.errno in PASSING)

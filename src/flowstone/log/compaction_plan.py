@@ -30,7 +30,7 @@ class SealedFacts(NamedTuple):
 class CompactionPlan(NamedTuple):
     first_dirty_offset: int
     end_offset: int  # nothing from here on may be touched
-    groups: tuple[tuple[SealedFacts, ...], ...]  # from the log's first segment on; each becomes one segment
+    groups: tuple[tuple[SealedFacts, ...], ...]  # from the log's first segment on; each becomes one; none: not due
     dirty_ratio: float
     is_overdue: bool
 
@@ -57,9 +57,8 @@ def plan_compaction(
         return NOTHING
     dirty_ratio = dirty_bytes / sum(segment.size_bytes for segment in touched)
     is_overdue = is_lag_over([segment.first_ms for segment in dirty], config, now_ms)
-    if dirty_ratio <= config.min_cleanable_dirty_ratio and not is_overdue:
-        return NOTHING
-    groups = group_segments(touched, config.segment_bytes)
+    is_due = dirty_ratio > config.min_cleanable_dirty_ratio or is_overdue
+    groups = group_segments(touched, config.segment_bytes) if is_due else ()
     return CompactionPlan(first_dirty_offset, touched[-1].end_offset, groups, dirty_ratio, is_overdue)
 
 

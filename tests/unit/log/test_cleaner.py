@@ -289,6 +289,37 @@ def test_a_damaged_log_is_left_as_it_is_and_others_are_compacted(real_broker: Br
     run(body)
 
 
+def test_what_it_does_is_counted(broker: Broker) -> None:
+    async def body() -> None:
+        log = broker.open()
+        await broker.fill(log)
+        cleaner, before_bytes = broker.logs.directories[0].cleaner, sealed_bytes(log)
+        await cleaner.clean_all()
+        stats = cleaner.stats
+        assert sum(stats.run_seconds.counts) == 1
+        assert stats.read_bytes == 2 * before_bytes
+        assert stats.written_bytes == sealed_bytes(log)
+        assert (stats.failed_runs, stats.last_error_ms) == (0, 0)
+        assert (stats.dirty_ratio_max, stats.last_look_ms) == (0.0, broker.clock.time_ms())
+        broker.logs.close()
+
+    run(body)
+
+
+def test_how_dirty_logs_are_is_told_though_none_is_due(broker: Broker) -> None:
+    async def body() -> None:
+        log = broker.open()
+        await broker.fill(log)
+        log.configure(dataclasses.replace(CONFIG, min_cleanable_dirty_ratio=1.0))
+        cleaner = broker.logs.directories[0].cleaner
+        await cleaner.clean_all()
+        assert cleaner.stats.dirty_ratio_max == 1.0
+        assert not sum(cleaner.stats.run_seconds.counts)
+        broker.logs.close()
+
+    run(body)
+
+
 def test_a_full_disk_puts_it_off(broker: Broker) -> None:
     async def body() -> None:
         log = broker.open()
@@ -298,6 +329,8 @@ def test_a_full_disk_puts_it_off(broker: Broker) -> None:
         broker.files.fail_next("write", errno.ENOSPC, after=4)
         await broker.logs.directories[0].cleaner.clean_all()
         broker.files.fail_nothing()
+        stats = broker.logs.directories[0].cleaner.stats
+        assert (stats.failed_runs, stats.last_error_ms) == (1, broker.clock.time_ms())
         assert records(log) == before
         assert broker.names(".cleaned") == []
         await broker.logs.directories[0].cleaner.clean_all()
