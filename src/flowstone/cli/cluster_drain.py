@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from confluent_kafka import ElectionType
 
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.cluster_elect import run_election
@@ -19,6 +18,7 @@ from flowstone.cli.cluster_state import ClusterReader, ClusterState
 from flowstone.cli.errors import CommandError
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.text import counted
+from flowstone.cluster.elections import ElectionType
 
 
 def drain(
@@ -71,4 +71,4 @@ def _move_leaders(reader: ClusterReader, state: ClusterState, broker: int) -> No
     plan = plan_leaders_off(state.partitions, broker)
     if plan:
         move(reader, dict(plan))
-        run_election(reader, ElectionType.PREFERRED, list(plan))
+        run_election(reader, ElectionType.PREFERRED, plan)

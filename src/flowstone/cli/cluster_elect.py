@@ -1,21 +1,24 @@
-"""`flowstone cluster elect`: other leaders, because an operator asks for them."""
+"""`flowstone cluster elect`: other leaders, because an operator asks for them.
+
+With the thin client: confluent-kafka's own call for it fails before it asks (2.16, SystemError in `elect_leaders`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
-from confluent_kafka import ElectionType, KafkaException
-from confluent_kafka import TopicPartition as KafkaPartition
 
-from flowstone.cli.clients import DEFAULT_BOOTSTRAP, REQUEST_TIMEOUT_S, Bootstrap, explain, result_of
-from flowstone.cli.cluster_state import ClusterReader
+from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
+from flowstone.cli.cluster_state import ClusterReader, check
 from flowstone.cli.errors import CommandError
 from flowstone.cli.output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.text import counted
+from flowstone.cluster.elections import ElectionType
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
+from flowstone.wire.messages import ElectLeadersRequest, ElectLeadersRequestTopicPartitions, ElectLeadersResponse
 
 
 def elect(
@@ -48,22 +51,21 @@ def elect(
 
 
 def run_election(
-    reader: ClusterReader, kind: ElectionType, partitions: Sequence[TopicPartition]
+    reader: ClusterReader, kind: ElectionType, partitions: Iterable[TopicPartition]
 ) -> tuple[list[str], dict[str, str]]:
     """The partitions that got another leader, and those that could not, with the reason."""
-    if not partitions:
-        return [], {}
-    try:
-        asked = reader.admin.elect_leaders(
-            kind, [KafkaPartition(*each) for each in partitions], request_timeout=REQUEST_TIMEOUT_S
-        )
-    except KafkaException as error:
-        raise explain(error, reader.bootstrap) from None
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    wanted = [ElectLeadersRequestTopicPartitions(topic=name, partitions=each) for name, each in topics.items()]
+    answer = reader.ask(ElectLeadersRequest(election_type=kind, topic_partitions=wanted), ElectLeadersResponse)
+    check(answer.error_code, None)
     elected, failed = [], {}
-    for partition, refusal in result_of(asked, reader.bootstrap).items():
-        name = f"{partition.topic}-{partition.partition}"
-        if refusal is None:
-            elected.append(name)
-        elif refusal.args[0].code() != ErrorCode.ELECTION_NOT_NEEDED:
-            failed[name] = refusal.args[0].str()
-    return sorted(elected), failed
+    for result in answer.replica_election_results:
+        for each in result.partition_result:
+            name = str(TopicPartition(result.topic, each.partition_id))
+            if not each.error_code:
+                elected.append(name)
+            elif each.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                failed[name] = each.error_message or ErrorCode(each.error_code).name
+    return elected, failed
