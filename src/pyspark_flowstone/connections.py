@@ -23,7 +23,7 @@ def cluster_of(bootstrap: str) -> Cluster:
     """The process's one client of this cluster. Python workers run one task at a time, in one thread."""
     key = os.getpid(), bootstrap
     if key not in _clusters:
-        _settle_process()
+        settle_process()
         _clusters[key] = Cluster(bootstrap, client_id=CLIENT_ID)
     return _clusters[key]
 
@@ -33,9 +33,12 @@ def column_memory() -> Memory:
     return _memory
 
 
-def _settle_process() -> None:
-    """Spark collects garbage after every task. That walks all that Spark, Arrow and we have imported, 20 ms each time,
-    which is more than a small task takes; none of it is garbage ever, so it is left out of the walk."""
+def settle_process() -> None:
+    """To be called when what a process needs is imported.
+
+    Spark collects garbage after whatever it has asked of a process. That walks all that Spark, Arrow and we have
+    imported, 20 ms each time, which is more than a small task takes. None of it is ever garbage: it is left out.
+    """
     if not gc.get_freeze_count():
         gc.collect()
         gc.freeze()

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from flowstone.arrow.encode import Encoder
 from flowstone.client import Cluster, Producer
-from pyspark_flowstone.connections import CLIENT_ID, cluster_of
+from pyspark_flowstone.connections import CLIENT_ID, cluster_of, settle_process
 from pyspark_flowstone.sink_options import SinkOptions, columns_written, parse_sink_options
 from pyspark_flowstone.values import OptionError
 
@@ -133,6 +133,7 @@ def _producer(options: SinkOptions) -> Iterator[tuple[Cluster, Producer]]:
 
 
 def _open_producer(options: SinkOptions) -> tuple[Cluster, Producer]:
+    settle_process()
     cluster = Cluster(options.bootstrap, client_id=CLIENT_ID)
     return cluster, Producer(
         cluster, acks=options.acks, idempotent=options.idempotent, deadline_s=options.delivery_timeout_s

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_flowstone.connections import settle_process
 from pyspark_flowstone.offsets import JsonOffsets, Offsets, from_json, to_json
 from pyspark_flowstone.options import SourceOptions
 from pyspark_flowstone.planner import StreamPlanner
@@ -32,6 +33,7 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SourceOptions) -> None:
         """OptionError if an option has no meaning for a stream."""
         options.stream_start()
+        settle_process()
         self._options = options
         self._made: StreamPlanner | None = None
 
