@@ -48,14 +48,20 @@ class Truncating:
         async with log.names_lock:
             while is_due():
                 cut = await work_out()
-                if cut is None:
+                if cut is None or await self._cut(log, cut, is_due):
                     break
-                with log.recovery_point_held(cut.untouched_end):
-                    await self._housekeeping.checkpoint()
-                if cut.log_end == log.end and is_due():
-                    log.cut(cut)
-                    break
-        self._flusher.request(log)
+
+    async def _cut(self, log: PartitionLog, cut: Cut, is_due: IsDue) -> bool:
+        """Whether that is all: not if the log ends elsewhere by now."""
+        try:
+            with log.recovery_point_held(cut.untouched_end):
+                await self._housekeeping.checkpoint()
+            if is_due() and cut.log_end == log.end:
+                log.cut(cut)
+                return True
+        finally:
+            self._flusher.request(log)  # of what was not cut, too: it counts as not durable
+        return False
 
     async def _work_out(self, log: PartitionLog, offset: int) -> Cut | None:
         """None if the log ends there already."""

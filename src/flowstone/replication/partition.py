@@ -296,6 +296,9 @@ class Partition(Replica):
             await cut(self.log, offset, lambda: self._follows_in(leader_epoch))
         except StorageFault as fault:
             raise self._failed(fault) from fault
+        except ApiError:
+            await self._wait_flushed()  # what was about to go counted as not durable
+            raise
         self._check_following(leader_epoch)
         self._ends.clear()
         self.high_watermark = self._within_log(self.high_watermark.offset)
