@@ -1,4 +1,4 @@
-.PHONY: help setup demo test lint generate bench clients faults fixture spark
+.PHONY: help setup demo test lint generate bench clients faults fixture spark sim
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -34,6 +34,9 @@ clients: setup   ## other people's clients and suites, against fresh brokers
 
 faults: setup    ## kills, power losses and damage, long (about 18 minutes; power losses need root)
 	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} $(PY) -m pytest -rP tests/faults
+
+sim: setup       ## whole clusters simulated from ten thousand seeds (hours; FLOWSTONE_SIM_SEEDS for fewer)
+	$(PY) -m tests.sim.run --seeds $${FLOWSTONE_SIM_SEEDS:-10000}
 
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
 	$(PY) tests/fixture_project/run.py

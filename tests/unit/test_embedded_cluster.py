@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import flowstone
 
@@ -119,3 +119,14 @@ def test_a_cluster_agrees_through_a_real_zookeeper() -> None:
 def test_a_cluster_has_at_least_one_broker() -> None:
     with pytest.raises(ValueError, match="at least one broker, not 0"):
         flowstone.Cluster(brokers=0)
+
+
+def test_a_groups_lag_is_known_where_its_coordinator_has_no_replica(cluster: flowstone.Cluster) -> None:
+    cluster.create_topic("spread", partitions=3, replication_factor=1, configs={"min.insync.replicas": "1"})
+    produce(cluster, "spread", VALUES)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition("spread", index, 0) for index in range(3)], asynchronous=False)
+    consumer.close()
+    (group,) = [broker.groups()["reader"] for broker in cluster.brokers.values() if "reader" in broker.groups()]
+    assert [each.partition for each in group.partitions] == [0, 1, 2]
+    assert group.lag == len(VALUES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flowstone.broker.controlling import Controlling
+from flowstone.broker.elsewhere import Elsewhere
 from flowstone.broker.membership import Membership
 from flowstone.broker.replicas import Replicas
 from flowstone.cluster.consensus import Consensus
@@ -55,6 +56,7 @@ class Clustering:
             clock,
             network,
         )
+        self.elsewhere = Elsewhere(listener_name, metadata, clock, network)
         self.replicas = Replicas(config, listener_name, metadata, partitions, self.fetchers, self.lease, clock)
         self.services = ReplicaServices(
             lease=self.lease,

@@ -14,6 +14,7 @@ from typing import Any
 
 from flowstone.broker.append_rates import AppendRates
 from flowstone.broker.context import Services
+from flowstone.broker.elsewhere import Bounds, Elsewhere
 from flowstone.broker.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.broker.headroom_alarm import HeadroomAlarm
 from flowstone.broker.lag import headroom_s, is_low
@@ -50,7 +51,9 @@ SLICE_PARTITIONS = 50
 
 
 class GroupSurvey:
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, elsewhere: Elsewhere | None = None) -> None:
+        """`elsewhere`: None where there is one broker."""
+        self._elsewhere = elsewhere
         self._services, self._clock = services, services.clock
         self._rates = AppendRates()
         self._timestamps = UnreadTimestamps(services.workers)
@@ -146,10 +149,11 @@ class GroupSurvey:
         return tuple(lags)
 
     async def _lag(self, where: TopicPartition, committed: int | None, owner: str | None) -> PartitionLag | None:
-        """None if the partition is not here."""
+        """None if nothing is known of the partition."""
         partition = self._services.partitions.find(where)
         if partition is None:
-            return None
+            bounds = await self._elsewhere.bounds(where) if self._elsewhere is not None else None
+            return _lag_elsewhere(where, committed, owner, bounds) if bounds is not None else None
         rate = self.append_rate(partition.log)
         start, end = partition.log.log_start_offset, partition.high_watermark.offset
         lag = lag_seconds = headroom_seconds = None
@@ -208,6 +212,26 @@ class GroupSurvey:
         self.latest = await self.all_groups()
         self._rates.forget_unasked()
         self._alarm.look(self.latest)
+
+
+def _lag_elsewhere(where: TopicPartition, committed: int | None, owner: str | None, bounds: Bounds) -> PartitionLag:
+    """In records: how old the next unread one is, and when it goes, only who has the log can tell."""
+    start, end = bounds
+    lag, lost = None, 0
+    if committed is not None:
+        lag, lost = max(end - committed, 0), max(start - committed, 0)
+    return PartitionLag(
+        topic=where.topic,
+        partition=where.partition,
+        committed_offset=committed,
+        log_start_offset=start,
+        high_watermark=end,
+        lag=lag,
+        lost=lost,
+        lag_seconds=0.0 if lag == 0 else None,
+        headroom_seconds=0.0 if lost else None,
+        member_id=owner,
+    )
 
 
 def _member(member: DescribedMember, is_consumer: bool) -> GroupMember:
