@@ -146,7 +146,7 @@ class _Member:
         answer = json.loads(line) if line else {"error": "its process ended before it served"}
         if "error" in answer:
             raise StartupError(f"broker {self.node_id} cannot start: {answer['error']}")
-        self.announcement = {"node_id": self.node_id, **answer}
+        self.announcement = {"node_id": self.node_id, "pid": process.pid, **answer}
 
     async def stop(self) -> None:
         if self.process is None or self.process.returncode is not None:
@@ -206,9 +206,9 @@ class _Cluster:
     async def _start_member(self, member: _Member) -> None:
         await member.start()
         if not self._options.json:
-            http = member.announcement["http"]
-            pages = f", http {http}" if http is not None else ""
-            print(f"broker {member.node_id} ready {member.announcement['ready']}{pages}", flush=True)
+            told = member.announcement
+            pages = f", http {told['http']}" if told["http"] is not None else ""
+            print(f"broker {member.node_id} ready {told['ready']}{pages}, pid {told['pid']}", flush=True)
 
     def _announce(self, zookeeper: str) -> None:
         announcements = [member.announcement for member in self._members]
