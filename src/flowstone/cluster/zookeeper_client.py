@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, NodeExistsError, OperationTimeoutError, SessionExpiredError
-from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.loggingsupport import BLATHER
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
+from flowstone.cluster.zookeeper_kazoo import ImpatientHandler, NegotiatedTimeout
 from flowstone.errors import StartupError
 
 # As in Kafka: brokers that name no path of their own share nothing with other users of the same ZooKeeper.
@@ -58,8 +58,8 @@ class ZooKeeperClient:
         hosts, slash, path = connect.partition("/")
         self.connect, self.chroot = connect, f"/{path.strip('/')}" if slash and path.strip("/") else DEFAULT_CHROOT
         self._loop = _running_loop()
-        self._handler = _Handler(max(ANSWER_TIMEOUT_MIN_S, session_timeout_s / TRIES_PER_SESSION))
-        self._negotiated = _NegotiatedTimeout()
+        self._handler = ImpatientHandler(max(ANSWER_TIMEOUT_MIN_S, session_timeout_s / TRIES_PER_SESSION))
+        self._negotiated = NegotiatedTimeout()
         retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": RECONNECT_DELAY_S_MAX}
         try:
             self.kazoo = KazooClient(
@@ -131,36 +131,56 @@ class ZooKeeperClient:
         self.kazoo.stop()
         self.kazoo.close()
 
-    # Asking
+    # Asking, from a thread
 
-    def insist(self, call: Callable[..., Answer], *arguments: object) -> Answer:
-        """Calls, again after every lost connection, until there is an answer; `Closed` if there will be none.
-
-        For threads, and for what may be repeated.
-        """
-        while True:
-            self.wait_connected()
-            with suppress(*LOST):
-                return call(*arguments)
+    def wait(self, asked: Any) -> Any:
+        """What one of kazoo's asynchronous calls answers, or raises. `LOST` if it takes longer than a session lasts."""
+        try:
+            return asked.get(timeout=self.session_timeout_s)
+        except KazooTimeoutError:  # kazoo may forget a call that is made at the very moment at which a session ends
+            raise ConnectionLoss from None
 
     def wait_connected(self) -> None:
         self._connected.wait()
         if self._is_closed:
             raise Closed
 
+    def insist(self, call: Callable[..., Answer], *arguments: object) -> Answer:
+        """Calls, again after every lost connection, until there is an answer; `Closed` if there will be none.
+
+        For what may be repeated.
+        """
+        while True:
+            self.wait_connected()
+            with suppress(*LOST):
+                return call(*arguments)
+
+    def get(self, name: str) -> tuple[bytes, Any]:
+        """(data, status). NoNodeError."""
+        data, status = self.insist(lambda: self.wait(self.kazoo.get_async(self.path(name))))
+        return data, status
+
     def get_all(self, names: Sequence[str]) -> list[bytes]:
-        """All at once, again after every lost connection. NoNodeError if one is missing."""
+        """All at once. NoNodeError if one is missing."""
 
         def get() -> list[bytes]:
             asked = [self.kazoo.get_async(self.path(name)) for name in names]
-            return [each.get()[0] for each in asked]
+            return [self.wait(each)[0] for each in asked]
 
         return self.insist(get)
+
+    def children(self, name: str) -> list[str]:
+        """NoNodeError."""
+        return list(self.insist(lambda: self.wait(self.kazoo.get_children_async(self.path(name)))))
+
+    def sync(self) -> None:
+        """From now on the server shows what is committed by now: it may have been behind."""
+        self.insist(lambda: self.wait(self.kazoo.sync_async(self.chroot)))
 
     def create(self, name: str, data: bytes) -> None:
         """A node whose name nobody else uses, or that is the same whoever makes it."""
         with suppress(NodeExistsError):
-            self.insist(self.kazoo.create, self.path(name), data, None, False, False, True)
+            self.insist(lambda: self.wait(self.kazoo.create_async(self.path(name), data, makepath=True)))
 
     def delete_all(self, names: Iterable[str]) -> None:
         """In the order given, as far as it comes: who else deletes the same leaves nothing to do. `LOST`."""
@@ -169,17 +189,23 @@ class ZooKeeperClient:
             transaction = self.kazoo.transaction()
             for path in paths[start : start + TRANSACTION_DELETIONS_MAX]:
                 transaction.delete(path)
-            if not succeeded(transaction.commit()):
+            if not succeeded(self.wait(transaction.commit_async())):
                 return
 
+    # Asking, from the event loop
+
     async def ask(self, start: Callable[[], Any]) -> Any:
-        """Awaits what one of kazoo's asynchronous calls answers, or raises. `LOST` at once while not connected."""
+        """What `wait` gives, but `LOST` at once while there is no connection."""
         if not self.is_connected:
             raise ConnectionLoss
         assert self._loop is not None
         answer: asyncio.Future[Any] = self._loop.create_future()
         start().rawlink(lambda result: self.on_loop(_settle, answer, result))
-        return await answer
+        try:
+            async with asyncio.timeout(self.session_timeout_s):
+                return await answer
+        except TimeoutError:
+            raise ConnectionLoss from None
 
     def on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
         """From kazoo's threads."""
@@ -206,55 +232,6 @@ class ZooKeeperClient:
         logger.info("ZooKeeper at %s: %s", self.connect, state.value)
         for listener in self._listeners:
             listener(state)
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
-    """kazoo's threads and sockets, with a way to end a connection without a word, and less patience.
-
-    A server that is just starting may take a connection and never answer on it. kazoo would wait for it until the
-    session is over.
-    """
-
-    def __init__(self, answer_timeout_s: float) -> None:
-        super().__init__()
-        self._answer_timeout_s = answer_timeout_s
-        self._socket: Any = None
-        self._is_cut = self._is_answered = False
-
-    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        if self._is_cut:
-            raise ConnectionAbortedError("dropped")
-        self._is_answered = False
-        self._socket = super().create_connection(*args, **kwargs)
-        return self._socket
-
-    def select(self, readable: Any, writable: Any, failed: Any, timeout: float | None = None) -> Any:
-        if not self._is_answered and timeout is not None:
-            timeout = min(timeout, self._answer_timeout_s)
-        ready = super().select(readable, writable, failed, timeout)
-        self._is_answered |= bool(ready[0])
-        return ready
-
-    def cut(self) -> None:
-        self._is_cut = True
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.shutdown(2)  # both ways; kazoo's thread, which waits on it, closes it
-
-
-class _NegotiatedTimeout(logging.Logger):
-    """Where kazoo's own log lines go: nowhere, but for its mistakes, and for what it says there and nowhere else."""
-
-    def __init__(self) -> None:
-        super().__init__("kazoo", BLATHER)
-        self.timeout_s = 0.0
-
-    def _log(self, level: int, msg: object, args: Any, *rest: Any, **options: Any) -> None:
-        if level == BLATHER and str(msg).startswith("Session created"):
-            _, _, negotiated_ms, *_ = args
-            self.timeout_s = negotiated_ms / 1000
-        elif level >= logging.ERROR:
-            logger.log(level, msg, *args, exc_info=options.get("exc_info"))
 
 
 def succeeded(results: Sequence[object]) -> bool:

@@ -66,6 +66,7 @@ class ZooKeeperLog:
         self._listeners: list[CommitListener] = []
         self._refusal_listeners: list[RefusalListener] = []
         self._waiting: list[_Waiting] = []
+        self._under_way: list[_Waiting] = []
         self._worker: asyncio.Task[None] | None = None
         self._failure: StorageFault | None = None
         self._is_closed = self._has_ended = False
@@ -123,6 +124,7 @@ class ZooKeeperLog:
         self._is_closed = self._has_ended = True
         if self._worker is not None:
             self._worker.cancel()
+        self._wait_again()
         for _, committed in self._waiting:
             committed.cancel()
         self._waiting = []
@@ -210,24 +212,25 @@ class ZooKeeperLog:
 
     async def _write(self) -> None:
         group, self._waiting = self._waiting, []
+        self._under_way = group
         together = [record for records, _ in group for record in records]
         number, watch = self._new_watch()
         try:
             appended = await self._in_thread(partial(self._store.append, together, self._log_end, watch))
-        except TooLarge as error:
-            self._waiting = group + self._waiting
-            self._refuse(ApiError(ErrorCode.POLICY_VIOLATION, str(error)))
-            return
-        except BaseException as error:
-            self._waiting = group + self._waiting
-            if not isinstance(error, Truncated):
+        except Exception as error:
+            self._wait_again()
+            if isinstance(error, TooLarge):
+                self._refuse(ApiError(ErrorCode.POLICY_VIOLATION, str(error)))
+            elif isinstance(error, Truncated):
+                await self._leap()
+            else:
                 raise
-            await self._leap()
             return
         if appended is None:
-            self._waiting = group + self._waiting
+            self._wait_again()
             await self._read_outrunner()
             return
+        self._under_way = []
         self._log_end = appended.end
         if appended.is_watched:
             self._watch_set = number
@@ -236,6 +239,9 @@ class ZooKeeperLog:
             if not committed.done():
                 committed.set_result(None)
         self._upkeep.appended(together, self._image, appended.size_bytes, is_own=True)
+
+    def _wait_again(self) -> None:
+        self._waiting, self._under_way = self._under_way + self._waiting, []
 
     async def _read_outrunner(self) -> None:
         before = self._log_end

@@ -59,14 +59,16 @@ class ZooKeeperSnapshots:
             return None
         pointer = self._write_chunks(image)
         try:
-            self._client.kazoo.set(self._client.path(SNAPSHOTS), encode_pointer(pointer), version)
+            self._client.wait(
+                self._client.kazoo.set_async(self._client.path(SNAPSHOTS), encode_pointer(pointer), version)
+            )
         except BadVersionError:
             return None
         return pointer
 
     def truncate(self, pointer: Pointer) -> None:
         """Removes what the snapshot has made superfluous. `LOST`: the next one does."""
-        log = sorted(name for name in self._names(LOG) if int(name) < pointer.next_offset)
+        log = sorted(name for name in filter(str.isdigit, self._names(LOG)) if int(name) < pointer.next_offset)
         superfluous = log[: -self._log_nodes_kept]
         if superfluous:
             start = int(log[len(superfluous)])
@@ -85,7 +87,7 @@ class ZooKeeperSnapshots:
         transaction.set_data(self._client.path(LOG), encode_end(pointer.next_offset), 0)
         transaction.set_data(self._client.path(SNAPSHOTS), encode_pointer(pointer), 0)
         transaction.create(self._client.path(CLUSTER), image.cluster_id.encode())
-        if not succeeded(transaction.commit()):
+        if not succeeded(self._client.wait(transaction.commit_async())):
             raise StartupError(f"ZooKeeper at {self._client.connect} holds a cluster's metadata already")
 
     def _write_chunks(self, image: ClusterImage) -> Pointer:
@@ -98,11 +100,11 @@ class ZooKeeperSnapshots:
         return Pointer(name, len(chunks), image.version + 1, len(data))
 
     def _read_pointer(self) -> tuple[Pointer | None, int]:
-        data, stat = self._client.insist(self._client.kazoo.get, self._client.path(SNAPSHOTS))
+        data, stat = self._client.get(SNAPSHOTS)
         return decode_pointer(data), stat.version
 
     def _names(self, node: str) -> list[str]:
         try:
-            return list(self._client.insist(self._client.kazoo.get_children, self._client.path(node)))
+            return self._client.children(node)
         except NoNodeError:  # another broker truncates at the same time
             return []

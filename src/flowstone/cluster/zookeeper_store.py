@@ -84,22 +84,22 @@ class ZooKeeperStore:
     def cluster_id(self) -> str:
         """Empty while there is no cluster."""
         try:
-            data, _ = self._client.insist(self._client.kazoo.get, self._path(CLUSTER))
+            data, _ = self._client.get(CLUSTER)
         except NoNodeError:
             return ""
-        return str(data.decode(errors="replace"))
+        return data.decode(errors="replace")
 
     # Reading
 
     def end(self) -> End:
-        self._sync()
-        return _decode_end(self._client.insist(self._client.kazoo.get, self._path(LOG)))
+        self._client.sync()
+        return _decode_end(self._client.get(LOG))
 
     def read(self, offset: int, watch: Watch | None) -> tuple[list[Entry], End]:
         """Everything from `offset` on; `watch` is called at the next change. `Truncated`."""
         end, first = self._client.insist(self._read_next, offset, watch)
         if end.offset < offset:
-            self._sync()
+            self._client.sync()  # the server may be behind another one, from which this broker has read before
             end, first = self._client.insist(self._read_next, offset, watch)
         if end.offset < offset:
             raise StorageFault(
@@ -118,14 +118,17 @@ class ZooKeeperStore:
         """The log's end and the next node, in one round trip: mostly there is no other."""
         asked = self._client.kazoo.get_async(self._path(LOG), watch)
         asked_first = self._client.kazoo.get_async(self._path(log_node(offset)))
-        end = _decode_end(_required(asked, self._path(LOG)))
         try:
-            return end, asked_first.get()[0]
+            end = _decode_end(self._client.wait(asked))
+        except NoNodeError as error:
+            raise StorageFault(f"ZooKeeper has lost the metadata log: {self._path(LOG)} is not there") from error
+        try:
+            return end, self._client.wait(asked_first)[0]
         except NoNodeError:
             return end, None
 
     def _read_on(self, offset: int, end_offset: int) -> list[Entry]:
-        names = self._client.insist(self._client.kazoo.get_children, self._path(LOG))
+        names = filter(str.isdigit, self._client.children(LOG))
         offsets = sorted(each for each in map(int, names) if offset <= each < end_offset)
         entries: list[Entry] = []
         for start in range(0, len(offsets), WINDOW):
@@ -148,10 +151,6 @@ class ZooKeeperStore:
             return self._client.get_all(names)
         except NoNodeError as error:
             raise Truncated from error
-
-    def _sync(self) -> None:
-        """From now on the server shows what is committed by now: it may have been behind."""
-        self._client.insist(self._client.kazoo.sync, self._path(LOG))
 
     # Appending
 
@@ -190,20 +189,26 @@ class ZooKeeperStore:
             # Right behind it, for the append spends the watch that was set before.
             watched = self._client.kazoo.get_async(self._path(LOG), watch)
             try:
-                is_done = succeeded(asked.get())
+                is_done = succeeded(self._client.wait(asked))
             except LOST:
                 is_first_try = False
                 continue
             if not is_done and not is_first_try:
                 is_done = self._is_ours(append_id, end.offset)
-            return is_done, _is_at(watched, after)
+            return is_done, self._is_at(watched, after)
 
     def _is_ours(self, append_id: str, offset: int) -> bool:
         try:
-            data, _ = self._client.insist(self._client.kazoo.get, self._path(log_node(offset)))
+            data, _ = self._client.get(log_node(offset))
         except NoNodeError as error:
             raise Truncated from error
         return decode_node(data)[0].append_id == append_id
+
+    def _is_at(self, watched: Any, end: End) -> bool:
+        try:
+            return _decode_end(self._client.wait(watched)) == end
+        except LOST:
+            return False
 
     def _path(self, name: str) -> str:
         return self._client.path(name)
@@ -212,17 +217,3 @@ class ZooKeeperStore:
 def _decode_end(found: tuple[bytes, Any]) -> End:
     data, stat = found
     return End(decode_end(data), stat.version)
-
-
-def _required(asked: Any, path: str) -> Any:
-    try:
-        return asked.get()
-    except NoNodeError as error:
-        raise StorageFault(f"ZooKeeper has lost the metadata log: {path} is not there") from error
-
-
-def _is_at(watched: Any, end: End) -> bool:
-    try:
-        return bool(watched.get()[1].version == end.version)
-    except LOST:
-        return False
