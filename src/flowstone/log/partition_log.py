@@ -445,17 +445,19 @@ class PartitionLog:
         self.flushed_end = min(self.flushed_end, end)
 
     def cut(self, cut: Cut) -> None:
-        """Drops the log's end, or all of it.
+        """Drops the log's end, or all of it. OSError: the log is left half-way, and only a start can use it again.
 
         The recovery point must have been lowered, and checkpointed, or the next start takes this for damage; and
         `names_lock` must be held, or a compacted segment may bring back what was dropped: see `truncating`.
         """
         assert cut.log_end == self.end
         assert self.flushed_end.offset <= cut.untouched_end.offset
+        self.is_torn = True
         if cut.shortened is None:
             self._restart_at(cut.end.offset)
         else:
             self._shorten(*cut.shortened)
+        self.is_torn = False
         self.end, self.producers = cut.end, cut.producers
         self._roll_ms = self._roll_age_ms()
         self._generation += 1

@@ -56,12 +56,17 @@ class Truncating:
         try:
             with log.recovery_point_held(cut.untouched_end):
                 await self._housekeeping.checkpoint()
-            if is_due() and cut.log_end == log.end:
-                log.cut(cut)
-                return True
         finally:
-            self._flusher.request(log)  # of what was not cut, too: it counts as not durable
-        return False
+            self._flusher.request(log)  # what may stay after all counted as not durable
+        if not is_due() or cut.log_end != log.end:
+            return False
+        try:
+            log.cut(cut)
+        except OSError as error:
+            self._flusher.forget(log)
+            raise StorageFault(f"{log.topic_partition} was left half truncated: {error}") from error
+        self._flusher.request(log)
+        return True
 
     async def _work_out(self, log: PartitionLog, offset: int) -> Cut | None:
         """None if the log ends there already."""

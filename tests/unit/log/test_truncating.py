@@ -130,6 +130,21 @@ def test_nothing_is_changed_where_the_checkpoint_finds_no_room(broker: Broker) -
     run(body)
 
 
+def test_a_log_that_was_left_half_way_is_offline_until_a_start_has_looked_at_it(broker: Broker) -> None:
+    async def body() -> None:
+        log = await filled(broker)
+        broker.files.fail_next("remove", errno.EIO, after=4)
+        with pytest.raises(StorageFault):
+            await broker.logs.truncate_to(log, 20)
+        broker.logs.close()
+        assert not broker.files.exists("/data/.kafka_cleanshutdown")
+        broker.open()
+        assert 20 <= broker.log().log_end_offset < 50
+        broker.logs.close()
+
+    run(body)
+
+
 def test_a_log_that_cannot_be_read_cannot_be_truncated(broker: Broker) -> None:
     async def body() -> None:
         log = await filled(broker)
@@ -162,6 +177,8 @@ async def crash(cut: Callable[[Broker], Awaitable[None]], cut_in: int, power_is_
     files.cut_in = None
     if is_over:
         await broker.flush(broker.log())
+    else:
+        broker.logs.directories[0].flusher.forget(broker.log())
     log = after_a_kill(broker, power_is_lost=power_is_lost)
     broker.append(log)
     broker.logs.abort()
