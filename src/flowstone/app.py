@@ -268,6 +268,7 @@ class App:
             rewriting=Rewriting(self._workers),
             workers=self._workers,
             groups=self._groups,
+            cluster=self._cluster,
             intercept=self._intercept,
         )
 

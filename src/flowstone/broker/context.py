@@ -18,6 +18,7 @@ from flowstone.broker.metrics import Metrics
 from flowstone.broker.unsent import UnsentTotal
 
 if TYPE_CHECKING:
+    from flowstone.broker.clustering import Clustering
     from flowstone.broker.fetch_sessions import FetchSessions
     from flowstone.broker.group_coordinator import GroupCoordinator
     from flowstone.broker.rewriting import Rewriting
@@ -55,6 +56,8 @@ class Services:
     rewriting: Rewriting
     workers: Workers
     groups: GroupCoordinator
+    # None where there is one broker.
+    cluster: Clustering | None = None
     metrics: Metrics = field(default_factory=Metrics)
     metadata_parts: MetadataParts = field(default_factory=MetadataParts)
     room: Room = field(default_factory=Room)

@@ -33,6 +33,11 @@ class Lease:
     def holds(self) -> bool:
         return self._monotonic() < self._until
 
+    @property
+    def left_s(self) -> float:
+        """How long it holds unless it is renewed; negative once it has run out."""
+        return self._until - self._monotonic()
+
     def extend(self, until: float) -> None:
         """A renewal arrived; one that came late changes nothing."""
         if until <= self._until:

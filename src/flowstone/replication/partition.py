@@ -266,6 +266,11 @@ class Partition(Replica):
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {self.leader_epoch}")
 
     @property
+    def replica_lag(self) -> int:
+        """How many records a follower lacks of those that its leader last said are committed."""
+        return 0 if self.is_leader else max(0, self._leader_high_watermark - self.log.log_end_offset)
+
+    @property
     def last_epoch(self) -> int:
         """The leader epoch of the last record."""
         return self.log.epochs.latest
