@@ -7,7 +7,7 @@ state are made, so that a restore has only to copy.
 
 Compaction may take a record for the sake of a newer one that lies beyond the high watermark taken: a log in which
 offsets were missing is read on to its new end, until nothing is missing in what was read last. So the last value of
-every key is there.
+every key is there. Groups' offsets are taken first, and so lie within what is read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from flowstone.cli.backup_files import (
     partition_directory,
     write_manifest,
 )
+from flowstone.cli.backup_groups import read_groups
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect, fetch_metadata, find_topic
 from flowstone.cli.errors import CommandError
 from flowstone.cli.output import JsonOutput, print_document
@@ -66,12 +67,13 @@ def backup(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Store topics as files, with their settings, while the broker runs. `flowstone restore` brings them back."""
+    """Store topics as files, settings and groups' offsets too, while the broker runs; `restore` brings them back."""
     admin = connect(bootstrap)
     names = list(dict.fromkeys(topics))
     counts = {name: len(find_topic(admin, bootstrap, name, to_use=False).partitions) for name in names}
     settings = {name: own_settings(admin, bootstrap, name) for name in names}
     cluster_id = fetch_metadata(admin, bootstrap).cluster_id or ""
+    groups = read_groups(admin, bootstrap, names)
     _make_empty(to)
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
         ends = cluster.list_offsets(dict.fromkeys(_partitions(counts), LATEST))
@@ -80,7 +82,7 @@ def backup(
         with progress_bar("backing up", total) as advance:
             writer = _Writer(cluster, to, advance)
             found = [
-                BackupTopic(name, settings[name], [writer.write(TopicPartition(name, at)) for at in range(count)])
+                BackupTopic(name, settings[name], writer.write_topic(name, count), groups[name])
                 for name, count in counts.items()
             ]
     made = Backup(cluster_id, SystemClock().time_ms(), found)
@@ -113,6 +115,7 @@ def _print_topic(topic: BackupTopic, directory: str, *, json_output: bool) -> No
                 "topic": topic.name,
                 "directory": directory,
                 "size_bytes": topic.size_bytes,
+                "groups": [group.group_id for group in topic.groups],
                 "partitions": [
                     {
                         "partition": each.partition,
@@ -126,7 +129,8 @@ def _print_topic(topic: BackupTopic, directory: str, *, json_output: bool) -> No
         )
     else:
         partitions = counted(len(topic.partitions), "partition")
-        print(f"backed up {topic.name}: {partitions}, {counted(records, 'offset')}, {topic.size_bytes} bytes")
+        groups = f", offsets of {counted(len(topic.groups), 'group')}" if topic.groups else ""
+        print(f"backed up {topic.name}: {partitions}, {counted(records, 'offset')}, {topic.size_bytes} bytes{groups}")
 
 
 class _Batches(NamedTuple):
@@ -140,6 +144,9 @@ class _Writer:
     def __init__(self, cluster: Cluster, directory: str, advance: Advance) -> None:
         self._cluster, self._directory, self._advance = cluster, directory, advance
         self._done = 0
+
+    def write_topic(self, name: str, partitions: int) -> list[BackupPartition]:
+        return [self.write(TopicPartition(name, number)) for number in range(partitions)]
 
     def write(self, where: TopicPartition) -> BackupPartition:
         """Reads one partition into its directory; what is returned is durable but for the directory's name."""

@@ -1,6 +1,6 @@
 """What a backup is on disk, and whether it is whole. Knows no broker.
 
-    DIR/backup.json             the manifest: topics, their settings, and each file with its size and checksum
+    DIR/backup.json             the manifest: topics, their settings, groups' offsets, each file's size and checksum
     DIR/<topic>-<partition>/    the partition as a broker keeps it: segments, indexes, leader epochs, producers
 
 The manifest comes last, and in one piece: a directory without one is a backup that did not come to an end. The files
@@ -48,10 +48,25 @@ class BackupPartition:
 
 
 @dataclass(frozen=True)
+class BackupOffset:
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class BackupGroup:
+    """What a consumer group has committed in a topic."""
+
+    group_id: str
+    offsets: list[BackupOffset]
+
+
+@dataclass(frozen=True)
 class BackupTopic:
     name: str
     settings: dict[str, str]
     partitions: list[BackupPartition]
+    groups: list[BackupGroup] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
@@ -113,7 +128,13 @@ def _read_topic(document: dict[str, Any]) -> BackupTopic:
     names = [file.name for each in partitions for file in each.files]
     if any(os.path.basename(name) != name or name in ("", ".", "..") for name in names):
         raise ValueError(f"a file of {document['name']} lies elsewhere")
-    return BackupTopic(document["name"], dict(document["settings"]), partitions)
+    groups = [
+        BackupGroup(
+            str(each["group_id"]), [BackupOffset(int(at["partition"]), int(at["offset"])) for at in each["offsets"]]
+        )
+        for each in document.get("groups", ())  # not in the first backups
+    ]
+    return BackupTopic(document["name"], dict(document["settings"]), partitions, groups)
 
 
 def list_files(directory: str) -> list[BackupFile]:

@@ -16,12 +16,14 @@ from typing import Annotated, Any
 import typer
 
 from flowstone.cli.backup_files import (
+    BackupGroup,
     BackupPartition,
     BackupTopic,
     copy_checked,
     partition_directory,
     read_manifest,
 )
+from flowstone.cli.backup_groups import check_groups, restore_groups
 from flowstone.cli.broker_pages import BrokerPages, find_pages
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect, fetch_metadata
 from flowstone.cli.errors import CommandError
@@ -54,6 +56,9 @@ def restore(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A setting instead of the one backed up; may be given again."),
     ] = None,
+    with_groups: Annotated[
+        bool, typer.Option("--groups", help="Also what groups had committed in them; they must have no members.")
+    ] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -67,6 +72,8 @@ def restore(
     for name in names:
         if name in existing:
             raise CommandError(f"there is a topic {name} already: delete it, or give the restored one a name with --as")
+    if with_groups:
+        check_groups(admin, bootstrap, wanted)
     pages = find_pages(admin, bootstrap)
     total = sum(topic.size_bytes for topic in wanted)
     with progress_bar("restoring", total) as advance:
@@ -74,7 +81,9 @@ def restore(
         for name, topic in zip(names, wanted, strict=True):
             restored = _Restore(pages, source, topic, name, {**topic.settings, **settings}, count)
             restored.run()
-            _print_restored(restored.name, topic, json_output=json_output)
+            if with_groups:
+                restore_groups(admin, bootstrap, topic, name)
+            _print_restored(name, topic, topic.groups if with_groups else [], json_output=json_output)
 
 
 def _names(topics: list[BackupTopic], new_name: str | None) -> list[str]:
@@ -85,13 +94,14 @@ def _names(topics: list[BackupTopic], new_name: str | None) -> list[str]:
     return [new_name]
 
 
-def _print_restored(name: str, topic: BackupTopic, *, json_output: bool) -> None:
+def _print_restored(name: str, topic: BackupTopic, groups: list[BackupGroup], *, json_output: bool) -> None:
     if json_output:
         print_document(
             {
                 "topic": name,
                 "source": topic.name,
                 "size_bytes": topic.size_bytes,
+                "groups": [group.group_id for group in groups],
                 "partitions": [
                     {"partition": each.partition, "first_offset": each.log_start_offset, "next_offset": each.end_offset}
                     for each in topic.partitions
@@ -99,7 +109,8 @@ def _print_restored(name: str, topic: BackupTopic, *, json_output: bool) -> None
             }
         )
     else:
-        print(f"restored {name}: {counted(len(topic.partitions), 'partition')}, {size_text(topic.size_bytes)}")
+        told = f", offsets of {counted(len(groups), 'group')}" if groups else ""
+        print(f"restored {name}: {counted(len(topic.partitions), 'partition')}, {size_text(topic.size_bytes)}{told}")
 
 
 class _Count:

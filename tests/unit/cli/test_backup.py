@@ -17,6 +17,7 @@ from flowstone.broker import restoring
 from flowstone.cli import backup as backup_command
 from flowstone.cli.broker_pages import ask
 from flowstone.errors import ApiError, ErrorCode
+from tests.support.group_commits import commit
 from tests.support.running_app import RunningApp
 
 Run = Callable[..., CompletedProcess[str]]
@@ -289,6 +290,75 @@ def test_programs_are_told_in_documents(broker: Broker, flow: Flow, tmp_path: Pa
     assert (stored["topic"], stored["partitions"][0]["end_offset"]) == ("orders", 5)
     restored = json.loads(flow("restore", "--from", tmp_path / "backup", "--as", "copy", "--json"))
     assert restored["partitions"] == [{"partition": 0, "first_offset": 0, "next_offset": 5}]
+
+
+# Groups
+
+
+def committed_in(flow: Flow, group: str) -> dict[tuple[str, int], int]:
+    found = json.loads(flow("group", "describe", group, "--json"))
+    return {(each["topic"], each["partition"]): each["committed_offset"] for each in found["partitions"]}
+
+
+def test_groups_go_on_where_they_were_if_that_is_asked_for(broker: Broker, flow: Flow, tmp_path: Path) -> None:
+    flow("topic", "create", "orders", "--partitions", 2)
+    flow("topic", "create", "other")
+    produce(broker, "orders", range(20))
+    with broker.client() as client:
+        commit(client, "readers", "orders", 3, 2)
+        commit(client, "readers", "other", 0)
+        commit(client, "strangers", "other", 0)
+    told = flow("backup", "orders", "--to", tmp_path / "backup")
+    assert told.endswith(" bytes, offsets of 1 group\n")
+    flow("topic", "delete", "orders")
+    flow("restore", "--from", tmp_path / "backup", "--as", "copy")
+    assert committed_in(flow, "readers") == {("other", 0): 0}
+    told = flow("restore", "--from", tmp_path / "backup", "--groups")
+    assert told.endswith(", offsets of 1 group\n")
+    assert committed_in(flow, "readers") == {("orders", 0): 3, ("orders", 1): 2, ("other", 0): 0}
+
+
+def test_groups_go_on_under_another_name_too(broker: Broker, flow: Flow, tmp_path: Path) -> None:
+    flow("topic", "create", "orders")
+    produce(broker, "orders", range(20))
+    with broker.client() as client:
+        commit(client, "readers", "orders", 7)
+    flow("backup", "orders", "--to", tmp_path / "backup")
+    told = flow("restore", "--from", tmp_path / "backup", "--as", "copy", "--groups", "--json")
+    assert json.loads(told)["groups"] == ["readers"]
+    assert committed_in(flow, "readers") == {("copy", 0): 7, ("orders", 0): 7}
+
+
+def test_a_group_with_members_is_told_of_before_anything_is_restored(
+    broker: Broker, flow: Flow, run: Run, tmp_path: Path
+) -> None:
+    flow("topic", "create", "orders")
+    produce(broker, "orders", range(20))
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "live", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    try:
+        while consumer.poll(10) is None:
+            pass
+        consumer.commit(asynchronous=False)
+        flow("backup", "orders", "--to", tmp_path / "backup")
+        told = refused(broker, run, "restore", "--from", tmp_path / "backup", "--as", "copy", "--groups")
+        assert "group live has 1 member: stop them first" in told
+        assert "copy" not in flow("topic", "list")
+    finally:
+        consumer.close()
+
+
+def test_a_backup_from_before_groups_were_in_it_is_restored(broker: Broker, flow: Flow, tmp_path: Path) -> None:
+    flow("topic", "create", "orders")
+    produce(broker, "orders", range(20))
+    flow("backup", "orders", "--to", tmp_path / "backup")
+    manifest = tmp_path / "backup" / "backup.json"
+    document = json.loads(manifest.read_text())
+    for topic in document["topics"]:
+        del topic["groups"]
+    manifest.write_text(json.dumps(document))
+    flow("restore", "--from", tmp_path / "backup", "--as", "copy", "--groups")
+    assert bounds(broker, "copy") == [(0, 20)]
 
 
 # Refusals
