@@ -158,7 +158,7 @@ class HostedShard(Generic[Machine]):
             self._release_when_committed(machine)
         elif not self._is_in_round:
             self._is_in_round = True
-            self._host.rounds.join(self._append_in_round)
+            self._host.rounds.join(self, self._append_in_round)
         return True
 
     def _append(self, now_ms: int) -> None:
