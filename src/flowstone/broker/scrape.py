@@ -18,6 +18,7 @@ from flowstone.broker.disk_space import DiskSpace
 from flowstone.broker.exposition import Exposition, label_text
 from flowstone.broker.group_metrics import write_groups
 from flowstone.broker.group_survey import GroupSurvey
+from flowstone.broker.replication_metrics import ReplicationMetrics
 from flowstone.broker.server import Server
 from flowstone.broker.turns import others_turn
 from flowstone.errors import ErrorCode
@@ -32,6 +33,7 @@ OTHER = "_other"
 class Scrape:
     def __init__(self, services: Services, server: Server, survey: GroupSurvey, disks: DiskSpace) -> None:
         self._services, self._server, self._survey, self._disks = services, server, survey, disks
+        self._replication = ReplicationMetrics(services)
         self._under_way: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
@@ -50,6 +52,7 @@ class Scrape:
         await others_turn()
         self._write_topics(page)
         await self._write_partitions(page)
+        await self._replication.write(page)
         await write_groups(page, self._survey.latest)
         return page.text()
 
