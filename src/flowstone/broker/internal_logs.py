@@ -28,7 +28,7 @@ class PartitionInternalLog:
         return self._partition.log.config.max_message_bytes
 
     def append(self, batch: bytes) -> int:
-        return self._partition.append(batch, ACKS_ALL).last_offset + 1
+        return self._partition.append(batch, ACKS_ALL, is_own=True).last_offset + 1
 
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         try:

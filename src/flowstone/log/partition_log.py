@@ -44,7 +44,7 @@ from flowstone.log.validation import check_batch
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, Bytes, TopicPartition
-from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, prefix
+from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, parse_header, prefix
 
 __all__ = [
     "Appended",
@@ -171,10 +171,16 @@ class PartitionLog:
 
     # Appending
 
-    def append(self, records: Bytes, *, leader_epoch: int) -> Appended:
-        """Appends a client's batch. ApiError: it was refused, or there is no room; nothing was written then."""
+    def append(self, records: Bytes, *, leader_epoch: int, is_own: bool = False) -> Appended:
+        """Appends a client's batch. ApiError: it was refused, or there is no room; nothing was written then.
+
+        One of our own, which a coordinator has just made, is taken as it is.
+        """
         now_ms = self._clock.time_ms()
-        header, stored = check_batch(records, self.config, now_ms)
+        if is_own:
+            header = stored = parse_header(records)
+        else:
+            header, stored = check_batch(records, self.config, now_ms)
         append_time_ms = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
         if header.producer_id >= 0:
             repeated = self.producers.check(header)

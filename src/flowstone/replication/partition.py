@@ -134,8 +134,11 @@ class Partition(Replica):
 
     # Leading
 
-    def append(self, records: Bytes, acks: int) -> Appended:
-        """Appends one batch from a client. ApiError says why it was refused; nothing was written then."""
+    def append(self, records: Bytes, acks: int, *, is_own: bool = False) -> Appended:
+        """Appends one batch, from a client or of our own, which is not checked again.
+
+        ApiError says why it was refused; nothing was written then.
+        """
         self.check_serving()
         if not self._is_alone:
             self._check_may_append()
@@ -146,7 +149,7 @@ class Partition(Replica):
                 f"{self.log.config.min_insync_replicas}",
             )
         try:
-            appended = self.log.append(records, leader_epoch=self.leader_epoch)
+            appended = self.log.append(records, leader_epoch=self.leader_epoch, is_own=is_own)
         except StorageFault as fault:
             raise self._failed(fault) from fault
         except ApiError as error:

@@ -57,6 +57,13 @@ def test_nothing_is_on_disk_before_the_first_append(world: Any) -> None:
     assert world.files.read(f"{world.path}/partition.metadata").startswith(b"version: 0\ntopic_id: AAEC")
 
 
+def test_a_batch_of_our_own_is_taken_as_it_is(world: Any) -> None:
+    world.log.configure(dataclasses.replace(world.config, message_timestamp_type="LogAppendTime"))
+    own = world.batch(2)
+    world.log.append(own, leader_epoch=7, is_own=True)
+    assert world.read_batch(0)[16:] == own[16:]
+
+
 def test_a_refused_batch_leaves_no_trace(world: Any) -> None:
     with pytest.raises(ApiError):
         world.log.append(world.batch()[:-1] + b"\xff", leader_epoch=0)
