@@ -13,6 +13,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,13 +25,14 @@ from tests.support.wire_client import whole_batches
 
 from .admin_client import AdminClient
 from .checker import ACKS_ALL
-from .raw_client import EARLIEST, LATEST, RawClient
+from .raw_client import EARLIEST, LATEST, RawClient, Refused
 
 ORDERS, TABLE, BRANCH = "orders", "table", "orders-dev"
 PARTITIONS = [TopicPartition(ORDERS, 0), TopicPartition(ORDERS, 1)]
 TABLE_PARTITION = TopicPartition(TABLE, 0)
 GROUP, GROUP_OFFSET = "readers", 3
 SEGMENT_BYTES = 1 << 20
+START_MS = 1_700_000_000_000  # of the first record; the others follow, one a millisecond
 VALUE_BYTES, RECORDS_PER_BATCH, BATCHES = 20_000, 10, 14  # nearly three segments
 KEYS = 20
 WAIT_S = 20.0
@@ -74,7 +76,7 @@ def fill(data: Path) -> Truth:
 
 def _record(number: int, at: int) -> Record:
     value = None if number % 7 == 0 else b"%d " % number * (VALUE_BYTES // len(b"%d " % number))
-    return Record(at, int(time.time() * 1000), b"key %d" % (number % KEYS), value)
+    return Record(at, START_MS + number, b"key %d" % (number % KEYS), value)
 
 
 def read(client: RawClient, partition: TopicPartition) -> list[Record]:
@@ -88,19 +90,12 @@ def read(client: RawClient, partition: TopicPartition) -> list[Record]:
     return [record for record in found if record.offset >= start_offset]
 
 
-def wait_until(done: Callable[[], bool], broker: BrokerProcess) -> None:
-    """Until it is done, or the broker is dead."""
-    deadline = time.monotonic() + WAIT_S
-    while broker.is_running and not done():
-        assert time.monotonic() < deadline, broker.output
-        time.sleep(POLL_S)
-
-
 class Scene(ABC):
     """One operation on a copy of the filled data."""
 
-    def __init__(self, data: Path, truth: Truth) -> None:
-        self.data, self.truth = data, truth
+    def __init__(self, data: Path, truth: Truth, is_over: Callable[[], bool] = lambda: False) -> None:
+        """`is_over` ends the waiting: a process of the broker's was killed."""
+        self.data, self.truth, self._is_over = data, truth, is_over
 
     @abstractmethod
     def act(self, broker: BrokerProcess, client: AdminClient) -> None:
@@ -109,6 +104,13 @@ class Scene(ABC):
     @abstractmethod
     def check(self, broker: BrokerProcess, client: AdminClient) -> None:
         """In the next life: nothing is lost, nothing is half done, and it can be done again."""
+
+    def wait_until(self, done: Callable[[], bool], broker: BrokerProcess) -> None:
+        """Until it is done, or somebody is dead."""
+        deadline = time.monotonic() + WAIT_S
+        while broker.is_running and not self._is_over() and not done():
+            assert time.monotonic() < deadline, broker.output
+            time.sleep(POLL_S)
 
     def names(self, topic: str) -> list[str]:
         """Of directories that are the topic's, or were to be; those that are condemned go in their time."""
@@ -141,8 +143,8 @@ class Compaction(Scene):
     def _wait(self, broker: BrokerProcess) -> None:
         """Until its checkpoint says so, and what it replaced is gone."""
         checkpoint = self.data / "cleaner-offset-checkpoint"
-        wait_until(lambda: checkpoint.exists() and f"{TABLE} 0 " in checkpoint.read_text(), broker)
-        wait_until(lambda: not list((self.data / f"{TABLE}-0").glob("*.deleted")), broker)
+        self.wait_until(lambda: checkpoint.exists() and f"{TABLE} 0 " in checkpoint.read_text(), broker)
+        self.wait_until(lambda: not list((self.data / f"{TABLE}-0").glob("*.deleted")), broker)
 
     def check(self, broker: BrokerProcess, client: AdminClient) -> None:
         self.check_orders(client)
@@ -157,8 +159,8 @@ class Compaction(Scene):
 class Retention(Scene):
     def act(self, broker: BrokerProcess, client: AdminClient) -> None:
         client.alter_topic(ORDERS, {"retention.bytes": str(SEGMENT_BYTES)})
-        wait_until(lambda: all(self._segments(each) == 2 for each in PARTITIONS), broker)
-        wait_until(lambda: not list(self.data.glob("*/*.deleted")), broker)
+        self.wait_until(lambda: all(self._segments(each) == 2 for each in PARTITIONS), broker)
+        self.wait_until(lambda: not list(self.data.glob("*/*.deleted")), broker)
 
     def _segments(self, partition: TopicPartition) -> int:
         return len(list((self.data / str(partition)).glob("*.log")))
@@ -175,8 +177,42 @@ class Retention(Scene):
             assert read(client, partition) == records[start_offset:]
 
 
+class Expiry(Scene):
+    """All that there is goes: the segment that is written to is sealed for it."""
+
+    def act(self, broker: BrokerProcess, client: AdminClient) -> None:
+        client.alter_topic(ORDERS, {"retention.ms": "1000"})
+        self.wait_until(lambda: all(not self._sizes(each) for each in PARTITIONS), broker)
+        self.wait_until(lambda: not list(self.data.glob("*/*.deleted")), broker)
+
+    def _sizes(self, partition: TopicPartition) -> int:
+        """Of the log's segments, those that go included."""
+        sizes = 0
+        for path in (self.data / str(partition)).glob("*.log*"):
+            with suppress(FileNotFoundError):
+                sizes += path.stat().st_size
+        return sizes
+
+    def check(self, broker: BrokerProcess, client: AdminClient) -> None:
+        self.check_table(client)
+        for partition, records in self.truth.orders.items():
+            # Retention begins at once in this life too.
+            start_offset = client.offset_of(partition, EARLIEST)
+            assert client.offset_of(partition, LATEST) == len(records)
+            with suppress(Refused):
+                assert read(client, partition) == records[max(start_offset, client.offset_of(partition, EARLIEST)) :]
+        self.act(broker, client)
+        for partition, records in self.truth.orders.items():
+            assert client.offset_of(partition, EARLIEST) == client.offset_of(partition, LATEST) == len(records)
+            batch = build_batch([Record(0, int(time.time() * 1000), b"k", b"v")])
+            assert client.produce(partition, batch, ACKS_ALL) == len(records)
+
+
 class Branching(Scene):
     """With the group's offsets."""
+
+    time_ms: int | None = None
+    record_count = BATCHES * RECORDS_PER_BATCH
 
     def act(self, broker: BrokerProcess, client: AdminClient) -> None:
         self._branch(broker, BRANCH)
@@ -184,7 +220,7 @@ class Branching(Scene):
     def _branch(self, broker: BrokerProcess, target: str) -> None:
         lines = (self.data / "meta.properties").read_text().splitlines()
         cluster_id = next(line.removeprefix("cluster.id=") for line in lines if line.startswith("cluster.id="))
-        asked = {"cluster_id": cluster_id, "source": ORDERS, "target": target, "time_ms": None, "groups": True}
+        asked = {"cluster_id": cluster_id, "source": ORDERS, "target": target, "time_ms": self.time_ms, "groups": True}
         address = broker.lines_about("http ")[0].split()[1]
         connection = http.client.HTTPConnection(address, timeout=WAIT_S)
         try:
@@ -204,7 +240,7 @@ class Branching(Scene):
         if BRANCH in client.topics():
             self._check_branch(client, BRANCH)
         else:
-            wait_until(lambda: not self.names(BRANCH), broker)
+            self.wait_until(lambda: not self.names(BRANCH), broker)
             assert {each.topic for each in offsets} == {ORDERS}
         self._branch(broker, "again")
         self._check_branch(client, "again")
@@ -214,7 +250,7 @@ class Branching(Scene):
 
     def _check_branch(self, client: AdminClient, topic: str) -> None:
         for partition, records in self.truth.orders.items():
-            assert read(client, TopicPartition(topic, partition.partition)) == records
+            assert read(client, TopicPartition(topic, partition.partition)) == records[: self.record_count]
 
     def _check_apart(self, client: AdminClient, topic: str) -> None:
         """What is written to either side stays there."""
@@ -223,23 +259,31 @@ class Branching(Scene):
             client.produce(partition, build_batch([Record(0, 1, b"to", str(partition).encode())]), ACKS_ALL)
         for partition in (PARTITIONS[0], branch):
             assert read(client, partition)[-1].value == str(partition).encode()
-            assert len(read(client, partition)) == len(self.truth.orders[PARTITIONS[0]]) + 1
+        assert len(read(client, PARTITIONS[0])) == len(self.truth.orders[PARTITIONS[0]]) + 1
+        assert len(read(client, branch)) == self.record_count + 1
+
+
+class PastBranching(Branching):
+    """A segment is copied, and a batch is cut."""
+
+    record_count = BATCHES * RECORDS_PER_BATCH - 25
+    time_ms = START_MS + record_count
 
 
 class Deletion(Scene):
     def act(self, broker: BrokerProcess, client: AdminClient) -> None:
         client.delete_topic(ORDERS)
-        wait_until(lambda: not self.names(ORDERS), broker)
+        self.wait_until(lambda: not self.names(ORDERS), broker)
 
     def check(self, broker: BrokerProcess, client: AdminClient) -> None:
         self.check_table(client)
         if ORDERS in client.topics():
             self.check_orders(client)
             self.act(broker, client)
-        wait_until(lambda: not self.names(ORDERS), broker)
+        self.wait_until(lambda: not self.names(ORDERS), broker)
         client.create_topic(ORDERS, len(PARTITIONS))
         for partition in PARTITIONS:
             assert client.produce(partition, build_batch([Record(0, 1, b"k", b"v")]), ACKS_ALL) == 0
 
 
-SCENES: list[type[Scene]] = [Compaction, Retention, Branching, Deletion]
+SCENES: list[type[Scene]] = [Compaction, Retention, Expiry, Branching, PastBranching, Deletion]
