@@ -17,6 +17,8 @@ from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADAT
 from flowstone.ports.files import File, Files
 
 SNAPSHOT_SUFFIX = ".snapshot"
+HOLE_SUFFIX = ".hole"
+HOLES_KEPT = 2
 DELETED_SUFFIX = ".deleted"
 SNAPSHOTS_KEPT = 2
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -25,6 +27,10 @@ NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 def snapshot_path(directory: str, offset: int) -> str:
     return f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+
+
+def hole_path(directory: str, end_offset: int) -> str:
+    return f"{directory}/{end_offset:020d}{HOLE_SUFFIX}"
 
 
 class LogPosition(NamedTuple):
@@ -83,6 +89,7 @@ class PartitionDirectory:
         self._replacements: dict[str, bytes] = {}
         self._directories: dict[str, None] = {}
         self._snapshots: list[int] = []
+        self.hole_ends: list[int] = []
 
     @property
     def has_unsynced(self) -> bool:
@@ -164,3 +171,20 @@ class PartitionDirectory:
         if self.files.exists(snapshot_path(self.path, offset)):
             self.files.remove(snapshot_path(self.path, offset))
             self._directories[self.path] = None
+
+    # Holes
+
+    def mark_hole(self, end_offset: int) -> None:
+        """Offsets are missing before the last batch, which ends there: a start must not take that for damage.
+
+        A name alone, so that there is no moment at which it is half written.
+        """
+        if end_offset in self.hole_ends:
+            return
+        self.files.open(hole_path(self.path, end_offset), create=True)
+        self._directories[self.path] = None
+        self.hole_ends.append(end_offset)
+        while len(self.hole_ends) > HOLES_KEPT:
+            path = hole_path(self.path, self.hole_ends.pop(0))
+            if self.files.exists(path):
+                self.files.remove(path)

@@ -85,6 +85,7 @@ class PartitionLog:
         self.log_start_offset = 0
         self.branch_point: BranchPoint | None = None  # where it left the log it was branched from
         self.is_torn = False  # part of a batch may stand after the log's end
+        self.ends_after_hole = False  # what a leader sent last does not follow what it sent before
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
         self._clock = clock
@@ -275,11 +276,13 @@ class PartitionLog:
 
     def _write_run(self, data: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> None:
         segment = self._segments.active
+        next_offset = headers[-2].next_offset if len(headers) > 1 else self.end.offset
         try:
             segment.append_found(data, headers)
         except OSError as error:
             raise self._undo(segment, error) from error
         self.end = LogPosition(segment.next_offset, segment.base_offset, segment.size_bytes)
+        self.ends_after_hole = headers[-1].base_offset > next_offset
         self._untaken_bytes += len(data)
         for header in headers:
             epoch = header.partition_leader_epoch
@@ -287,6 +290,16 @@ class PartitionLog:
                 self._directory.store_epochs(self.epochs.encode())
             if header.producer_id >= 0 and not header.is_control:
                 self.producers.update(header, header.base_offset, now_ms)
+
+    def mark_hole(self) -> None:
+        """The hole before the last batch must be believed after a crash: the log is about to be in sync.
+
+        While much is still to come nobody relies on the last batch, and this would be for nothing.
+        """
+        try:
+            self._directory.mark_hole(self.end.offset)
+        except OSError as error:
+            raise self._file_error(error) from error
 
     def _undo(self, segment: Segment, error: OSError) -> ApiError | StorageFault:
         """Part of a batch may be in the file: without it, the log is as if nothing had been tried."""

@@ -25,7 +25,7 @@ from flowstone.log.derived import load_epochs, load_producers
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
-from flowstone.log.partition_directory import DELETED_SUFFIX, PartitionDirectory
+from flowstone.log.partition_directory import DELETED_SUFFIX, HOLE_SUFFIX, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import wait_for
 from flowstone.log.scanning import OFFSET_MAX, DamagedBatch, scan
@@ -116,6 +116,9 @@ class _Recovery:
         if finish_swaps(self._files, self._directory.path, names):
             names = self._files.names(self._directory.path)
         self._names = names
+        self._directory.hole_ends = [
+            end_offset for name in names if (end_offset := segment_base_offset(name, HOLE_SUFFIX)) is not None
+        ]
         for name in names:
             if name.endswith(_LEFTOVER_SUFFIXES):
                 self._files.remove(f"{self._directory.path}/{name}")
@@ -149,8 +152,10 @@ class _Recovery:
         size_bytes, next_offset, whole = file.size(), base_offset, True
         recovery_point = self._stored.recovery_point
         verify_from = None if self._stored.clean else recovery_point
-        # Compaction stays below the recovery point; if that was lost with its file, holes may be anywhere.
-        holes_end_max = following or recovery_point or OFFSET_MAX
+        # Compaction stays below the recovery point, and a follower marks holes that it was sent above it; if the
+        # recovery point was lost with its file, holes may be anywhere.
+        marked_end = max(self._directory.hole_ends, default=0)
+        holes_end_max = following or (max(recovery_point, marked_end) if recovery_point else OFFSET_MAX)
         batches = scan(file, 0, size_bytes, base_offset, verify_from_offset=verify_from, holes_end_max=holes_end_max)
         try:
             for position, header in batches:

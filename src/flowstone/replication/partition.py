@@ -237,8 +237,11 @@ class Partition(Replica):
         `UnfitRecords`: nothing was appended; ask again. Other ApiErrors: it is no longer the leader, or the disk full.
         """
         self._check_following(leader_epoch)
+        before = self.log.end.offset
         try:
             replicated = self.log.append_replicated(records, leader_epoch=leader_epoch)
+            if replicated.size_bytes and self.log.ends_after_hole and replicated.next_offset >= high_watermark:
+                self.log.mark_hole()
         except StorageFault as fault:
             raise self._failed(fault) from fault
         except UnfitRecords:
@@ -246,19 +249,25 @@ class Partition(Replica):
             raise
         except ApiError as error:
             self._note_full(error)
+            self._request_flush_since(before)  # some of it may have been written
             raise
         if self._is_full:
             self._note_room()
-        if replicated.size_bytes:
-            self._ends.append(self.log.end)
-            if self.log.config.flush_messages == 1:
-                self._flusher.request(self.log)
-            else:
-                self._flusher.appended(self.log, replicated.next_offset - replicated.base_offset)
+        self._request_flush_since(before)
         self._leader_high_watermark = high_watermark
         self._move_high_watermark()
         self.log.advance_log_start(min(log_start_offset, self.high_watermark.offset))
         return replicated
+
+    def _request_flush_since(self, offset: int) -> None:
+        end = self.log.end
+        if end.offset == offset:
+            return
+        self._ends.append(end)
+        if self.log.config.flush_messages == 1:
+            self._flusher.request(self.log)
+        else:
+            self._flusher.appended(self.log, end.offset - offset)
 
     def _follows_in(self, leader_epoch: int) -> bool:
         return self.fault is None and not self.is_closed and not self.is_leader and self.leader_epoch == leader_epoch

@@ -193,6 +193,36 @@ def test_a_follower_is_whole_after_a_power_loss_up_to_its_flush(leader: Any, wor
     assert world.log.epochs == leader.log.epochs
 
 
+def test_a_hole_before_the_last_batch_is_believed_after_a_crash_if_it_was_marked(world: Any) -> None:
+    world.append(2)
+    world.flush()
+    world.checkpoint()
+    world.log.append_replicated(placed(world.batch(2), 9), leader_epoch=EPOCH)
+    assert world.log.ends_after_hole
+    world.log.mark_hole()
+    world.flush()
+    world.files.lose_power()
+    assert world.reopen().log_end_offset == 11
+
+
+def test_a_hole_that_nobody_marked_is_taken_for_damage(world: Any) -> None:
+    world.append(2)
+    world.flush()
+    world.checkpoint()
+    world.log.append_replicated(placed(world.batch(2), 9), leader_epoch=EPOCH)
+    world.flush()
+    assert world.reopen().log_end_offset == 2
+
+
+def test_only_the_newest_marks_of_holes_are_kept(world: Any) -> None:
+    for base_offset in (5, 10, 15, 20):
+        world.log.append_replicated(placed(world.batch(1), base_offset), leader_epoch=EPOCH)
+        world.log.mark_hole()
+    assert world.names(".hole") == [f"{end:020d}.hole" for end in (16, 21)]
+    world.log.append_replicated(placed(world.batch(1), 21), leader_epoch=EPOCH)
+    assert not world.log.ends_after_hole
+
+
 # What is refused
 
 

@@ -9,6 +9,7 @@ import pytest
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.replica_append import UnfitRecords
 from flowstone.replication.state import DivergingEpoch
+from flowstone.wire.record_batch import PREFIX_BYTES, parse_header, prefix
 from tests.support.partitions import IN_PAGE_CACHE, a_batch
 from tests.unit.replication.replicas import ReplicaWorld, Watcher, leader_bytes
 
@@ -117,6 +118,15 @@ def test_a_follower_that_is_elected_leads_from_its_end_on(world: ReplicaWorld):
     world.fetch(3, 5, last_epoch=4)
     assert outcome == [ErrorCode.NONE]
     assert world.log.epochs.entries() == [(3, 0), (4, 4)]
+
+
+@pytest.mark.parametrize(("high_watermark", "marks"), [(11, 1), (12, 0)], ids=["caught up", "not yet"])
+def test_who_has_caught_up_marks_a_hole_before_its_last_batch(world: ReplicaWorld, high_watermark: int, marks: int):
+    batch = leader_bytes(2)
+    after_a_hole = prefix(9, parse_header(batch).batch_length, 3) + batch[PREFIX_BYTES:]
+    world.follow(leader_bytes(2), high_watermark=high_watermark)
+    world.follow(after_a_hole, high_watermark=high_watermark)
+    assert sum(name.endswith(".hole") for name in world.log.files.names(world.log.path)) == marks
 
 
 # Parting ways
