@@ -163,7 +163,7 @@ def test_a_damaged_copy_is_made_anew_where_zookeeper_has_it_all(ties: Ties, tmp_
 def test_an_empty_zookeeper_is_refused_by_a_broker_that_knows_a_cluster(ties: Ties) -> None:
     build(ties)
     empty(ties)
-    with pytest.raises(StartupError, match=r"has lost cluster cluster.*flowstone cluster restore"):
+    with pytest.raises(StartupError, match=r"has lost cluster cluster.*flowstone cluster restore-metadata"):
         start(ties)
 
 

@@ -34,8 +34,8 @@ def load_image(
 ) -> Loaded:
     """Starts the client. StartupError."""
     local, damage = _load_copy(copy)
-    client.start()
     try:
+        client.start()
         store.prepare()
         cluster_id = store.cluster_id()
         if damage is not None and not cluster_id:
@@ -44,18 +44,23 @@ def load_image(
         copy.mark()
         return _load(store, snapshots, local)
     except (StorageFault, OSError) as error:
-        client.drop()
+        _give_up(client, copy)
         raise StartupError(f"the metadata log in ZooKeeper at {client.connect} cannot be used: {error}") from error
     except BaseException:
-        client.drop()
+        _give_up(client, copy)
         raise
+
+
+def _give_up(client: ZooKeeperClient, copy: LocalCopy) -> None:
+    client.drop()
+    copy.close()
 
 
 def _check_cluster(connect: str, cluster_id: str, end: End, local: ClusterImage, copy: LocalCopy) -> None:
     if not local.cluster_id:
         return
     if not cluster_id:
-        command, what = ("restore", "has lost") if copy.is_marked else ("found", "is empty: it does not have")
+        command, what = ("restore-metadata", "has lost") if copy.is_marked else ("found", "is empty: it does not have")
         raise StartupError(
             f"ZooKeeper at {connect} {what} cluster {local.cluster_id}, which this broker's {copy.path} knows; "
             f"if no other broker has a newer copy, `flowstone cluster {command}` writes this one into ZooKeeper"
@@ -69,7 +74,7 @@ def _check_cluster(connect: str, cluster_id: str, end: End, local: ClusterImage,
         raise StartupError(
             f"ZooKeeper at {connect} has lost changes of cluster {cluster_id}: its metadata log ends at {end.offset}, "
             f"this broker's {copy.path} goes to {local.version + 1}; bring its newest data back, or empty it and use "
-            "`flowstone cluster restore` on the broker with the newest copy"
+            "`flowstone cluster restore-metadata` on the broker with the newest copy"
         )
 
 

@@ -110,9 +110,9 @@ class ZooKeeperLog:
         await self._client.release()
 
     async def _finish(self) -> None:
-        if self._worker is not None:
+        while self._worker is not None and (self._waiting or self._under_way):
             await asyncio.wait([self._worker])
-        await self._upkeep.close()
+        await self._upkeep.finish()
 
     def abort(self) -> None:
         self._client.drop()

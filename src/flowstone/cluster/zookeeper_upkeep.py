@@ -1,8 +1,8 @@
 """What a broker does for the metadata log beside appending to it: the local copy, snapshots, truncation.
 
-In a thread of its own, one thing after the other; nobody waits for it and nothing depends on it being done soon. Who
-appends the node with which the log has grown far beyond its last snapshot writes the next one. If it fails, or dies,
-the one who appends the next node tries.
+Each in a thread of its own, for one waits for the disk and the other for ZooKeeper. Nobody waits for them, and nothing
+depends on their being done soon. Who appends the node with which the log has grown far beyond its last snapshot writes
+the next one. If it fails, or dies, the one who appends the next node tries.
 """
 
 from __future__ import annotations
@@ -33,69 +33,79 @@ class Upkeep:
         self._image = self._saved = EMPTY_IMAGE
         self._unsaved: list[MetadataRecord] = []
         self._nodes = self._bytes = self._snapshot_bytes = 0  # of the log, since its last snapshot; of that
-        self._is_snapshot_due = False
-        self._worker: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-upkeep")
+        self._saving: asyncio.Task[None] | None = None
+        self._snapshotting: asyncio.Task[None] | None = None
+        self._disk_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-copy")
+        self._zookeeper_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-snapshot")
 
     def begin(self, image: ClusterImage, nodes: int, size_bytes: int) -> None:
         """Goes on from an image; the log has so much since its last snapshot."""
-        self._image, self._nodes, self._bytes = image, nodes, size_bytes
         self._unsaved = []
-        self._wake()
+        self._nodes, self._bytes = nodes, size_bytes
+        self._save(image)
 
     def appended(
         self, records: Sequence[MetadataRecord], image: ClusterImage, size_bytes: int, *, is_own: bool = False
     ) -> None:
-        self._image = image
         self._unsaved += records
         self._nodes += 1
         self._bytes += size_bytes
-        if is_own and self._is_overgrown():
-            self._is_snapshot_due = True
-        self._wake()
+        self._save(image)
+        if is_own and self._snapshotting is None and self._is_overgrown():
+            self._snapshotting = asyncio.ensure_future(self._snapshot())
 
-    async def close(self) -> None:
-        """Waits for what is begun: the copy is then complete."""
-        if self._worker is not None:
-            await asyncio.wait([self._worker])
+    async def finish(self) -> None:
+        """Waits until the copy is complete."""
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
 
     def abort(self) -> None:
-        if self._worker is not None:
-            self._worker.cancel()
-        self._thread.submit(self._copy.close)
-        self._thread.shutdown(wait=False)
+        """The copy is not written to once this returns."""
+        for task in (self._saving, self._snapshotting):
+            if task is not None:
+                task.cancel()
+        self._zookeeper_thread.shutdown(wait=False, cancel_futures=True)
+        self._disk_thread.shutdown(cancel_futures=True)  # waits for the write under way, if there is one
+        self._copy.close()
+
+    # The local copy
+
+    def _save(self, image: ClusterImage) -> None:
+        self._image = image
+        if self._saving is None:
+            self._saving = asyncio.ensure_future(self._save_all())
+
+    async def _save_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._saved is not self._image:
+                unsaved, self._unsaved, image = self._unsaved, [], self._image
+                await loop.run_in_executor(self._disk_thread, self._copy.save, unsaved, image)
+                self._saved = image
+        finally:
+            self._saving = None
+
+    # Snapshots
 
     def _is_overgrown(self) -> bool:
         has_grown = self._bytes > max(SNAPSHOT_MIN_BYTES, SNAPSHOT_GROWTH * self._snapshot_bytes)
         return has_grown or self._nodes >= self._snapshot_nodes
 
-    def _wake(self) -> None:
-        if self._worker is None:
-            self._worker = asyncio.ensure_future(self._work())
-
-    async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
+    async def _snapshot(self) -> None:
+        nodes, size_bytes = self._nodes, self._bytes
         try:
-            while True:
-                if self._saved is not self._image:
-                    unsaved, self._unsaved, image = self._unsaved, [], self._image
-                    await loop.run_in_executor(self._thread, self._copy.save, unsaved, image)
-                    self._saved = image
-                elif self._is_snapshot_due:
-                    self._is_snapshot_due = False
-                    nodes, size_bytes = self._nodes, self._bytes
-                    pointer = await loop.run_in_executor(self._thread, self._write_snapshot, self._image)
-                    self._nodes -= nodes
-                    self._bytes -= size_bytes
-                    self._snapshot_bytes = pointer.size_bytes
-                else:
-                    return
+            pointer = await asyncio.get_running_loop().run_in_executor(
+                self._zookeeper_thread, self._write_snapshot, self._image
+            )
+            self._nodes -= nodes
+            self._bytes -= size_bytes
+            self._snapshot_bytes = pointer.size_bytes
         except (Closed, *LOST) as error:
             logger.info("the metadata log's snapshot is put off: %r", error)
         except Exception:
-            logger.exception("the upkeep of the metadata log failed, and is tried again")
+            logger.exception("the metadata log's snapshot failed, and is tried again")
         finally:
-            self._worker = None
+            self._snapshotting = None
 
     def _write_snapshot(self, image: ClusterImage) -> Pointer:
         """The one that counts now, ours or another broker's."""
