@@ -100,12 +100,14 @@ class Partition(Replica):
         assert self._services is not None, "a single broker's partitions have one replica"
         return self._services
 
-    def isr_change_failed(self) -> None:
+    def isr_change_failed(self, partition_epoch: int | None = None) -> None:
         """What was proposed is not decided, and will not be; a later look may propose it again.
 
-        Where it is not known what became of it nothing must be said: it counts as under way until the next `update`.
+        `partition_epoch` is the one it was proposed at: since then there may have been a decision, and a new proposal,
+        of which this says nothing. Where it is not known what became of it nothing must be said: it counts as under
+        way until the next `update`.
         """
-        if self._in_sync is not None:
+        if self._in_sync is not None and partition_epoch in (None, self.partition_epoch):
             self._in_sync.refused()
             self._move_high_watermark()
 

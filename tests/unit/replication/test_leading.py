@@ -146,6 +146,21 @@ def test_a_proposal_that_failed_may_be_made_again():
     assert len(world.proposals) == 2
 
 
+def test_the_end_of_a_proposal_that_a_decision_has_overtaken_says_nothing_of_the_next():
+    world = ReplicaWorld(isr=(1, 2))
+    proposed_at = world.partition.partition_epoch
+    world.fetch(3, 0)
+    world.decide(isr=(1,))
+    world.partition.check_in_sync()
+    world.partition.isr_change_failed(proposed_at)
+    world.partition.append(a_batch(), 1)
+    world.flush()
+    world.wait(2)
+    world.fetch(3, 0)
+    assert world.high_watermark == 0  # broker 3 may be in the ISR any moment
+    assert len(world.proposals) == 2
+
+
 def test_the_same_decision_again_leaves_a_proposal_under_way():
     world = ReplicaWorld(isr=(1, 2))
     world.fetch(3, 0)
