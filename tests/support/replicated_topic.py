@@ -44,11 +44,12 @@ LISTENER, PORT = "PLAINTEXT", 9092
 # Broker 1 registers with epoch 101, and so on.
 EPOCH_BASE = 100
 TIMEOUT_S = 10.0
-LIMITS = Limits(max_wait_ms=500, response_max_bytes=10 << 20, partition_max_bytes=1 << 20)
+RESPONSE_BYTES, PARTITION_BYTES = 10 << 20, 1 << 20
 
 
 class TopicBroker:
     def __init__(self, topic: ReplicatedTopic, node_id: int, data: Path, settings: dict[str, str]) -> None:
+        """`settings` by Kafka's names."""
         self.node_id, self._topic = node_id, topic
         values = {"node.id": str(node_id), "log.dirs": str(data)} | settings
         config, defaults = parse_broker_config(values)
@@ -90,14 +91,9 @@ class TopicBroker:
             lag_time_max_s=30.0,
             on_isr_change=lambda partition, isr: self.proposed.append((partition, isr)),
         )
-        self.fetchers = ReplicaFetchers(
-            node_id,
-            lambda: EPOCH_BASE + node_id,
-            LIMITS,
-            config.follower_replication_throttled_rate,
-            clock,
-            self.network,
-        )
+        limits = Limits(config.replica_fetch_wait_max_ms, RESPONSE_BYTES, PARTITION_BYTES)
+        rate = config.follower_replication_throttled_rate
+        self.fetchers = ReplicaFetchers(node_id, lambda: EPOCH_BASE + node_id, limits, rate, clock, self.network)
 
     def take_up(self, index: int, state: PartitionImage, config: TopicConfig) -> None:
         partition = self.partitions.find(TopicPartition(TOPIC, index))

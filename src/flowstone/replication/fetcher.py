@@ -111,13 +111,15 @@ class LeaderFetches:
     def __iter__(self) -> Iterator[Partition]:
         return (followed.partition for followed in self._followed.values())
 
-    def add(self, partition: Partition) -> None:
-        """Follows it, or again after a new decision: whatever kept it waiting is over."""
+    def add(self, partition: Partition) -> bool:
+        """Follows it, or again after a new decision: whatever kept it waiting is over. Whether in a new leader epoch."""
+        known = self._followed.get((partition.topic_id, partition.topic_partition.partition))
         self.remove(partition)
         followed = _Followed(partition)
         self._followed[followed.key] = self._changed[followed.key] = followed
         if self._node_id not in partition.isr:
             self._out_of_sync[followed.key] = followed
+        return known is None or known.asked[0] != partition.leader_epoch
 
     def remove(self, partition: Partition) -> None:
         key = partition.topic_id, partition.topic_partition.partition
@@ -128,8 +130,7 @@ class LeaderFetches:
             self._forget(followed)
 
     def disconnected(self) -> None:
-        """The session is gone with its connection, as far as we care: the leader drops it when it is old."""
-        self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
+        """The next request asks for a session in place of the one there was."""
         self._start_over()
 
     # Asking
@@ -157,7 +158,7 @@ class LeaderFetches:
             self._forgotten.pop(followed.key, None)
         request = FetchRequest(
             replica_state=FetchRequestReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
-            max_wait_ms=self._limits.max_wait_ms,
+            max_wait_ms=self._max_wait_ms(now_s),
             min_bytes=FETCH_BYTES_MIN,
             max_bytes=self._limits.response_max_bytes,
             session_id=self._session_id,
@@ -167,6 +168,12 @@ class LeaderFetches:
         )
         self._forgotten = {}
         return request
+
+    def _max_wait_ms(self, now_s: float) -> int:
+        """Not beyond the time when another partition's wait is over."""
+        next_s = min((followed.waits_until_s for followed in self._waiting.values()), default=math.inf)
+        limit_ms = self._limits.max_wait_ms
+        return limit_ms if next_s == math.inf else min(limit_ms, math.ceil((next_s - now_s) * 1000))
 
     def _may_ask(self, followed: _Followed, now_s: float) -> bool:
         if followed.waits_until_s > now_s:

@@ -17,9 +17,9 @@ from flowstone.client.connection import Address
 from flowstone.client.errors import ClientError
 from flowstone.client.peer import Peer
 from flowstone.errors import ApiError, StorageFault
-from flowstone.ports.clock import Clock
+from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.network import Network
-from flowstone.replication.fetcher import LeaderFetches, Limits, Outcome, Throttle
+from flowstone.replication.fetcher import BACKOFF_FIRST_S, LeaderFetches, Limits, Outcome, Throttle
 from flowstone.replication.partition import Partition
 from flowstone.wire.messages import FetchResponse
 
@@ -30,6 +30,9 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 # Kafka's replica.fetch.backoff.ms is 1000; a leader that restarts is back sooner.
 REPLICA_FETCH_BACKOFF_MS = 200
+# So long an answer is waited for when there is something new to ask for. A leader without records would let it wait for
+# replica.fetch.wait.max.ms, and the clients of a partition that has just got its leader with it.
+INTERRUPT_AFTER_S = 0.02
 
 
 class Counts:
@@ -47,15 +50,26 @@ class ReplicaFetcher:
         self._clock, self._network, self._node, self._counts = clock, network, node, counts
         self._changed = asyncio.Event()
         self._peer: Peer | None = None
+        self._interrupting: Timer | None = None
+        self._is_asking = self._is_interrupted = False
         self._is_told = False  # that the leader cannot be reached; once, not with each try
         self._task = asyncio.ensure_future(self._run())
 
-    def changed(self) -> None:
+    def changed(self, *, is_urgent: bool) -> None:
         """There may be something to fetch that there was not."""
         self._changed.set()
+        if is_urgent and self._is_asking and self._interrupting is None:
+            self._interrupting = self._clock.call_later(INTERRUPT_AFTER_S, self._interrupt)
+
+    def _interrupt(self) -> None:
+        """There is no way to take a request back but to hang up."""
+        if self._peer is not None and self._is_asking:
+            self._is_interrupted = True
+            self._peer.close()
 
     def close(self) -> None:
         self._task.cancel()
+        self._stop_interrupting()
         if self._peer is not None:
             self._peer.close()
 
@@ -64,12 +78,17 @@ class ReplicaFetcher:
             try:
                 await self._fetch()
             except ClientError as error:
+                if self._is_interrupted:
+                    self._peer, self._is_interrupted = None, False
+                    self.fetches.disconnected()
+                    continue
                 self._counts.disconnections += 1
                 if not self._is_told:
                     self._is_told = True
                     logger.warning("broker %d cannot fetch from its leader: %s", self._node.node_id, error)
             except ApiError as error:  # the session's: it starts over
                 logger.info("broker %d: %s at %s", self._node.node_id, error, self.address)
+                await self._clock.sleep(BACKOFF_FIRST_S)
                 continue
             except Exception:
                 logger.exception("broker %d: fetching from %s failed", self._node.node_id, self.address)
@@ -91,13 +110,23 @@ class ReplicaFetcher:
                 await _flushed(unflushed)
             request = fetches.request(node.broker_epoch(), clock.monotonic())
             timeout_s = request.max_wait_ms / 1000 + ANSWER_TIMEOUT_S
-            response = await self._peer.ask(request, FetchResponse, timeout_s)
+            self._is_asking = True
+            try:
+                response = await self._peer.ask(request, FetchResponse, timeout_s)
+            finally:
+                self._is_asking = False
+                self._stop_interrupting()
             self._is_told = False
             outcomes = fetches.answered(response, clock.monotonic())
             self._count(response)
             del response  # its memory is free for the next one
             if outcomes:
                 await self._finish(outcomes)
+
+    def _stop_interrupting(self) -> None:
+        if self._interrupting is not None:
+            self._interrupting.cancel()
+            self._interrupting = None
 
     async def _wait_for_work(self) -> None:
         while True:
@@ -198,8 +227,7 @@ class ReplicaFetchers:
         if fetcher is None:
             fetcher = self._fetchers[leader_id] = self._new_fetcher(endpoint, self._new_fetches())
         self._leaders[partition] = leader_id
-        fetcher.fetches.add(partition)
-        fetcher.changed()
+        fetcher.changed(is_urgent=fetcher.fetches.add(partition))
 
     def unfollow(self, partition: Partition) -> None:
         leader_id = self._leaders.pop(partition, None)

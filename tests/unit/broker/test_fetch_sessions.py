@@ -185,3 +185,64 @@ def test_a_session_opened_with_names_is_not_continued_with_ids():
         cache.open(request(opened.session_id, 1, 0), True)
     assert mixed.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     assert cache.open(request(opened.session_id, 1), True) is opened
+
+
+def test_a_consumers_session_is_not_continued_by_a_follower():
+    cache, _ = sessions()
+    opened = cache.open(request(0, 0, 0), False)
+    with pytest.raises(ApiError) as taken:
+        cache.open(request(opened.session_id, 1), False, is_replicas=True)
+    assert taken.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_follower_finds_room_where_consumers_have_taken_it_all():
+    cache, _ = sessions(slots=2)
+    first = cache.open(request(0, 0, 0), False)
+    second = cache.open(request(0, 0, 0), False)
+    assert cache.open(request(0, 0, 0), False, is_replicas=True).session_id != 0
+    with pytest.raises(ApiError):
+        cache.open(request(first.session_id, 1), False)
+    assert cache.open(request(second.session_id, 1), False) is second
+
+
+def test_a_follower_does_not_drive_out_another():
+    cache, _ = sessions(slots=1)
+    first = cache.open(request(0, 0, 0), False, is_replicas=True)
+    assert cache.open(request(0, 0, 0), False, is_replicas=True).session_id == 0
+    assert cache.open(request(first.session_id, 1), False, is_replicas=True) is first
+
+
+def following_session() -> tuple[FetchSession, Partition, Bell]:
+    """A follower's session of one partition, with nothing new, and somebody who waits for it."""
+    cache, clock = sessions()
+    clock.advance(LOOK_AT_ALL_INTERVAL_S + 1)
+    session = cache.open(request(0, 0, 0), False, is_replicas=True)
+    partition, _ = a_partition(IN_PAGE_CACHE)
+    for wanted in session.to_read():
+        session.found(wanted, partition)
+        session.settled(wanted)
+    assert cache.open(request(session.session_id, 1), False, is_replicas=True).to_read() == []
+    bell = Bell()
+    session.watch(bell)
+    return session, partition, bell
+
+
+def test_a_new_high_watermark_is_told_to_a_follower_with_the_next_answer_and_wakes_nobody():
+    session, partition, bell = following_session()
+    partition.append(a_batch(), 1)  # the only replica's: its high watermark moves, and no follower is told of its end
+    assert len(session.to_read()) == 1
+    assert bell.heard == []
+
+
+def test_a_follower_hears_of_a_partition_that_is_no_longer_what_it_was():
+    session, partition, bell = following_session()
+    partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert len(session.to_read()) == 1
+    assert bell.heard == [None]
+
+
+def test_a_followers_session_that_is_dropped_lets_go_of_its_partitions():
+    session, partition, _ = following_session()
+    session.close()
+    assert not partition._watchers
+    assert not partition._end_watchers

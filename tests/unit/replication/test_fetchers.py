@@ -122,6 +122,20 @@ def test_a_leader_that_comes_back_is_found_again(tmp_path: Path):
     run(ReplicatedTopic(tmp_path), scenario)
 
 
+def test_a_partition_that_comes_to_a_leader_does_not_wait_for_a_fetch_that_is_parked_there(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        await topic.decide(leader=2, index=1)
+        await topic.brokers[1].committed(batch_of(b"a"))
+        await eventually(lambda: len(topic.brokers[1].services.waiting.fetches) == 1)
+        await topic.decide(leader=1, index=1)
+        await topic.brokers[1].committed(batch_of(b"b"), index=1)
+        assert len(topic.brokers[1].services.fetch_sessions) == 1  # the new one is in the place of the old
+        assert topic.brokers[2].fetchers.counts.disconnections == 0
+
+    run(ReplicatedTopic(tmp_path, partitions=2, replica_fetch_wait_max_ms="20000"), scenario)
+
+
 def test_who_follows_nothing_has_no_connection(tmp_path: Path):
     async def scenario(topic: ReplicatedTopic) -> None:
         await topic.start(1, 2)

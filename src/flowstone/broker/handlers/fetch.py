@@ -57,7 +57,8 @@ Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse]
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
     uses_topic_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    replica = replica_reader(request)
+    is_consumers = request.replica_id == NO_REPLICA and request.replica_state is None
+    replica = None if is_consumers else replica_reader(request)
     if replica is not None and not replica.is_known(services.metadata.image):
         return _refuse_replica(request)
     try:
