@@ -37,7 +37,8 @@ def status(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show the brokers, what each leads and holds, and how many partitions are not well."""
-    state = ClusterReader(bootstrap).read()
+    with ClusterReader(bootstrap) as reader:
+        state = reader.read()
     unwell = [each for each in state.partitions if problems(each)]
     if json_output:
         print_document(_document(state, unwell if verbose else None))

@@ -34,15 +34,15 @@ def drain(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Take the leaderships of a broker away, and with --replicas everything it holds."""
-    reader = ClusterReader(bootstrap)
-    state = reader.read()
-    if broker not in state.brokers:
-        raise CommandError(f"there is no broker {broker}: {', '.join(map(str, state.brokers))} are known")
-    if replicas:
-        _move_replicas(reader, state, broker, throttle_bytes)
-    else:
-        _move_leaders(reader, state, broker)
-    after = reader.read()
+    with ClusterReader(bootstrap) as reader:
+        state = reader.read()
+        if broker not in state.brokers:
+            raise CommandError(f"there is no broker {broker}: {', '.join(map(str, state.brokers))} are known")
+        if replicas:
+            _move_replicas(reader, state, broker, throttle_bytes)
+        else:
+            _move_leaders(reader, state, broker)
+        after = reader.read()
     led, held = after.leader_counts()[broker], after.replica_counts()[broker]
     if json_output:
         print_document({"broker": broker, "leaders": led, "replicas": held})

@@ -31,15 +31,15 @@ def elect(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Give leadership back to the preferred replicas, the first of each partition."""
-    reader = ClusterReader(bootstrap)
-    partitions = [each.partition for each in reader.read().of_topics(topic or ())]
     if unclean and not yes:
         get_leave(
             "a partition whose in-sync replicas are all gone gets another replica as its leader: every record that one "
             "lacks is lost, acknowledged or not"
         )
-    kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
-    elected, failed = run_election(reader, kind, partitions)
+    with ClusterReader(bootstrap) as reader:
+        partitions = [each.partition for each in reader.read().of_topics(topic or ())]
+        kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        elected, failed = run_election(reader, kind, partitions)
     if json_output:
         print_document({"elected": elected, "failed": failed})
     else:

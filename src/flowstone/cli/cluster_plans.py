@@ -1,9 +1,9 @@
 """Plans of where partitions should be: made, written and read. Pure.
 
-A plan that spreads partitions moves as little as it can: a replica stays where it is while its broker has no more than
-its share, in-sync ones first. What must move goes to the brokers with the fewest replicas, to a rack the partition does
-not use yet where there is one. The preferred leader, the first replica, is one of those with the fewest leaderships; to
-change it moves no record.
+A plan that spreads partitions moves little: replicas stay where they are, in-sync ones first, until brokers that have
+most of them give some to those that have least. A new replica goes to a rack that its partition does not use yet, where
+there is one. The preferred leader, the first replica, stays while its broker has no more than its share; to change it
+moves no record.
 
 Files are those of Kafka's kafka-reassign-partitions.
 """
@@ -30,24 +30,22 @@ def plan_spread(
     partitions: Sequence[PartitionState], brokers: Sequence[int], racks: Racks, replication_factor: int | None
 ) -> Plan:
     """All of them evenly over the brokers; None: with as many replicas as each has. CommandError: too few brokers."""
-    plan: Plan = {}
-    factors = {each.partition: replication_factor or len(each.target) for each in partitions}
-    for partition, factor in factors.items():
+    placing = _Placing(brokers, racks)
+    kept: dict[TopicPartition, list[int]] = {}
+    for each in partitions:
+        factor = replication_factor or len(each.target)
         if factor > len(brokers):
             raise CommandError(
-                f"{partition} is to have {factor} replicas, and {len(brokers)} brokers are named: name more, or give "
-                "a lower --replication-factor"
+                f"{each.partition} is to have {factor} replicas, and {len(brokers)} brokers are named: name more, or "
+                "give a lower --replication-factor"
             )
-    total = sum(factors.values())
-    placing = _Placing(brokers, racks, replicas_max=-(-total // len(brokers)))
-    kept = {each.partition: placing.keep(each, factors[each.partition]) for each in partitions}
-    for partition, replicas in kept.items():
-        placing.fill(replicas, factors[partition])
+        kept[each.partition] = placing.keep(each, factor)
+    for each in partitions:
+        placing.fill(kept[each.partition], replication_factor or len(each.target))
+    placing.balance(list(kept.values()))
     leaders: Counter[int] = Counter()
     leaders_max = -(-len(partitions) // len(brokers))
-    for each in partitions:
-        plan[each.partition] = _with_leader(kept[each.partition], leaders, leaders_max)
-    return plan
+    return {partition: _with_leader(replicas, leaders, leaders_max) for partition, replicas in kept.items()}
 
 
 def plan_empty(
@@ -83,15 +81,15 @@ def plan_leaders_off(partitions: Sequence[PartitionState], broker: int) -> Plan:
 class _Placing:
     """How many replicas each broker has in the plan so far."""
 
-    def __init__(self, brokers: Sequence[int], racks: Racks, replicas_max: int = 0) -> None:
-        self._brokers, self._racks, self._replicas_max = brokers, racks, replicas_max
+    def __init__(self, brokers: Sequence[int], racks: Racks) -> None:
+        self._brokers, self._racks = brokers, racks
         self.counts: Counter[int] = Counter()
 
     def keep(self, partition: PartitionState, factor: int) -> list[int]:
+        """The replicas that may stay where they are, in their order."""
         kept: list[int] = []
         for node_id in sorted(partition.target, key=lambda each: each not in partition.isr):
-            has_room = self.counts[node_id] < self._replicas_max
-            if node_id in self._brokers and has_room and len(kept) < factor and self._is_new_rack(node_id, kept):
+            if node_id in self._brokers and len(kept) < factor and self._is_new_rack(node_id, kept):
                 kept.append(node_id)
                 self.counts[node_id] += 1
         return [node_id for node_id in partition.target if node_id in kept]
@@ -102,6 +100,38 @@ class _Placing:
             chosen = min(free, key=lambda each: (not self._is_new_rack(each, replicas), self.counts[each]))
             replicas.append(chosen)
             self.counts[chosen] += 1
+
+    def balance(self, plan: Sequence[list[int]]) -> None:
+        """From those that have most to those that have least, one at a time, while that evens them out."""
+        while self._even_out(plan):
+            pass
+
+    def _even_out(self, plan: Sequence[list[int]]) -> bool:
+        by_count = sorted(self._brokers, key=lambda each: self.counts[each])
+        for giver in reversed(by_count):
+            for taker in by_count:
+                if self.counts[giver] - self.counts[taker] <= 1:
+                    break
+                if self._hand_over(plan, giver, taker):
+                    return True
+        return False
+
+    def _hand_over(self, plan: Sequence[list[int]], giver: int, taker: int) -> bool:
+        """Whether a replica went, one that is not preferred to lead if there is such a one."""
+        movable = [
+            each for each in plan if giver in each and taker not in each and self._may_replace(each, giver, taker)
+        ]
+        if not movable:
+            return False
+        replicas = next((each for each in movable if each[0] != giver), movable[0])
+        replicas[replicas.index(giver)] = taker
+        self.counts[giver] -= 1
+        self.counts[taker] += 1
+        return True
+
+    def _may_replace(self, replicas: Sequence[int], giver: int, taker: int) -> bool:
+        rest = {self._racks.get(each) for each in replicas if each != giver}
+        return self._racks.get(taker) not in rest or self._racks.get(giver) in rest
 
     def _is_new_rack(self, node_id: int, replicas: Sequence[int]) -> bool:
         """Whether it stands where none of the replicas does; or there is no such place left."""

@@ -61,22 +61,22 @@ def reassign(
     is_planned = (brokers is not None or file is not None) and not cancel
     if not (is_planned or cancel or wait) or (cancel and brokers is not None):
         raise CommandError("say where partitions are to go, with --brokers or --file, or else --cancel or --watch")
-    reader = ClusterReader(bootstrap)
-    if cancel:
-        _cancel(reader, choice, json_output=json_output)
-        return
-    moved: list[TopicPartition] = []
-    if is_planned:
-        state = reader.read()
-        plan = changes(_plan(state, choice), state.partitions)
-        if dry_run:
-            _show(state, plan, json_output=json_output)
+    with ClusterReader(bootstrap) as reader:
+        if cancel:
+            _cancel(reader, choice, json_output=json_output)
             return
-        moved = _begin(reader, plan, throttle_bytes)
-    if wait:
-        moved = moved or list(reader.moving())
-        watch(reader, moved)
-        unthrottle(reader)
+        moved: list[TopicPartition] = []
+        if is_planned:
+            state = reader.read()
+            plan = changes(_plan(state, choice), state.partitions)
+            if dry_run:
+                _show(state, plan, json_output=json_output)
+                return
+            moved = _begin(reader, plan, throttle_bytes)
+        if wait:
+            moved = moved or list(reader.moving())
+            watch(reader, moved)
+            unthrottle(reader)
     _tell(moved, is_over=wait, json_output=json_output)
 
 

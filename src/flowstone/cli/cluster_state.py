@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from flowstone.cli.clients import REQUEST_TIMEOUT_S, connect
 from flowstone.cli.errors import CommandError
@@ -115,6 +116,14 @@ class ClusterReader:
         self.bootstrap = bootstrap
         self.admin = connect(bootstrap)
         self._brokers = Brokers(bootstrap, CLIENT_ID)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._brokers.close()
 
     def ask(self, request: Message, kind: type[Response]) -> Response:
         """Whichever broker answers; CommandError if none does."""
