@@ -20,6 +20,25 @@ def zookeeper() -> Iterator[ZooKeeperServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def _fragile_server() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(session_timeout_ms_max=20_000) as server:
+        yield server
+
+
+@pytest.fixture
+def fragile_zookeeper(_fragile_server: ZooKeeperServer) -> Iterator[ZooKeeperServer]:
+    """One that a test may kill and pause."""
+    yield _fragile_server
+    if not _fragile_server.is_running:
+        _fragile_server.start()
+
+
+@pytest.fixture
+def fragile_ties(fragile_zookeeper: ZooKeeperServer, tmp_path: Path) -> Ties:
+    return Ties(f"{fragile_zookeeper.address}/test/{next(_numbers)}", tmp_path)
+
+
 @pytest.fixture
 def ties(zookeeper: ZooKeeperServer, tmp_path: Path) -> Ties:
     return Ties(f"{zookeeper.address}/test/{next(_numbers)}", tmp_path)

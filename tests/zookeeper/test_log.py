@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,13 +18,6 @@ from tests.support.zookeeper_ties import Tie, Ties, count_one, found, note
 
 TOPICS, TOPIC_PARTITIONS = 100, 100
 PARTITIONS = TOPICS * TOPIC_PARTITIONS
-
-
-@pytest.fixture
-def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    """One that a test may break."""
-    with ZooKeeperServer(str(tmp_path / "zookeeper")) as server:
-        yield server
 
 
 async def count(tie: Tie, many: int) -> list[int]:
@@ -169,17 +161,17 @@ def test_an_append_beyond_the_limit_is_refused_and_the_log_goes_on(ties: Ties, m
 # What breaks
 
 
-def test_an_append_whose_answer_was_lost_is_done_once(own_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+def test_an_append_whose_answer_was_lost_is_done_once(fragile_zookeeper: ZooKeeperServer, fragile_ties: Ties) -> None:
     async def body() -> None:
-        async with Ties(own_zookeeper.address, tmp_path).open("a", "b", session_timeout_s=10) as (broker, other):
+        async with fragile_ties.open("a", "b", session_timeout_s=10) as (broker, other):
             await broker.metadata.append(found())
-            own_zookeeper.pause()
+            fragile_zookeeper.pause()
             append = asyncio.create_task(broker.metadata.append(note("x")))
             client = broker.consensus._client
             while not client.kazoo._pending:  # sent, and not answered
                 await asyncio.sleep(0.01)
             lose_connection(broker)
-            own_zookeeper.resume()
+            fragile_zookeeper.resume()
             await append
             await other.until_version(1)
             assert broker.image.version == 1
@@ -189,15 +181,15 @@ def test_an_append_whose_answer_was_lost_is_done_once(own_zookeeper: ZooKeeperSe
 
 
 def test_appends_survive_zookeeper_being_killed_and_brought_back(
-    own_zookeeper: ZooKeeperServer, tmp_path: Path
+    fragile_zookeeper: ZooKeeperServer, fragile_ties: Ties
 ) -> None:
     async def body() -> None:
-        async with Ties(own_zookeeper.address, tmp_path).open("a", "b", session_timeout_s=10) as brokers:
+        async with fragile_ties.open("a", "b", session_timeout_s=10) as brokers:
             counting = [asyncio.create_task(count(broker, 60)) for broker in brokers]
             for version in (20, 60):
                 await brokers[0].until_version(version)
-                await asyncio.to_thread(own_zookeeper.kill)
-                await asyncio.to_thread(own_zookeeper.start)
+                await asyncio.to_thread(fragile_zookeeper.kill)
+                await asyncio.to_thread(fragile_zookeeper.start)
             taken = await asyncio.gather(*counting)
             assert sorted(number for each in taken for number in each) == list(range(120))
             for broker in brokers:

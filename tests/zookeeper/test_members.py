@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -13,12 +11,6 @@ from flowstone.cluster.consensus import Member
 from flowstone.embedded.zookeeper_server import ZooKeeperServer
 from flowstone.errors import ApiError, StartupError
 from tests.support.zookeeper_ties import Tie, Ties, note, until
-
-
-@pytest.fixture
-def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(str(tmp_path / "zookeeper"), session_timeout_ms_max=20_000) as server:
-        yield server
 
 
 def expire(tie: Tie) -> None:
@@ -137,40 +129,40 @@ def test_the_node_id_of_another_data_directory_is_refused(ties: Ties) -> None:
 
 
 def test_while_zookeeper_is_gone_nothing_is_renewed_and_nothing_else_changes(
-    own_zookeeper: ZooKeeperServer, tmp_path: Path
+    fragile_zookeeper: ZooKeeperServer, fragile_ties: Ties
 ) -> None:
     async def body() -> None:
-        async with Ties(own_zookeeper.address, tmp_path).open("a", session_timeout_s=10) as (broker,):
+        async with fragile_ties.open("a", session_timeout_s=10) as (broker,):
             incarnation = await broker.consensus.join(1, "d1")
-            await asyncio.to_thread(own_zookeeper.kill)
+            await asyncio.to_thread(fragile_zookeeper.kill)
             assert not await broker.consensus.renew()
             with pytest.raises(ApiError):
                 await broker.consensus.look()
             assert list(broker.consensus.members) == [Member(1, incarnation)]
-            await asyncio.to_thread(own_zookeeper.start)
+            await asyncio.to_thread(fragile_zookeeper.start)
             await until_renewed(broker, True)
             assert list(broker.consensus.members) == [Member(1, incarnation)]
 
     asyncio.run(body())
 
 
-def test_the_session_timeout_is_what_zookeeper_grants(own_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+def test_the_session_timeout_is_what_zookeeper_grants(fragile_ties: Ties) -> None:
     async def body() -> None:
-        async with Ties(own_zookeeper.address, tmp_path).open("a", session_timeout_s=90) as (broker,):
+        async with fragile_ties.open("a", session_timeout_s=90) as (broker,):
             assert broker.consensus.session_timeout_s == 20
 
     asyncio.run(body())
 
 
 def test_a_broker_that_cannot_reach_zookeeper_stops_all_the_same(
-    own_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fragile_zookeeper: ZooKeeperServer, fragile_ties: Ties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flowstone.cluster.zookeeper_log.CLOSE_TIMEOUT_S", 0.1)
 
     async def body() -> None:
-        async with Ties(own_zookeeper.address, tmp_path).open("a", session_timeout_s=10) as (broker,):
+        async with fragile_ties.open("a", session_timeout_s=10) as (broker,):
             await broker.consensus.join(1, "d1")
-            await asyncio.to_thread(own_zookeeper.kill)
+            await asyncio.to_thread(fragile_zookeeper.kill)
             append = asyncio.create_task(broker.metadata.append(note("x")))
             await asyncio.sleep(0)
             await broker.close()

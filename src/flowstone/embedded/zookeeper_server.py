@@ -102,6 +102,10 @@ class ZooKeeperServer:
         self.stop()
 
     @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         return self._running().pid
 
