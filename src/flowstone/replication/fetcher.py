@@ -112,7 +112,7 @@ class LeaderFetches:
         return (followed.partition for followed in self._followed.values())
 
     def add(self, partition: Partition) -> bool:
-        """Follows it, or again after a new decision: whatever kept it waiting is over. Whether in a new leader epoch."""
+        """Follows it, or again after a new decision: whatever kept it waiting is over. Whether its leader is new."""
         known = self._followed.get((partition.topic_id, partition.topic_partition.partition))
         self.remove(partition)
         followed = _Followed(partition)

@@ -3,7 +3,8 @@
 - `follow a b epoch=1 isr=1,2`: the cluster has decided on these (`a` is partition 0, and so on), or decides anew;
 - `unfollow a`: broker 1 leads it no more; `fail a`: it could not be cut; `throttle 100`: so many bytes a second;
 - `ask`: the next request: in which session and epoch, who is named with which offset (and the epoch of its last record
-  after a slash), who is forgotten, and how long the leader may take if less than usual; `when`: after how many seconds there is something to ask for;
+  after a slash), who is forgotten, and how long the leader may take if less than usual;
+- `when`: after how many seconds there is something to ask for;
 - `answer 7 a=+2 b=-6 c=1/5 d=>9`: the leader answers in session 7 that `a` has two records more, `b` error 6, `c`
   diverged at epoch 1, offset 5, and `d` was asked for out of range, while the log starts at 9; `bytes=900000` is how
   long the records are. The trace tells what must be done before the next request;

@@ -1,0 +1,46 @@
+"""AlterPartitionReassignments, versions 0 and 1: partitions move to other brokers, or their move is taken back.
+
+The answer says that the move has begun; ListPartitionReassignments tells of those under way.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.cluster.reassignments import WantedReplicas, alter_reassignments
+from flowstone.types import TopicPartition
+from flowstone.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterPartitionReassignmentsResponsePartition,
+    AlterPartitionReassignmentsResponseTopic,
+)
+
+
+async def handle(
+    services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    wanted = [
+        WantedReplicas(TopicPartition(topic.name, each.partition_index), each.replicas)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    may_change_factor = request.allow_replication_factor_change
+    results = await services.metadata.change(
+        partial(alter_reassignments, wanted=wanted, may_change_factor=may_change_factor)
+    )
+    topics: dict[str, list[AlterPartitionReassignmentsResponsePartition]] = {}
+    for (topic, partition), error, message in results:
+        topics.setdefault(topic, []).append(
+            AlterPartitionReassignmentsResponsePartition(
+                partition_index=partition, error_code=error, error_message=message
+            )
+        )
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_change_factor,
+        responses=[
+            AlterPartitionReassignmentsResponseTopic(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ],
+    )
