@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from flowstone import kernel
 from flowstone.broker.assignments import Assignments
-from flowstone.broker.clustering import Clustering
 from flowstone.broker.context import Intercept, Services
 from flowstone.broker.disk_space import DiskSpace
 from flowstone.broker.fetch_sessions import FetchSessions
@@ -46,6 +45,7 @@ from flowstone.ports.network import Network, SystemNetwork
 from flowstone.replication.partitions import Partitions
 
 if TYPE_CHECKING:
+    from flowstone.broker.clustering import Clustering
     from flowstone.broker.pages import BrokerPages
 
 logger = logging.getLogger(__name__)
@@ -213,6 +213,8 @@ class App:
             copies = MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
             self._metadata = Metadata(FileLog(copies, self._clock))
             return
+        from flowstone.broker.clustering import Clustering  # a single broker starts sooner without
+
         self._metadata = Metadata(self._consensus.log)
         self._logs = self._open_logs(await self._metadata.change(partial(found_cluster, new_id=random_id)))
         self._cluster = Clustering(
