@@ -13,8 +13,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from flowstone.broker.clustering import Clustering
 from flowstone.cluster.configs import topic_config
 from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from flowstone.cluster.metadata_copies import DIRECTORY as METADATA_DIRECTORY
@@ -26,6 +26,9 @@ from flowstone.log.partition_log import PartitionLog
 from flowstone.replication.partition import Partition
 from flowstone.replication.partitions import Partitions
 from flowstone.types import TopicPartition
+
+if TYPE_CHECKING:
+    from flowstone.broker.clustering import Clustering
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowstone.broker.append_rates import AppendRates
 from flowstone.broker.context import Services
-from flowstone.broker.elsewhere import Bounds, Elsewhere
 from flowstone.broker.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.broker.headroom_alarm import HeadroomAlarm
 from flowstone.broker.lag import headroom_s, is_low
@@ -39,6 +38,9 @@ from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import Timer
 from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
+
+if TYPE_CHECKING:
+    from flowstone.broker.elsewhere import Bounds, Elsewhere
 
 logger = logging.getLogger(__name__)
 
