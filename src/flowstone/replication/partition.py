@@ -12,27 +12,23 @@ for each move of the high watermark (R7). One that has the only replica, and nob
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition_log import Appended, LogSlice, PartitionLog, Replicated, UnfitRecords
-from flowstone.replication.divergence import find_divergence, truncation_offset
+from flowstone.log.partition_log import Appended, LogSlice, PartitionLog
+from flowstone.replication.divergence import find_divergence
+from flowstone.replication.following import FollowingReplica
 from flowstone.replication.in_sync import InSyncReplicas
-from flowstone.replication.replica import OnFault, OnReached, Replica, Watcher, answer_all, answer_reached
+from flowstone.replication.replica import OnFault, OnReached, Watcher, answer_all, answer_reached
 from flowstone.replication.services import Flushing, ReplicaServices
-from flowstone.replication.state import NO_LEADER_EPOCH, DivergingEpoch, PartitionState, ReplicaFetch
+from flowstone.replication.state import DivergingEpoch, PartitionState, ReplicaFetch
 from flowstone.types import Bytes
 
 __all__ = ["ACKS_ALL", "OnReached", "Partition", "Watcher"]
 
-logger = logging.getLogger(__name__)
-
 ACKS_ALL = -1
+NO_PARTITION_EPOCH = -1
 
 
-class Partition(Replica):
+class Partition(FollowingReplica):
     def __init__(
         self,
         log: PartitionLog,
@@ -43,12 +39,9 @@ class Partition(Replica):
         on_fault: OnFault = lambda log, fault: None,
     ) -> None:
         """`services`: None where no other broker has a replica of anything."""
-        super().__init__(log, flusher, on_fault)
-        self.refused_fetches = 0  # answers of a leader that were not the next batches, or none
-        self._services = services
+        super().__init__(log, flusher, services, on_fault)
         self._in_sync: InSyncReplicas | None = None  # of a leader that is not alone
-        self._leader_high_watermark = 0  # as a follower was last told
-        self.leader_epoch = self.partition_epoch = NO_LEADER_EPOCH
+        self.partition_epoch = NO_PARTITION_EPOCH
         self.update(state, node_id)
 
     # What the cluster decides
@@ -94,11 +87,6 @@ class Partition(Replica):
             )
         else:
             self._in_sync.decided(state, services.monotonic())
-
-    @property
-    def _cluster(self) -> ReplicaServices:
-        assert self._services is not None, "a single broker's partitions have one replica"
-        return self._services
 
     def isr_change_failed(self, partition_epoch: int | None = None) -> None:
         """What was proposed is not decided, and will not be; a later look may propose it again.
@@ -192,6 +180,8 @@ class Partition(Replica):
             callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif offset <= self.high_watermark.offset:
             callback(ErrorCode.NONE)
+        elif self.fault is not None or self._closed_with is not None:
+            callback(self._closed_with or ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._uncommitted.append((offset, callback))
 
@@ -229,108 +219,6 @@ class Partition(Replica):
         if fetch.replica_id not in self.isr:
             self.check_in_sync()
 
-    # Following
-
-    def append_fetched(
-        self, records: Bytes, leader_epoch: int, high_watermark: int, log_start_offset: int
-    ) -> Replicated:
-        """Appends what the leader of this epoch answered, and takes over what it told of its log.
-
-        `UnfitRecords`: nothing was appended; ask again. Other ApiErrors: it is no longer the leader, or the disk full.
-        """
-        self._check_following(leader_epoch)
-        before = self.log.end.offset
-        try:
-            replicated = self.log.append_replicated(records, leader_epoch=leader_epoch)
-            if replicated.size_bytes and self.log.ends_after_hole and replicated.next_offset >= high_watermark:
-                self.log.mark_hole()
-        except StorageFault as fault:
-            raise self._failed(fault) from fault
-        except UnfitRecords:
-            self.refused_fetches += 1
-            raise
-        except ApiError as error:
-            self._note_full(error)
-            self._request_flush_since(before)  # some of it may have been written
-            raise
-        if self._is_full:
-            self._note_room()
-        self._request_flush_since(before)
-        self._leader_high_watermark = high_watermark
-        self._move_high_watermark()
-        self.log.advance_log_start(min(log_start_offset, self.high_watermark.offset))
-        return replicated
-
-    def _request_flush_since(self, offset: int) -> None:
-        end = self.log.end
-        if end.offset == offset:
-            return
-        self._ends.append(end)
-        if self.log.config.flush_messages == 1:
-            self._flusher.request(self.log)
-        else:
-            self._flusher.appended(self.log, end.offset - offset)
-
-    def _follows_in(self, leader_epoch: int) -> bool:
-        return self.fault is None and not self.is_closed and not self.is_leader and self.leader_epoch == leader_epoch
-
-    def _check_following(self, leader_epoch: int) -> None:
-        if not self._follows_in(leader_epoch):
-            self.check_serving()
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {self.leader_epoch}")
-
-    @property
-    def replica_lag(self) -> int:
-        """How many records a follower lacks of those that its leader last said are committed."""
-        return 0 if self.is_leader else max(0, self._leader_high_watermark - self.log.log_end_offset)
-
-    @property
-    def last_epoch(self) -> int:
-        """The leader epoch of the last record."""
-        return self.log.epochs.latest
-
-    async def truncate(self, diverging: DivergingEpoch) -> None:
-        """Drops what the leader of the present epoch does not have. ApiError as of `append_fetched`."""
-        offset = truncation_offset(self.log.epochs, self.log.log_end_offset, diverging)
-        if offset < self.log.log_start_offset:
-            await self.reset(offset)
-        else:
-            await self._cut(self._cluster.logs.truncate_to, offset)
-
-    async def reset(self, offset: int) -> None:
-        """Drops the log, which ends before the leader's begins: it goes on at `offset`, where that does."""
-        await self._cut(self._cluster.logs.reset_to, offset)
-
-    async def _cut(self, cut: Callable[[PartitionLog, int, Callable[[], bool]], Awaitable[None]], offset: int) -> None:
-        leader_epoch = self.leader_epoch
-        self._check_following(leader_epoch)
-        if offset < self.high_watermark.offset:
-            logger.warning(
-                "%s: records from offset %d on were committed, but the leader of epoch %d does not have them",
-                self.topic_partition,
-                offset,
-                leader_epoch,
-            )
-        try:
-            await cut(self.log, offset, lambda: self._follows_in(leader_epoch))
-        except StorageFault as fault:
-            raise self._failed(fault) from fault
-        except ApiError:
-            await self._wait_flushed()  # what was about to go counted as not durable
-            raise
-        self._check_following(leader_epoch)
-        self._ends.clear()
-        self.high_watermark = self._within_log(self.high_watermark.offset)
-        await self._wait_flushed()
-
-    async def _wait_flushed(self) -> None:
-        """Returns once the log's end is the replica's position. ApiError: it will not be."""
-        flushed: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self.when_flushed(self.log.end.offset, lambda code: None if flushed.done() else flushed.set_result(code))
-        code = await flushed
-        if code is not ErrorCode.NONE:
-            raise ApiError(code)
-
     # The high watermark
 
     def flushed(self) -> None:
@@ -358,16 +246,12 @@ class Partition(Replica):
 
     def _move_high_watermark(self) -> None:
         """As far as the rules allow."""
-        if self.fault is not None:
-            return
-        own = self.position
-        committed: int | None = own.offset
         if not self.is_leader:
-            committed = min(own.offset, self._leader_high_watermark)
-        elif self._in_sync is not None:
-            committed = None
-            if self._cluster.lease.holds():
-                minimum = self.log.config.min_insync_replicas
-                committed = self._in_sync.high_watermark(own.offset, minimum, self._cluster.monotonic())
-        if committed is not None and committed > self.high_watermark.offset:
-            self._advance(own if committed == own.offset else self._place(committed))
+            super()._move_high_watermark()
+        elif self._in_sync is None:
+            self._commit(self.position.offset)
+        elif self._cluster.lease.holds():
+            minimum, now_s = self.log.config.min_insync_replicas, self._cluster.monotonic()
+            committed = self._in_sync.high_watermark(self.position.offset, minimum, now_s)
+            if committed is not None:
+                self._commit(committed)

@@ -97,12 +97,19 @@ class Replica:
 
     def when_flushed(self, offset: int, callback: OnReached) -> None:
         """Calls back when the replica's `position` has reached `offset`: at once, or later in order."""
-        if offset <= self.position.offset:
+        if self.fault is not None or self._closed_with is not None:
+            callback(self._closed_with or ErrorCode.KAFKA_STORAGE_ERROR)
+        elif offset <= self.position.offset:
             callback(ErrorCode.NONE)
         else:
             self._unflushed.append((offset, callback))
 
     # The high watermark
+
+    def _commit(self, offset: int) -> None:
+        """Everything below the offset is committed, if it was not before."""
+        if self.fault is None and offset > self.high_watermark.offset:
+            self._advance(self._place(offset))
 
     def _advance(self, end: LogPosition) -> None:
         before = self.high_watermark

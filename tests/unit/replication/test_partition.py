@@ -1,4 +1,5 @@
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -160,3 +161,22 @@ def test_a_client_with_another_leader_epoch_is_fenced(durable: Partition, epoch:
     with pytest.raises(ApiError) as fenced:
         durable.check_epoch(epoch)
     assert fenced.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (lambda it: it.fail(StorageFault("the disk is gone")), ErrorCode.KAFKA_STORAGE_ERROR),
+        (lambda it: it.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+    ids=["offline", "deleted"],
+)
+def test_nobody_waits_for_a_partition_that_is_no_more(
+    durable: Partition, end: Callable[[Partition], None], code: ErrorCode
+):
+    codes: list[ErrorCode] = []
+    durable.append(a_batch(), 1)
+    end(durable)
+    durable.when_committed(1, codes.append)
+    durable.when_flushed(1, codes.append)
+    assert codes == [code, code]
