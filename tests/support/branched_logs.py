@@ -19,7 +19,7 @@ from flowstone.wire.record_batch import Record, build_batch, decode_records, par
 
 SOURCE, BRANCH = TopicPartition("orders", 0), TopicPartition("orders-dev", 0)
 SOURCE_ID, BRANCH_ID = b"1" * 16, b"2" * 16
-CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_delay_ms=0)
+CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
 START_MS = 1_000_000
 
 
@@ -82,10 +82,15 @@ class Directory:
         return [name for name in self.files.names("/data") if name[0] != "."]
 
 
-def append(log: PartitionLog, values: list[bytes], *, codec: Codec = Codec.NONE, **producer: int) -> None:
-    """One batch, whose records' timestamps are their offsets from START_MS on."""
+def append(
+    log: PartitionLog, values: list[bytes], *, codec: Codec = Codec.NONE, keys: int = 1, **producer: int
+) -> None:
+    """One batch, whose records' timestamps are their offsets from START_MS on, and whose keys go round."""
     at = log.log_end_offset
-    records = [Record(i, START_MS + at + i, b"k", value, (("h", b"1"),)) for i, value in enumerate(values)]
+    records = [
+        Record(i, START_MS + at + i, b"k%d" % ((at + i) % keys), value, (("h", b"1"),))
+        for i, value in enumerate(values)
+    ]
     log.append(build_batch(records, codec=codec, **producer), leader_epoch=0)
 
 

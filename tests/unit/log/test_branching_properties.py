@@ -1,9 +1,10 @@
-"""Random appends, branches, truncations, deletions and restarts: every log is what its own history says, whatever its
-relatives went through."""
+"""Random appends, branches, truncations, compactions, retention, deletions and restarts: every log is what its own
+history says, whatever its relatives went through."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import random
 from dataclasses import dataclass, field
@@ -17,11 +18,14 @@ from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record
 from tests.support.branched_logs import CONFIG, Directory, append, stored
+from tests.support.compacted_log import CompactionRun
 
 SEEDS = int(os.environ.get("FLOWSTONE_BRANCHING_SEEDS", "20"))  # more in the long run
 SEEDS_TO_FIND_BUGS = 10
 STEPS = 60
 TOPICS_MAX = 5
+KEYS = 9
+COMPACTED = dataclasses.replace(CONFIG, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
 
 
 @dataclass
@@ -35,6 +39,11 @@ class Model:
 
     def visible(self) -> list[Record]:
         return [record for record in self.records if record.offset >= self.start]
+
+    def compact(self, to_offset: int) -> None:
+        """Of what lies before, the last record of every key stays."""
+        last = {record.key: record.offset for record in self.records if record.offset < to_offset}
+        self.records = [each for each in self.records if each.offset >= to_offset or last[each.key] == each.offset]
 
 
 class World:
@@ -56,6 +65,7 @@ class World:
         actions = (
             [self.append] * 5 + [self.branch] * 2 + [self.truncate, self.delete_records, self.restart, self.delete]
         )
+        actions += [self.compact, self.retain]
         await self.random.choice(actions)()
 
     async def append(self) -> None:
@@ -63,9 +73,8 @@ class World:
         log, model = self.log(name), self.models[name]
         for _ in range(self.random.randrange(1, 8)):
             codec = self.random.choice((Codec.NONE, Codec.LZ4))
-            append(
-                log, [f"{name}-{model.end}-{i}".encode() * 3 for i in range(self.random.randrange(1, 5))], codec=codec
-            )
+            values = [f"{name}-{model.end}-{i}".encode() * 3 for i in range(self.random.randrange(1, 5))]
+            append(log, values, codec=codec, keys=KEYS)
             model.end = log.log_end_offset
         known = {record.offset for record in model.records}
         model.records += [record for record in stored(log) if record.offset not in known]
@@ -88,6 +97,8 @@ class World:
         self.made += 1
         staged = await self.directory.logs.branches.stage([(source, end)], target, topic_id)
         await self.directory.logs.branches.install(staged)
+        asked, end = end, staged[0].built.end_offset
+        assert end <= asked  # earlier where compaction has taken what was before it
         records = [record for record in model.visible() if record.offset < end]
         self.models[target] = Model(topic_id, model.start, end, records)
 
@@ -100,7 +111,7 @@ class World:
         batch_offset = batch_of(log, offset)
         await self.directory.logs.truncate_to(log, offset)
         model.end = log.log_end_offset
-        assert model.end == max(batch_offset, model.start)
+        assert model.start <= model.end <= max(batch_offset, model.start)
         model.records = [record for record in model.records if record.offset < model.end]
 
     async def delete_records(self) -> None:
@@ -109,6 +120,23 @@ class World:
         if model.end > model.start and log.exists:
             model.start = self.random.randrange(model.start, model.end)
             await self.directory.logs.delete_records_before(log, model.start)
+
+    async def compact(self) -> None:
+        log, model = self.log(name := self.any_topic()), self.models[name]
+        await self.directory.flush(log)
+        compaction = CompactionRun(log, COMPACTED, self.directory.clock.time_ms())
+        if log.exists and compaction.is_due:
+            compaction.finish()
+            model.compact(compaction.mapped_end)
+
+    async def retain(self) -> None:
+        log, model = self.log(name := self.any_topic()), self.models[name]
+        await self.directory.flush(log)
+        log.configure(dataclasses.replace(CONFIG, retention_bytes=1500))
+        await self.directory.logs.directory_of(log).housekeeping.apply_retention()
+        log.configure(CONFIG)
+        assert model.start <= log.log_start_offset <= model.end
+        model.start = log.log_start_offset
 
     async def delete(self) -> None:
         if len(self.models) > 2:
