@@ -122,10 +122,6 @@ class InSyncReplicas:
         """A replica that `check` let pass fetches from here: all below is durable with it."""
         self._followers[replica_id].fetched(broker_epoch, position, leader_end_offset, now_s)
 
-    def position_of(self, replica_id: int) -> int | None:
-        follower = self._followers.get(replica_id)
-        return follower.position if follower is not None else None
-
     def high_watermark(self, own: int, min_insync_replicas: int, now_s: float) -> int | None:
         """The end of what is committed, given the leader's own position; None: it must stay where it is.
 

@@ -35,13 +35,6 @@ class Partitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 
-    def leader(self, topic: str, partition: int) -> Partition:
-        """The partition, if this broker leads it, or ApiError with what a client should hear."""
-        found = self.get(topic, partition)
-        if not found.is_leader:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {found.leader_id} leads {found.topic_partition}")
-        return found
-
     def get_by_id(self, topic_id: bytes, partition: int) -> Partition:
         name = self._names_by_id.get(topic_id)
         if name is None:
@@ -85,16 +78,6 @@ class Partitions:
         partition = self.find(log.topic_partition)
         if partition is not None and partition.log is log:
             partition.flushed()
-
-    def lease_regained(self) -> None:
-        """The broker may lead again: what it leads may have something to commit."""
-        for partition in self:
-            partition.lease_regained()
-
-    def check_in_sync(self) -> None:
-        """For a timer: the leaders among them look whether their followers keep up."""
-        for partition in self:
-            partition.check_in_sync()
 
     def high_watermark_of(self, log: PartitionLog) -> int:
         partition = self.find(log.topic_partition)
