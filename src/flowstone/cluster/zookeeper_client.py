@@ -25,7 +25,7 @@ from kazoo.protocol.states import KazooState
 from flowstone.cluster.zookeeper_kazoo import ImpatientHandler, NegotiatedTimeout
 from flowstone.errors import StartupError
 
-# As in Kafka: brokers that name no path of their own share nothing with other users of the same ZooKeeper.
+# Brokers whose address names no path share nothing with other users of the same ZooKeeper.
 DEFAULT_CHROOT = "/flowstone"
 ZOOKEEPER_CONNECT_TIMEOUT_S = 15.0
 RECONNECT_DELAY_S_MAX = 1.0
