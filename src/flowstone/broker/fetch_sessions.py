@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
+from flowstone.broker.catch_up_rate import CatchUpRate
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
 from flowstone.replication.partition import Partition, Watcher
@@ -29,8 +30,6 @@ EVICTION_AGE_S = 120.0
 SESSION_PARTITIONS_MAX = 20_000
 # A log's new start, for instance, wakes no watcher.
 LOOK_AT_ALL_INTERVAL_S = 10.0
-# Each look tells the leader that a follower is where it was: it must come well within replica.lag.time.max.ms.
-REPLICA_LOOK_AT_ALL_INTERVAL_S = 1.0
 # All sessions together; each remembered partition takes about 400 bytes.
 CACHED_PARTITIONS_MAX = 250_000
 
@@ -91,7 +90,7 @@ class FetchPartition:
 
 
 class ReplicaFetchPartition(FetchPartition):
-    """A follower's: it reads to the log's end, and hears of a new high watermark with the next answer.
+    """A follower's: it reads to the log's end, and hears of a new high watermark with the next answer at the latest.
 
     Where it fetches from is its position, which the partition must be told of even if there is nothing to read.
     """
@@ -129,7 +128,7 @@ class ReplicaFetchPartition(FetchPartition):
 
 
 class _HighWatermarkMoves:
-    """Lets the next answer tell of it. Nobody is woken: it moves with every commit, and one of them comes soon."""
+    """Lets the next answer tell of it. Only where consumers read from followers is it worth an answer of its own."""
 
     __slots__ = ("_session", "_wanted")
 
@@ -137,7 +136,10 @@ class _HighWatermarkMoves:
         self._session, self._wanted = session, wanted
 
     def advanced(self, size_bytes: int) -> None:
-        self._session.unsettled(self._wanted)
+        if self._session.hurries_high_watermarks:
+            self._session.interrupted(self._wanted)
+        else:
+            self._session.unsettled(self._wanted)
 
     def interrupted(self) -> None:
         self._session.unsettled(self._wanted)
@@ -152,6 +154,8 @@ class FetchSession:
     def __init__(self, session_id: int, uses_topic_ids: bool, is_replicas: bool = False) -> None:
         self.session_id, self._uses_topic_ids, self.is_replicas = session_id, uses_topic_ids, is_replicas
         self._new_partition = ReplicaFetchPartition if is_replicas else FetchPartition
+        # Of a follower from which consumers read.
+        self.hurries_high_watermarks = False
         self.next_epoch = INITIAL_EPOCH + 1
         self.is_incremental = False
         self.used_at = 0.0
@@ -252,6 +256,7 @@ class FetchSession:
 class FetchSessions:
     def __init__(self, clock: Clock, slots: int, random: Random) -> None:
         self._clock, self._slots, self._random = clock, slots, random
+        self.catch_up_rate = CatchUpRate()
         # In the order of use.
         self._sessions: dict[int, FetchSession] = {}
         self._partition_count = 0
@@ -272,8 +277,7 @@ class FetchSessions:
             session = self._advance(request, is_replicas)
         if session.session_id != NO_SESSION:
             session.used_at = now = self._clock.monotonic()
-            interval_s = REPLICA_LOOK_AT_ALL_INTERVAL_S if is_replicas else LOOK_AT_ALL_INTERVAL_S
-            if now - session.looked_at_all_at > interval_s:
+            if now - session.looked_at_all_at > LOOK_AT_ALL_INTERVAL_S:
                 session.looked_at_all_at = now
                 session.look_at_all()
             self._sessions[session.session_id] = session

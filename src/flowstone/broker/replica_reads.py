@@ -6,13 +6,19 @@ of its registration. Whether it has a replica of the partition is the partition'
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from flowstone.broker.fetch_sessions import FetchPartition, ReplicaFetchPartition
-from flowstone.cluster.image import ClusterImage
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.replication.fetcher import Throttle
 from flowstone.replication.partition import Partition
 from flowstone.replication.replica import Watcher
 from flowstone.replication.state import DivergingEpoch, ReplicaFetch
 from flowstone.wire.messages import FetchRequest, FetchResponseEpochEndOffset, FetchResponsePartition
+
+if TYPE_CHECKING:
+    from flowstone.broker.context import Services
 
 NO_REPLICA = -1
 
@@ -20,17 +26,16 @@ NO_REPLICA = -1
 class ReplicaReader:
     """One broker's fetches."""
 
-    def __init__(self, replica_id: int, replica_epoch: int) -> None:
+    def __init__(self, replica_id: int, replica_epoch: int, throttle: Throttle, monotonic: Callable[[], float]) -> None:
         self._replica_id, self._replica_epoch = replica_id, replica_epoch
-
-    def is_known(self, image: ClusterImage) -> bool:
-        broker = image.brokers.get(self._replica_id)
-        return broker is not None and broker.epoch == self._replica_epoch
+        self._throttle, self._monotonic = throttle, monotonic
 
     def read(
         self, partition: Partition, wanted: FetchPartition, max_bytes: int, *, at_least_one: bool
     ) -> FetchResponsePartition:
         """May raise NotCached. ApiError for the partition's part of the answer."""
+        if self._replica_id not in partition.isr and self._throttle.free_at_s > self._monotonic():
+            max_bytes, at_least_one = 0, False
         fetch = ReplicaFetch(
             self._replica_id,
             self._replica_epoch,
@@ -52,6 +57,8 @@ class ReplicaReader:
                 result.diverging_epoch = FetchResponseEpochEndOffset(epoch=found.epoch, end_offset=found.end_offset)
             elif found is not None:
                 result.records = found
+                if self._replica_id not in partition.isr:
+                    self._throttle.spend(len(found), self._monotonic())
         result.high_watermark = result.last_stable_offset = partition.high_watermark.offset
         result.log_start_offset = partition.log.log_start_offset
         return result
@@ -70,9 +77,11 @@ class LogEnd:
         self._partition.unwatch_end(watcher)
 
 
-def replica_reader(request: FetchRequest) -> ReplicaReader | None:
-    """None for a consumer's fetch. Versions before 15 carry no epoch, and are nobody's we know."""
-    state = request.replica_state
-    if state is not None and state.replica_id != NO_REPLICA:
-        return ReplicaReader(state.replica_id, state.replica_epoch)
-    return ReplicaReader(request.replica_id, NO_REPLICA) if request.replica_id != NO_REPLICA else None
+def replica_reader(services: Services, request: FetchRequest) -> ReplicaReader | None:
+    """None if who asks is not a broker of the cluster. Versions before 15 carry no epoch: there is no telling."""
+    image, state = services.metadata.image, request.replica_state
+    broker = None if state is None else image.brokers.get(state.replica_id)
+    if state is None or broker is None or broker.epoch != state.replica_epoch:
+        return None
+    throttle = services.fetch_sessions.catch_up_rate.throttle(image, services.config)
+    return ReplicaReader(state.replica_id, state.replica_epoch, throttle, services.clock.monotonic)

@@ -57,10 +57,11 @@ Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse]
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
     uses_topic_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    is_consumers = request.replica_id == NO_REPLICA and request.replica_state is None
-    replica = None if is_consumers else replica_reader(request)
-    if replica is not None and not replica.is_known(services.metadata.image):
-        return _refuse_replica(request)
+    replica = None
+    if request.replica_id != NO_REPLICA or request.replica_state is not None:
+        replica = replica_reader(services, request)
+        if replica is None:
+            return _refuse_replica(request)
     try:
         session = services.fetch_sessions.open(request, uses_topic_ids, replica is not None)
     except ApiError as error:
@@ -110,7 +111,10 @@ class _Fetch:
         self._listener_name = context.listener_name
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
-        self._rack = request.rack_id if services.config.replica_selector_class else ""
+        self._rack = ""
+        if services.config.replica_selector_class:
+            self._rack = request.rack_id
+            session.hurries_high_watermarks = replica is not None
         self._results: list[tuple[FetchPartition, FetchResponsePartition]] = []
         self._watched: list[Partition] = []
         self._size_bytes = 0
@@ -251,6 +255,8 @@ class _Fetch:
             max_bytes = min(wanted.max_bytes, left_bytes)
             result = self._replica.read(partition, wanted, max_bytes, at_least_one=not self._size_bytes)
             self._is_urgent |= result.error_code != ErrorCode.NONE or result.diverging_epoch is not None
+            if self._session.hurries_high_watermarks and result.high_watermark != wanted.told_high_watermark:
+                self._is_urgent = True
             return result
         partition.check_epoch(wanted.current_leader_epoch)
         if not partition.is_leader:

@@ -315,6 +315,38 @@ def test_a_consumer_is_sent_to_the_replica_in_its_rack(tmp_path: Path):
     run(ReplicatedTopic(tmp_path, racks=True, replica_selector_class=RACK_AWARE_REPLICA_SELECTOR), scenario)
 
 
+def test_where_consumers_read_from_followers_these_hear_of_commits_at_once(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2, 3)
+        peer = await topic.brokers[2].connect()
+        for offset in range(3):
+            asked = asyncio.ensure_future(fetch(peer, offset, max_wait_ms=5000))
+            await topic.brokers[1].committed(batch_of(b"v"))
+            _, found = await asked
+            assert len(found.records) > 0
+
+    settings = {"replica_selector_class": RACK_AWARE_REPLICA_SELECTOR, "replica_fetch_wait_max_ms": "20000"}
+    run(ReplicatedTopic(tmp_path, racks=True, **settings), scenario)
+
+
+def test_a_leader_holds_followers_that_catch_up_to_its_rate_and_no_others(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        topic.network.separate(["host-1"], ["host-2"])
+        await topic.start(1, 2)
+        await topic.decide(leader=1, isr=[1])
+        for _ in range(2):
+            topic.brokers[1].append(batch_of(bytes(100_000)))
+        peer = await topic.brokers[1].connect()
+        for more, is_held_back in ((False, False), (True, True)):
+            _, found = await fetch(peer, int(more), replica_state=replica(2), current_leader_epoch=1)
+            assert (not found.records) == is_held_back
+        await topic.decide(leader=1, isr=[1, 2])
+        _, found = await fetch(peer, 1, replica_state=replica(2), current_leader_epoch=1)
+        assert len(found.records) > 0
+
+    run(ReplicatedTopic(tmp_path, leader_replication_throttled_rate="1000"), scenario)
+
+
 def test_a_replica_that_is_not_in_sync_gets_no_consumers(tmp_path: Path):
     async def scenario(topic: ReplicatedTopic) -> None:
         topic.network.separate(["host-1"], ["host-2"])
