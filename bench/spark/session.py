@@ -6,12 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pyspark.sql import SparkSession
 from scripts.fetch_spark_kafka import connector_jars
 
 from bench import processes
+
+LOOKS_MAX = 10
 
 
 @contextmanager
@@ -41,4 +43,11 @@ def cpu_seconds(spark: SparkSession) -> float:
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "the session is not connected to a driver of its own"
     jvm = gateway.proc.pid
+    for _ in range(LOOKS_MAX - 1):
+        with suppress(OSError):  # a process that ended as it was looked at: by the next look it is among the ended
+            return _cpu_seconds(jvm)
+    return _cpu_seconds(jvm)
+
+
+def _cpu_seconds(jvm: int) -> float:
     return time.process_time() + processes.cpu_seconds(jvm) + processes.ended_cpu_seconds(jvm)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.modes import FLOWSTONE, KAFKA
 from bench.servers import Server
+from bench.spark import session
 
 OUR_FORMAT, STOCK_FORMAT = "flowstone", "kafka"
 STOCK_ON_FLOWSTONE = "stock on flowstone"
@@ -50,6 +51,10 @@ class System:
     def write(self, rows: DataFrame, topic: str) -> None:
         writer = rows.write.format(self.format).option("kafka.bootstrap.servers", self.server.address)
         writer.option("topic", topic).mode("append").save()
+
+    def cpu_seconds(self) -> float:
+        """So far, of the session and of the broker, whoever used them."""
+        return session.cpu_seconds(self.spark) + self.server.cpu_seconds()
 
     def _options(self, topic: str) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.server.address, "subscribe": topic, **self.read_options}
