@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from flowstone.log import branching, partition_log
+from flowstone.log import branching, stored_log
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import wait_for
 from flowstone.types import TopicPartition
@@ -202,7 +202,7 @@ def is_found() -> bool:
 
 
 def test_a_truncation_of_a_shared_file_in_place_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_log, "own_file", lambda *_: False)
+    monkeypatch.setattr(stored_log, "own_file", lambda *_: False)
     assert is_found()
 
 
