@@ -34,7 +34,7 @@ from flowstone.cluster.file_log import FileLog
 from flowstone.cluster.ids import parse_id, random_id
 from flowstone.cluster.image import BrokerImage, Endpoint
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.metadata_copies import MetadataCopies
+from flowstone.cluster.metadata_copies import MetadataCopies, is_only_a_copy
 from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
 from flowstone.errors import ConfigError, StartupError, StorageFault
 from flowstone.log.log_directories import check_unused
@@ -210,6 +210,12 @@ class App:
         if self._consensus is None:
             self._logs = self._open_logs(None)
             paths = [directory.path for directory in self._logs.directories]
+            member_of = next((path for path in paths if is_only_a_copy(self._files, path)), None)
+            if member_of is not None:
+                raise StartupError(
+                    f"the data directory {member_of} is of a broker whose cluster's metadata is in ZooKeeper: say where "
+                    "with zookeeper.connect, or --zookeeper HOST:PORT"
+                )
             copies = MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
             self._metadata = Metadata(FileLog(copies, self._clock))
             return

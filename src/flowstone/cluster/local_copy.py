@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from flowstone.cluster.file_log import COMPACTION_GROWTH, COMPACTION_MIN_BYTES
 from flowstone.cluster.image import EMPTY_IMAGE, NO_VERSION, ClusterImage
 from flowstone.cluster.log_batches import encode_batch, encode_snapshot
-from flowstone.cluster.metadata_copies import DIRECTORY, MetadataCopies, NoRoomError
+from flowstone.cluster.metadata_copies import DIRECTORY, MARK_NAME, MetadataCopies, NoRoomError, is_only_a_copy
 from flowstone.cluster.records import MetadataRecord
 from flowstone.cluster.replay import apply
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
 
-MARK_NAME = "zookeeper"
 _MARK = b"The metadata of this directory's cluster is in ZooKeeper; here is a copy of it.\n"
 
 logger = logging.getLogger(__name__)
@@ -35,6 +34,7 @@ class LocalCopy:
         self, files: Files, log_directories: Sequence[str], clock: Clock, *, is_incomplete: bool = False
     ) -> None:
         self._files, self._clock = files, clock
+        self._log_directories = log_directories
         self._mark_paths = [posixpath.join(each, DIRECTORY, MARK_NAME) for each in log_directories]
         self._copies = MetadataCopies(files, log_directories, is_incomplete=is_incomplete)
         self._version = NO_VERSION
@@ -47,7 +47,7 @@ class LocalCopy:
 
     @property
     def is_marked(self) -> bool:
-        return any(self._files.exists(path) for path in self._mark_paths)
+        return any(is_only_a_copy(self._files, each) for each in self._log_directories)
 
     def load(self) -> ClusterImage:
         """The image it adds up to, empty if there is none. StartupError if it is damaged."""

@@ -26,9 +26,16 @@ from flowstone.ports.files import File, Files
 DIRECTORY = "__cluster_metadata"
 FILE_NAME = "00000000000000000000.log"
 HISTORY_NAME = "copies"
+# Beside the file where it is only a copy (`local_copy`): the truth is in ZooKeeper.
+MARK_NAME = "zookeeper"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _log = logging.getLogger(__name__)
+
+
+def is_only_a_copy(files: Files, log_directory: str) -> bool:
+    """Whether what is in the directory is a broker's copy of what its cluster has in ZooKeeper."""
+    return files.exists(posixpath.join(log_directory, DIRECTORY, MARK_NAME))
 
 
 class NoRoomError(Exception):
