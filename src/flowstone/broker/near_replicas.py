@@ -9,9 +9,27 @@ from __future__ import annotations
 from flowstone.broker.leaders import live_broker
 from flowstone.cluster.image import ClusterImage
 from flowstone.replication.partition import Partition
+from flowstone.wire.messages import FetchResponsePartition
 
 
-def preferred_read_replica(
+def send_to_near_replica(
+    image: ClusterImage, partition: Partition, rack: str, fetch_offset: int, listener_name: str
+) -> FetchResponsePartition | None:
+    """The answer that names the replica to ask; None if the consumer should read here."""
+    node_id = _near_replica(image, partition, rack, fetch_offset, listener_name)
+    if node_id is None:
+        return None
+    return FetchResponsePartition(
+        partition_index=partition.topic_partition.partition,
+        high_watermark=partition.high_watermark.offset,
+        last_stable_offset=partition.high_watermark.offset,
+        log_start_offset=partition.log.log_start_offset,
+        preferred_read_replica=node_id,
+        records=b"",
+    )
+
+
+def _near_replica(
     image: ClusterImage, partition: Partition, rack: str, fetch_offset: int, listener_name: str
 ) -> int | None:
     """None if the leader, whom the consumer has asked, is as good as any."""

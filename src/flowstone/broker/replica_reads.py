@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flowstone.broker.fetch_sessions import FetchPartition, ReplicaFetchPartition
+from flowstone.broker.fetch_partitions import FetchPartition, ReplicaFetchPartition
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.fetcher import Throttle
 from flowstone.replication.partition import Partition
 from flowstone.replication.replica import Watcher
 from flowstone.replication.state import DivergingEpoch, ReplicaFetch
-from flowstone.wire.messages import FetchRequest, FetchResponseEpochEndOffset, FetchResponsePartition
+from flowstone.wire.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponseEpochEndOffset,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
 
 if TYPE_CHECKING:
     from flowstone.broker.context import Services
@@ -85,3 +91,24 @@ def replica_reader(services: Services, request: FetchRequest) -> ReplicaReader |
         return None
     throttle = services.fetch_sessions.catch_up_rate.throttle(image, services.config)
     return ReplicaReader(state.replica_id, state.replica_epoch, throttle, services.clock.monotonic)
+
+
+def refuse_replica(request: FetchRequest) -> FetchResponse:
+    """To who is no broker that the cluster knows, or not in this life; it may also know more than this broker yet."""
+    if not any(topic.partitions for topic in request.topics):
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # it has one of a former life
+    responses = [
+        FetchResponseTopic(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[
+                failed_partition(wanted.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER) for wanted in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return FetchResponse(responses=responses)
+
+
+def failed_partition(index: int, code: ErrorCode) -> FetchResponsePartition:
+    return FetchResponsePartition(partition_index=index, error_code=code, high_watermark=-1, records=b"")

@@ -24,10 +24,18 @@ from typing import Any
 
 from flowstone.broker.cold import COLD_READS_MAX, warm
 from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.fetch_sessions import NO_SESSION, FetchPartition, FetchSession
+from flowstone.broker.fetch_partitions import FetchPartition
+from flowstone.broker.fetch_sessions import NO_SESSION, FetchSession
 from flowstone.broker.leaders import as_seen_by_the_cluster, node_endpoints, partition_state
-from flowstone.broker.near_replicas import preferred_read_replica
-from flowstone.broker.replica_reads import NO_REPLICA, LogEnd, ReplicaReader, replica_reader
+from flowstone.broker.near_replicas import send_to_near_replica
+from flowstone.broker.replica_reads import (
+    NO_REPLICA,
+    LogEnd,
+    ReplicaReader,
+    failed_partition,
+    refuse_replica,
+    replica_reader,
+)
 from flowstone.broker.waiting import ParkedFetch, Watched
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.reading import NotCached
@@ -58,10 +66,11 @@ Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse]
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
     uses_topic_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     replica = None
-    if request.replica_id != NO_REPLICA or request.replica_state is not None:
+    state = request.replica_state
+    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
         replica = replica_reader(services, request)
         if replica is None:
-            return _refuse_replica(request)
+            return refuse_replica(request)
     try:
         session = services.fetch_sessions.open(request, uses_topic_ids, replica is not None)
     except ApiError as error:
@@ -71,29 +80,10 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         fetch.read()
     except NotCached as cold:
         return asyncio.ensure_future(fetch.read_cold(cold))
-    if fetch.is_satisfied or services.waiting.is_full_of_fetches:
+    # A follower would ask again at once: there is always room for the few there are.
+    if fetch.is_satisfied or (replica is None and services.waiting.is_full_of_fetches):
         return fetch.respond()
     return fetch.park()
-
-
-def _refuse_replica(request: FetchRequest) -> FetchResponse:
-    """It is no broker that the cluster knows, or not in this life; or it knows more than this broker yet."""
-    if not any(topic.partitions for topic in request.topics):
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # it has one of a former life
-    error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    responses = [
-        FetchResponseTopic(
-            topic=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=[_failed(wanted.partition, error) for wanted in topic.partitions],
-        )
-        for topic in request.topics
-    ]
-    return FetchResponse(responses=responses)
-
-
-def _failed(index: int, error: ApiError) -> FetchResponsePartition:
-    return FetchResponsePartition(partition_index=index, error_code=error.code, high_watermark=-1, records=b"")
 
 
 class _Fetch:
@@ -241,7 +231,7 @@ class _Fetch:
         image = self._services.metadata.image
         topic = image.topics_by_id.get(wanted.topic_id) if self._uses_topic_ids else image.topics.get(wanted.topic)
         error = as_seen_by_the_cluster(error, topic, wanted.index)
-        result = _failed(wanted.index, error)
+        result = failed_partition(wanted.index, error.code)
         if error.code in _LED_ELSEWHERE and self._version >= FIRST_VERSION_WITH_LEADERS:
             state = partition_state(image, wanted.topic, wanted.topic_id, wanted.index)
             if state is not None:
@@ -263,8 +253,11 @@ class _Fetch:
             self._check_follower(partition, wanted.fetch_offset)
         if not self._knows_zstd and partition.log.config.compression_type == "zstd":
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if self._rack and (near := self._near_replica(partition, wanted.fetch_offset)) is not None:
-            return near
+        if self._rack:
+            near = self._near_replica(partition, wanted)
+            if near is not None:
+                self._is_urgent = True
+                return near
         high_watermark = partition.high_watermark.offset
         if wanted.fetch_offset == high_watermark:  # as in most partitions of most fetches
             partition.check_serving()
@@ -288,17 +281,6 @@ class _Fetch:
         if partition.high_watermark.offset < fetch_offset <= partition.log.log_end_offset:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
-    def _near_replica(self, partition: Partition, fetch_offset: int) -> FetchResponsePartition | None:
+    def _near_replica(self, partition: Partition, wanted: FetchPartition) -> FetchResponsePartition | None:
         image = self._services.metadata.image
-        node_id = preferred_read_replica(image, partition, self._rack, fetch_offset, self._listener_name)
-        if node_id is None:
-            return None
-        self._is_urgent = True
-        return FetchResponsePartition(
-            partition_index=partition.topic_partition.partition,
-            high_watermark=partition.high_watermark.offset,
-            last_stable_offset=partition.high_watermark.offset,
-            log_start_offset=partition.log.log_start_offset,
-            preferred_read_replica=node_id,
-            records=b"",
-        )
+        return send_to_near_replica(image, partition, self._rack, wanted.fetch_offset, self._listener_name)

@@ -291,6 +291,16 @@ def test_who_is_not_a_broker_in_its_present_life_is_no_follower(tmp_path: Path, 
     run(ReplicatedTopic(tmp_path), scenario)
 
 
+def test_a_consumer_may_say_that_it_is_no_replica(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        await topic.brokers[1].committed(batch_of(b"a"))
+        _, found = await fetch(await topic.brokers[1].connect(), 0, replica_state=replica(-1, -1))
+        assert (found.error_code, len(found.records) > 0) == (ErrorCode.NONE, True)
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
 def test_a_broker_without_a_replica_is_no_follower(tmp_path: Path):
     async def scenario(topic: ReplicatedTopic) -> None:
         await topic.start(1, 2)
