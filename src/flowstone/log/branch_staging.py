@@ -118,7 +118,9 @@ class _Staging:
             for _ in range(PLANS_MAX):
                 planned = [await self._plan(each) for each in wanted]
                 self._begun += planned
-                outcomes = await self._in_threads(_make, planned)
+                # Links take no time: threads would only wait for each other's turn with the interpreter.
+                copies = any(each.plan.cut is not None for each in planned)
+                outcomes = await self._in_threads(_make, planned, BRANCH_THREADS if copies else 1)
                 made += [each for each in outcomes if each is not None]
                 wanted = [each for each, outcome in zip(wanted, outcomes, strict=True) if outcome is None]
                 if not wanted:
@@ -151,9 +153,11 @@ class _Staging:
                 alone = [each for each in alone if each.home is not home]
         _fail_where([each.home for each in alone], await self._in_threads(_sync, alone))
 
-    async def _in_threads(self, action: Callable[[Item], Outcome], items: Sequence[Item]) -> list[Outcome]:
+    async def _in_threads(
+        self, action: Callable[[Item], Outcome], items: Sequence[Item], count: int = BRANCH_THREADS
+    ) -> list[Outcome]:
         """What the action gives for each, in this order; what it raises is raised once all threads are done."""
-        loop, some = asyncio.get_running_loop(), -(-len(items) // BRANCH_THREADS) or 1
+        loop, some = asyncio.get_running_loop(), -(-len(items) // count) or 1
         chunks = [items[first : first + some] for first in range(0, len(items), some)]
         running = [loop.run_in_executor(self._threads, _each, action, chunk) for chunk in chunks]
         found: list[Outcome] = []
