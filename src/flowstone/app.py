@@ -213,8 +213,8 @@ class App:
             member_of = next((path for path in paths if is_only_a_copy(self._files, path)), None)
             if member_of is not None:
                 raise StartupError(
-                    f"the data directory {member_of} is of a broker whose cluster's metadata is in ZooKeeper: say where "
-                    "with zookeeper.connect, or --zookeeper HOST:PORT"
+                    f"the data directory {member_of} is of a broker whose cluster's metadata is in ZooKeeper: say "
+                    "where with zookeeper.connect, or --zookeeper HOST:PORT"
                 )
             copies = MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
             self._metadata = Metadata(FileLog(copies, self._clock))

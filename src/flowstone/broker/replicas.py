@@ -94,8 +94,9 @@ class Replicas:
     def propose(self, partition: Partition, isr: ProposedIsr) -> None:
         """A leader wants other in-sync replicas. One that would be refused must not keep the others out."""
         members = tuple(each for each in isr if each.node_id in partition.isr or self._is_eligible(each))
+        at_epoch = partition.partition_epoch
         if set(partition.isr) == {each.node_id for each in members}:
-            partition.isr_change_failed()
+            partition.isr_change_failed(at_epoch)
             return
         change = self._metadata.change(
             partial(
@@ -104,18 +105,18 @@ class Replicas:
                 partition=partition.topic_partition.partition,
                 leader=self._node_id,
                 leader_epoch=partition.leader_epoch,
-                partition_epoch=partition.partition_epoch,
+                partition_epoch=at_epoch,
                 isr=members,
             )
         )
-        asyncio.ensure_future(change).add_done_callback(partial(self._decided, partition))
+        asyncio.ensure_future(change).add_done_callback(partial(self._decided, partition, at_epoch))
 
     def _is_eligible(self, member: IsrMember) -> bool:
         """Whether it is alive, in the life in which it fetched."""
         broker = self._metadata.image.brokers.get(member.node_id)
         return broker is not None and not broker.is_fenced and broker.epoch == member.broker_epoch
 
-    def _decided(self, partition: Partition, change: asyncio.Future[InSyncResult]) -> None:
+    def _decided(self, partition: Partition, at_epoch: int, change: asyncio.Future[InSyncResult]) -> None:
         if change.cancelled() or self._is_closed:
             return
         error = change.exception()
@@ -123,11 +124,11 @@ class Replicas:
             # Whether it was written is not known where the log failed: then it counts as under way.
             logger.warning("the in-sync replicas of %s could not be changed: %s", partition.topic_partition, error)
             if isinstance(error, ApiError):
-                partition.isr_change_failed()
+                partition.isr_change_failed(at_epoch)
             return
         result = change.result()
         if result.error not in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED):
-            partition.isr_change_failed()
+            partition.isr_change_failed(at_epoch)
 
     def failed(self, topic_id: bytes, topic_partition: TopicPartition) -> None:
         """The disk under a replica failed: somebody else should lead it, and nobody wait for it."""
