@@ -167,11 +167,8 @@ class Peer:
     def _readable(self) -> None:
         try:
             for _ in range(READS_PER_WAKEUP_MAX):
-                if self._frame is None:
-                    self._receive()
-                else:
-                    self._receive_frame(self._frame)
-                if self._closed_with is not None:
+                is_more_likely = self._receive() if self._frame is None else self._receive_frame(self._frame)
+                if not is_more_likely or self._closed_with is not None:
                     return
         except BlockingIOError:
             return
@@ -180,8 +177,11 @@ class Peer:
         except ProtocolError as error:
             self._fail(BadAnswer(f"what answers at {self.address} does not speak Kafka's protocol ({error})"))
 
-    def _receive(self) -> None:
-        """Whole frames are answered from copies of their own; one that has only begun gets memory to go on in."""
+    def _receive(self) -> bool:
+        """Whole frames are answered from copies of their own; one that has only begun gets memory to go on in.
+
+        False if nothing more can have arrived yet: asking once more would only cost a call.
+        """
         end = self._kept_bytes + self._received_into(self._kept[self._kept_bytes :])
         at = 0
         while end - at >= _SIZE.size:
@@ -199,12 +199,15 @@ class Peer:
             self._answered(frame)
         self._kept_bytes = end - at
         self._kept[: self._kept_bytes] = bytes(self._kept[at:end])
+        return end == RECEIVE_BYTES
 
-    def _receive_frame(self, frame: memoryview) -> None:
+    def _receive_frame(self, frame: memoryview) -> bool:
         self._frame_filled += self._received_into(frame[self._frame_filled :])
-        if self._frame_filled == len(frame):
-            self._frame = None
-            self._answered(frame)
+        if self._frame_filled < len(frame):
+            return False
+        self._frame = None
+        self._answered(frame)
+        return True
 
     def _received_into(self, buffer: memoryview) -> int:
         received = self._channel.receive_into(buffer)

@@ -68,11 +68,13 @@ class Throttle:
         self.free_at_s = max(self.free_at_s, now_s) + size_bytes / max(self.bytes_per_s, 1)
 
 
-class Outcome(NamedTuple):
-    """What must be done, and waited for, before the partition's next fetch. None of it: its records are flushed."""
+class DueCut(NamedTuple):
+    """A log that must lose what its leader does not have, or all of it, before its next fetch."""
 
     partition: Partition
+    # Where it parts ways with the leader's, or
     diverging: DivergingEpoch | None = None
+    # where it starts over.
     restart_offset: int | None = None
 
 
@@ -208,8 +210,11 @@ class LeaderFetches:
 
     # The answer
 
-    def answered(self, response: FetchResponse, now_s: float) -> list[Outcome]:
-        """Takes over what came. ApiError if the leader refused the request as a whole: the session starts over."""
+    def answered(self, response: FetchResponse, now_s: float) -> list[DueCut]:
+        """Takes over what came, and tells which logs must be cut.
+
+        ApiError if the leader refused the request as a whole: the session starts over.
+        """
         if response.error_code:
             self._start_over()
             raise ApiError(_error_code(response.error_code), "the leader refused a fetch")
@@ -218,23 +223,23 @@ class LeaderFetches:
             self._start_over()
         else:
             self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
-        outcomes = []
+        due = []
         for topic in response.responses:
             for result in topic.partitions:
                 followed = self._followed.get((topic.topic_id, result.partition_index))
                 if followed is not None and followed.key not in self._waiting:
-                    outcome = self._take(followed, result, now_s)
-                    if outcome is not None:
-                        outcomes.append(outcome)
-        return outcomes
+                    cut = self._take(followed, result, now_s)
+                    if cut is not None:
+                        due.append(cut)
+        return due
 
     def failed(self, partition: Partition, now_s: float) -> None:
-        """What an outcome asked for could not be done."""
+        """Its log could not be cut."""
         followed = self._followed.get((partition.topic_id, partition.topic_partition.partition))
         if followed is not None and followed.partition is partition:
             self._back_off(followed, now_s)
 
-    def _take(self, followed: _Followed, result: FetchResponsePartition, now_s: float) -> Outcome | None:
+    def _take(self, followed: _Followed, result: FetchResponsePartition, now_s: float) -> DueCut | None:
         partition = followed.partition
         self._changed[followed.key] = followed
         if followed.asked != (partition.leader_epoch, partition.log.log_end_offset):
@@ -243,7 +248,7 @@ class LeaderFetches:
             return self._refused(followed, result, now_s)
         if result.diverging_epoch is not None and result.diverging_epoch.epoch >= 0:
             diverging = DivergingEpoch(result.diverging_epoch.epoch, result.diverging_epoch.end_offset)
-            return Outcome(partition, diverging=diverging)
+            return DueCut(partition, diverging=diverging)
         records = result.records or b""
         assert isinstance(records, bytes | memoryview)
         try:
@@ -255,16 +260,15 @@ class LeaderFetches:
         followed.failures = 0
         if not records:
             del self._changed[followed.key]
-            return None
-        if self._node_id not in partition.isr:
+        elif self._node_id not in partition.isr:
             self._throttle.spend(len(records), now_s)
-        return Outcome(partition)
+        return None
 
-    def _refused(self, followed: _Followed, result: FetchResponsePartition, now_s: float) -> Outcome | None:
+    def _refused(self, followed: _Followed, result: FetchResponsePartition, now_s: float) -> DueCut | None:
         partition, log = followed.partition, followed.partition.log
         has_nothing_of_it = log.log_start_offset == log.log_end_offset or result.log_start_offset > log.log_end_offset
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and result.log_start_offset >= 0 and has_nothing_of_it:
-            return Outcome(partition, restart_offset=result.log_start_offset)
+            return DueCut(partition, restart_offset=result.log_start_offset)
         if not followed.failures:
             code = _error_code(result.error_code).name
             logger.info("partition %s cannot be fetched from its leader: %s", partition.topic_partition, code)

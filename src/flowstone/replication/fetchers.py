@@ -19,7 +19,7 @@ from flowstone.client.peer import Peer
 from flowstone.errors import ApiError, StorageFault
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.network import Network
-from flowstone.replication.fetcher import BACKOFF_FIRST_S, LeaderFetches, Limits, Outcome, Throttle
+from flowstone.replication.fetcher import BACKOFF_FIRST_S, DueCut, LeaderFetches, Limits, Throttle
 from flowstone.replication.partition import Partition
 from flowstone.wire.messages import FetchResponse
 
@@ -106,8 +106,7 @@ class ReplicaFetcher:
             if self._peer is None:
                 client_id = f"broker-{node.node_id}-fetcher"
                 self._peer = await Peer.connect(self._network, clock, self.address, client_id, CONNECT_TIMEOUT_S)
-            while unflushed := fetches.unflushed():
-                await _flushed(unflushed)
+            await self._flushed()
             request = fetches.request(node.broker_epoch(), clock.monotonic())
             timeout_s = request.max_wait_ms / 1000 + ANSWER_TIMEOUT_S
             self._is_asking = True
@@ -117,11 +116,11 @@ class ReplicaFetcher:
                 self._is_asking = False
                 self._stop_interrupting()
             self._is_told = False
-            outcomes = fetches.answered(response, clock.monotonic())
+            due_cuts = fetches.answered(response, clock.monotonic())
             self._count(response)
             del response  # its memory is free for the next one
-            if outcomes:
-                await self._finish(outcomes)
+            if due_cuts:
+                await asyncio.gather(*map(self._cut, due_cuts))
 
     def _stop_interrupting(self) -> None:
         if self._interrupting is not None:
@@ -142,21 +141,20 @@ class ReplicaFetcher:
                 if timer is not None:
                     timer.cancel()
 
-    async def _finish(self, outcomes: list[Outcome]) -> None:
-        """Everything that the round brought is durable, and every log that parted ways is cut."""
-        cut = [each for each in outcomes if each.diverging is not None or each.restart_offset is not None]
-        await asyncio.gather(*map(self._cut, cut))
-        await _flushed(each.partition for each in outcomes if each.diverging is None and each.restart_offset is None)
+    async def _flushed(self) -> None:
+        """What the next request names is on disk, or never will be."""
+        while unflushed := self.fetches.unflushed():
+            await _flushed(unflushed)
 
-    async def _cut(self, outcome: Outcome) -> None:
-        partition = outcome.partition
+    async def _cut(self, due: DueCut) -> None:
+        partition = due.partition
         try:
-            if outcome.diverging is not None:
+            if due.diverging is not None:
                 self._counts.truncations += 1
-                await partition.truncate(outcome.diverging)
-            elif outcome.restart_offset is not None:
+                await partition.truncate(due.diverging)
+            elif due.restart_offset is not None:
                 self._counts.restarts += 1
-                await partition.reset(outcome.restart_offset)
+                await partition.reset(due.restart_offset)
         except (ApiError, StorageFault) as error:
             logger.warning("partition %s could not be cut: %s", partition.topic_partition, error)
             self.fetches.failed(partition, self._clock.monotonic())

@@ -24,7 +24,7 @@ from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
-from flowstone.replication.fetcher import LeaderFetches, Limits, Outcome, Throttle
+from flowstone.replication.fetcher import DueCut, LeaderFetches, Limits, Throttle
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
 from flowstone.replication.services import ReplicaServices
@@ -51,7 +51,7 @@ class FetchInterpreter:
         self.throttle = Throttle(LONG_MAX)
         self.fetches = LeaderFetches(FOLLOWER, Limits(MAX_WAIT_MS, 10 << 20, 1 << 20), self.throttle)
         self.partitions: dict[str, Partition] = {}
-        self.outcomes: list[Outcome] = []
+        self.due_cuts: list[DueCut] = []
         self.trace: list[str] = []
         self._services = ReplicaServices(
             Lease(lambda: self.now_s), lambda: self.now_s, Cutting(), 30.0, lambda partition, isr: None
@@ -142,17 +142,17 @@ class FetchInterpreter:
 
     def _answered(self, response: FetchResponse) -> None:
         try:
-            self.outcomes = self.fetches.answered(response, self.now_s)
+            self.due_cuts = self.fetches.answered(response, self.now_s)
         except ApiError as error:
             self.trace.append(error.code.name)
             return
-        for partition, diverging, restart_offset in self.outcomes:
+        for partition, diverging, restart_offset in self.due_cuts:
             if diverging is not None:
                 self.trace.append(f"{_name(partition)}: cut beyond {diverging.epoch}/{diverging.end_offset}")
-            elif restart_offset is not None:
-                self.trace.append(f"{_name(partition)}: start over at {restart_offset}")
             else:
-                self.trace.append(f"{_name(partition)}: flush to {partition.log.log_end_offset}")
+                self.trace.append(f"{_name(partition)}: start over at {restart_offset}")
+        for partition in self.fetches.unflushed():
+            self.trace.append(f"{_name(partition)}: flush to {partition.log.log_end_offset}")
 
     def _lose(self) -> None:
         self.fetches.disconnected()
@@ -164,7 +164,7 @@ class FetchInterpreter:
 
     def _cut(self) -> None:
         async def cut() -> None:
-            for partition, diverging, restart_offset in self.outcomes:
+            for partition, diverging, restart_offset in self.due_cuts:
                 if diverging is not None:
                     cutting = asyncio.ensure_future(partition.truncate(diverging))
                 else:
