@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ from flowstone.types import ZERO_UUID, TopicPartition
 # Each has several files open until it is durable.
 LOGS_AT_ONCE = 32
 SYNC_THREADS = 8
-CROWD_LOGS = 8  # so many share a syncfs
+CROWD_LOGS = 1024  # so many share a syncfs, and have no files open for it
 
 Recovered = PartitionLog | OfflineLog
 
@@ -77,7 +76,7 @@ class Recovering:
         """Each partition with its log, or with why it must stay offline, in the order in which they are given."""
         remaining = iter(found)
         with self._files.threads(SYNC_THREADS, "recovery") as threads:
-            while some := list(islice(remaining, LOGS_AT_ONCE)):
+            while some := list(islice(remaining, CROWD_LOGS if self._is_own_filesystem else LOGS_AT_ONCE)):
                 opened = [(topic_partition, self._open(topic_partition, stored)) for topic_partition, stored in some]
                 recovering = [each for _, each in opened if isinstance(each, _Recovering)]
                 faults = self._make_durable(recovering, threads if len(found) > LOGS_AT_ONCE else None)
@@ -101,6 +100,8 @@ class Recovering:
         except StorageFault as fault:
             return OfflineLog(topic_id, stored, fault)
         directory.is_recovering = False
+        if directory.put_off is not None and self._is_own_filesystem:
+            directory.put_off = directory.put_off._replace(unsynced=())  # a syncfs needs no open files
         return _Recovering(topic_partition, stored, directory, log)
 
     def _make_durable(
@@ -110,24 +111,24 @@ class Recovering:
         loose = [each for each in recovering if each.directory.put_off is not None]
         if not loose:
             return {}
-        is_crowd = self._is_own_filesystem and len(loose) >= CROWD_LOGS
-        sync = partial(self._sync, is_crowd=is_crowd)
-        outcomes = (threads.map if threads is not None else map)(sync, loose)
+        if self._is_own_filesystem:
+            threads = None  # next to nothing is left to do for each
+        outcomes = (threads.map if threads is not None else map)(self._sync, loose)
         faults = {each.topic_partition: fault for each, fault in zip(loose, outcomes, strict=True) if fault is not None}
         try:
-            (self._files.sync_filesystem if is_crowd else self._files.sync_directory)(self._path)
+            (self._files.sync_filesystem if self._is_own_filesystem else self._files.sync_directory)(self._path)
         except OSError as error:
             fault = StorageFault(f"{self._path}: {error}")
             faults |= {each.topic_partition: fault for each in loose}
         return faults
 
-    def _sync(self, recovering: _Recovering, *, is_crowd: bool) -> StorageFault | None:
+    def _sync(self, recovering: _Recovering) -> StorageFault | None:
         """All of it, but for what is done for the whole directory."""
         directory = recovering.directory
         task, directory.put_off = directory.put_off, None
         assert task is not None
         try:
-            if is_crowd:
+            if self._is_own_filesystem:
                 task.replace_files()
             else:
                 task._replace(directories=tuple(each for each in task.directories if each != self._path)).run()
