@@ -6,14 +6,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 from scripts.fetch_spark_kafka import connector_jars
 
-from bench import processes
-
-LOOKS_MAX = 10
+from bench.spark.usage import Usage, usage
 
 
 @contextmanager
@@ -38,16 +36,8 @@ def spark_session() -> Iterator[SparkSession]:
         spark.stop()
 
 
-def cpu_seconds(spark: SparkSession) -> float:
-    """Of the driver in Python and of the JVM with all that it started, ended workers too. Not of the brokers."""
+def cpu_usage(spark: SparkSession, *others: int) -> Usage:
+    """Of the driver in Python, of its JVM with all that it started, and of these processes: brokers."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "the session is not connected to a driver of its own"
-    jvm = gateway.proc.pid
-    for _ in range(LOOKS_MAX - 1):
-        with suppress(OSError):  # a process that ended as it was looked at: by the next look it is among the ended
-            return _cpu_seconds(jvm)
-    return _cpu_seconds(jvm)
-
-
-def _cpu_seconds(jvm: int) -> float:
-    return time.process_time() + processes.cpu_seconds(jvm) + processes.ended_cpu_seconds(jvm)
+    return {os.getpid(): time.process_time(), **usage(gateway.proc.pid, *others)}

@@ -14,6 +14,7 @@ from bench.cases import Case
 from bench.load import Figures
 from bench.spark import session
 from bench.spark.systems import System
+from bench.spark.usage import spent_s
 from bench.topics import RoundFailed, fresh_topic
 
 MICRO_BATCH, IDLE, NOOP = "micro-batch", "idle", "noop sink"
@@ -21,6 +22,7 @@ BATCH_MS, CPU_PERCENT = "batch_ms", "cpu_percent_of_a_core"
 RECORDS = 10
 PARTITIONS = 2
 WARM_UP_BATCHES = 5  # the first starts workers
+LOOK_S = 1.0
 SETTLE_S = 3.0  # for what the JVM does after work: compiling, collecting
 FLUSH_TIMEOUT_S = 30
 
@@ -44,10 +46,15 @@ def idle(system: System, seconds: float) -> Case:
 
 
 def _cpu_during(system: System, seconds: float) -> float:
+    """Looked at often: what a worker used that ends in between is lost from the last look on."""
     time.sleep(SETTLE_S)
-    before = session.cpu_seconds(system.spark)
-    time.sleep(seconds)
-    return session.cpu_seconds(system.spark) - before
+    end = time.monotonic() + seconds
+    spent, before = 0.0, session.cpu_usage(system.spark)
+    while time.monotonic() < end:
+        time.sleep(LOOK_S)
+        after = session.cpu_usage(system.spark)
+        spent, before = spent + spent_s(before, after), after
+    return spent
 
 
 def _batches(system: System, count: int) -> list[Figures]:

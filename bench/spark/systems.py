@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.modes import FLOWSTONE, KAFKA
 from bench.servers import Server
 from bench.spark import session
+from bench.spark.usage import Usage
 
 OUR_FORMAT, STOCK_FORMAT = "flowstone", "kafka"
 STOCK_ON_FLOWSTONE = "stock on flowstone"
@@ -52,9 +53,9 @@ class System:
         writer = rows.write.format(self.format).option("kafka.bootstrap.servers", self.server.address)
         writer.option("topic", topic).mode("append").save()
 
-    def cpu_seconds(self) -> float:
-        """So far, of the session and of the broker, whoever used them."""
-        return session.cpu_seconds(self.spark) + self.server.cpu_seconds()
+    def cpu_usage(self) -> Usage:
+        """Of the session and of the broker."""
+        return session.cpu_usage(self.spark, self.server.pid)
 
     def _options(self, topic: str) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.server.address, "subscribe": topic, **self.read_options}

@@ -20,6 +20,7 @@ from bench.load import Figures
 from bench.spark import records
 from bench.spark.rounds import Work
 from bench.spark.systems import System
+from bench.spark.usage import spent_s
 from bench.topics import RoundFailed
 
 READ, SMALL_READ, WRITE = "read", "small read", "write"
@@ -85,9 +86,10 @@ def check_rows(system: System, topic: str, count: int) -> None:
 
 
 def _read(system: System, topic: str, count: int) -> Figures:
-    begun, cpu_before_s = time.perf_counter(), system.cpu_seconds()
+    before, begun = system.cpu_usage(), time.perf_counter()
     system.read(topic).write.format("noop").mode("overwrite").save()
-    seconds, cpu_s = time.perf_counter() - begun, system.cpu_seconds() - cpu_before_s
+    seconds = time.perf_counter() - begun
+    cpu_s = spent_s(before, system.cpu_usage())
     return {ROWS_PER_S: count / seconds, CPU_PER_ROW: cpu_s / count * 1e6}
 
 
@@ -97,13 +99,14 @@ def _small_read(system: System, topic: str) -> Figures:
 
 def _stream(system: System, topic: str, count: int) -> Figures:
     with tempfile.TemporaryDirectory() as checkpoint:
-        begun, cpu_before_s = time.perf_counter(), system.cpu_seconds()
+        before, begun = system.cpu_usage(), time.perf_counter()
         writer = system.stream(topic).writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start()
         if not query.awaitTermination(QUERY_TIMEOUT_S):
             query.stop()
             raise RoundFailed(f"{system.name} did not read {topic} in {QUERY_TIMEOUT_S} s")
-        whole_s, cpu_s = time.perf_counter() - begun, system.cpu_seconds() - cpu_before_s
+        whole_s = time.perf_counter() - begun
+        cpu_s = spent_s(before, system.cpu_usage())
         batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     rows = sum(progress["numInputRows"] for progress in batches)
     if rows != count:

@@ -1,0 +1,43 @@
+"""The processor time of a session's processes between two looks: the driver's JVM, planners, daemons, workers.
+
+Spark's daemons never wait for the workers they fork, so what an ended worker used is told by nobody. A sum over all
+processes would fall when one goes, by all it ever used; here each process is compared with itself. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+# Of a process: its own seconds, and those of the children it has waited for.
+Usage = dict[int, float]
+
+
+def usage(*roots: int) -> Usage:
+    """Of these processes and all that they have started, and those, that still run."""
+    parents, seconds = {}, {}
+    for pid, parent, used_s in _processes():
+        parents[pid], seconds[pid] = parent, used_s
+    return {pid: used_s for pid, used_s in seconds.items() if _descends(pid, parents, roots)}
+
+
+def spent_s(before: Usage, after: Usage) -> float:
+    """What was used between two looks, but for the last of those that ended unseen."""
+    return sum(used_s - before.get(pid, 0.0) for pid, used_s in after.items())
+
+
+def _descends(pid: int, parents: dict[int, int], roots: tuple[int, ...]) -> bool:
+    while pid and pid not in roots:
+        pid = parents.get(pid, 0)
+    return pid in roots
+
+
+def _processes() -> Iterator[tuple[int, int, float]]:
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(FileNotFoundError, ProcessLookupError):  # one that ends as we look
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                yield int(entry.name), int(fields[1]), sum(map(int, fields[11:15])) / ticks_per_s
