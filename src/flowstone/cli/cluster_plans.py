@@ -58,6 +58,10 @@ def plan_empty(
     for each in partitions:
         if broker not in each.target:
             continue
+        if each.is_offline:
+            raise CommandError(
+                f"{each.partition} has no leader to be copied from: bring a broker of {list(each.isr)} back first"
+            )
         kept = [node_id for node_id in each.target if node_id != broker]
         if not set(others) - set(kept):
             raise CommandError(

@@ -19,7 +19,7 @@ from flowstone.cli.cluster_plans import (
     plan_spread,
     read_plan,
 )
-from flowstone.cli.cluster_state import PartitionState
+from flowstone.cli.cluster_state import NO_LEADER, PartitionState
 from flowstone.cli.errors import CommandError
 from flowstone.types import TopicPartition
 
@@ -95,6 +95,12 @@ def test_an_emptied_brokers_replicas_go_to_those_that_have_fewest() -> None:
 def test_a_broker_that_others_cannot_replace_is_not_emptied() -> None:
     with pytest.raises(CommandError, match="t-0 has a replica on broker 1 and on every other one"):
         plan_empty(states((1, 2)), 1, [2], NO_RACKS, Counter())
+
+
+def test_what_has_no_leader_to_be_copied_from_is_not_moved() -> None:
+    lost = PartitionState(TopicPartition("t", 0), NO_LEADER, (1, 2), (1,), 1)
+    with pytest.raises(CommandError, match=r"t-0 has no leader to be copied from: bring a broker of \[1\] back"):
+        plan_empty([lost], 1, [2, 3], NO_RACKS, Counter())
 
 
 def test_a_broker_leads_nothing_as_the_last_replica() -> None:
