@@ -43,6 +43,7 @@ class Client:
         self._peers: dict[Address, Peer] = {}
         self._addresses: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._leader_epochs: dict[TopicPartition, int] = {}
         self._coordinators: dict[str, Address] = {}
         self.topic_ids: dict[str, bytes] = {}
 
@@ -76,6 +77,10 @@ class Client:
     def forget_leader(self, partition: TopicPartition) -> None:
         self._leaders.pop(partition, None)
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The newest that it has heard of; -1 if none."""
+        return self._leader_epochs.get(partition, -1)
+
     async def learn(self, topic: str) -> MetadataResponse:
         """Who leads the topic's partitions, as one of the brokers tells."""
         answer = await self.ask_any(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse)
@@ -84,7 +89,10 @@ class Client:
             if found.error_code == ErrorCode.NONE and found.name is not None:
                 self.topic_ids[found.name] = found.topic_id
                 for each in found.partitions:
-                    self._leaders[TopicPartition(found.name, each.partition_index)] = each.leader_id
+                    partition = TopicPartition(found.name, each.partition_index)
+                    if each.leader_epoch >= self.leader_epoch(partition):  # else whoever tells has lost touch
+                        self._leaders[partition] = each.leader_id
+                        self._leader_epochs[partition] = each.leader_epoch
         if topic not in self.topic_ids:
             raise Unanswered(f"nobody knows of {topic}")
         return answer

@@ -12,8 +12,10 @@ from functools import partial
 from random import Random
 
 from flowstone.app import App
+from flowstone.cluster.image import NO_LEADER, ClusterImage
 from flowstone.cluster.memory_ensemble import MemoryConsensus, MemoryEnsemble
 from flowstone.errors import StartupError
+from flowstone.types import TopicPartition
 
 from .clock import ProcessClock
 from .disk import SimulatedDisk
@@ -25,8 +27,8 @@ SESSION_TIMEOUT_S = 2.0
 LEASE_SHARE = 2 / 3  # R7: a leader's lease is shorter than its session
 NO_LEASE = -1.0
 START_AGAIN_S = 0.5
-# The way to the ensemble and back.
-ENSEMBLE_DELAY_S_MIN, ENSEMBLE_DELAY_S_MAX = 0.0005, 0.004
+# The way to the ensemble and back takes so long at most, in one seed or another.
+ENSEMBLE_DELAY_S_MIN, ENSEMBLE_DELAYS_S_MAX = 0.0005, (0.004, 0.03, 0.15)
 SETTINGS = {
     "log.dirs": "/data",
     "num.partitions": "2",
@@ -172,12 +174,26 @@ class Cluster:
         self.ensemble = MemoryEnsemble(SESSION_TIMEOUT_S)
         self.failures: list[str] = []
         self.has_healed = False
+        self._ensemble_delay_s_max = random.choice(ENSEMBLE_DELAYS_S_MAX)
         self._process_count = 0
         self.machines = [Machine(self, node_id) for node_id in range(1, broker_count + 1)]
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         return [(machine.name, PORT) for machine in self.machines]
+
+    @property
+    def image(self) -> ClusterImage:
+        """What the cluster has decided, whoever knows of it."""
+        return self.ensemble.log._image
+
+    def partitions(self) -> list[TopicPartition]:
+        topics = self.image.topics.values()
+        return [TopicPartition(topic.name, index) for topic in topics for index in range(len(topic.partitions))]
+
+    def leader(self, partition: TopicPartition) -> Machine | None:
+        state = self.image.partition(partition)
+        return self.machines[state.leader - 1] if state is not None and state.leader != NO_LEADER else None
 
     def new_process(self, name: str) -> Process:
         self._process_count += 1
@@ -193,7 +209,7 @@ class Cluster:
 
         def deliver(callback: Callable[[], None]) -> None:
             nonlocal arrives_at
-            delay_s = self.random.uniform(ENSEMBLE_DELAY_S_MIN, ENSEMBLE_DELAY_S_MAX)
+            delay_s = self.random.uniform(ENSEMBLE_DELAY_S_MIN, self._ensemble_delay_s_max)
             arrives_at = max(arrives_at, self.loop.time() + delay_s)
             process.later(arrives_at - self.loop.time(), callback)
 

@@ -77,7 +77,10 @@ class Consumer:
         if topic not in self.client.topic_ids:
             await self.client.learn(topic)
         wanted = FetchRequestPartition(
-            partition=index, fetch_offset=self.position, partition_max_bytes=FETCH_BYTES, current_leader_epoch=-1
+            partition=index,
+            fetch_offset=self.position,
+            partition_max_bytes=FETCH_BYTES,
+            current_leader_epoch=self.client.leader_epoch(self._partition),
         )
         topics = [FetchRequestTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
         request = FetchRequest(
@@ -91,7 +94,8 @@ class Consumer:
     async def end_offset(self) -> int:
         before = self._history.end_before(self._partition)
         topic, index = self._partition
-        wanted = ListOffsetsRequestPartition(partition_index=index, timestamp=LATEST)
+        epoch = self.client.leader_epoch(self._partition)
+        wanted = ListOffsetsRequestPartition(partition_index=index, timestamp=LATEST, current_leader_epoch=epoch)
         topics = [ListOffsetsRequestTopic(name=topic, partitions=[wanted])]
         answer = await self.client.ask_leader(self._partition, ListOffsetsRequest(topics=topics), ListOffsetsResponse)
         found = answer.topics[0].partitions[0]

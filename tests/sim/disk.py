@@ -26,6 +26,7 @@ class SimulatedDisk(SimulatedFiles):
         self._loop, self._random = loop, random
         self.slowness = 1.0
         self.version = 0  # how often something was taken away
+        self._shortened: dict[_Node, None] = {}  # and not synced since
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         file = super().open(path, create=create)
@@ -38,6 +39,15 @@ class SimulatedDisk(SimulatedFiles):
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
         self.version += source.endswith(LOG_SUFFIXES)
+
+    def shortened(self, node: _Node) -> None:
+        self.version += 1
+        self._shortened[node] = None
+
+    def synced(self, node: _Node) -> None:
+        if node in self._shortened:
+            self.version += 1
+            del self._shortened[node]
 
     def contents(self, path: str, suffix: str, *, durable: bool) -> Iterator[tuple[str, bytes | bytearray]]:
         """The files of a directory in the order of their names; what of them would survive, if durable."""
@@ -68,11 +78,18 @@ class SimulatedDisk(SimulatedFiles):
 
 
 class _File(SimulatedFile):
+    """Tells its disk when bytes go: at once from what is written, with the next sync from what is durable."""
+
     def truncate(self, size: int) -> None:
-        if size < self.size():
+        if size < self.size() and self.path.endswith(LOG_SUFFIXES):
             assert isinstance(self._files, SimulatedDisk)
-            self._files.version += self.path.endswith(LOG_SUFFIXES)
+            self._files.shortened(self._node)
         super().truncate(size)
+
+    def sync(self) -> None:
+        super().sync()
+        assert isinstance(self._files, SimulatedDisk)
+        self._files.synced(self._node)
 
 
 class _Call(Future[Any]):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 
+from flowstone.types import TopicPartition
+
 from .cluster import Cluster, Machine
+from .history import OFFSETS_PARTITION, ClusterHistory
 
 FAULTS_MIN, FAULTS_MAX = 2, 7
 DOWN_S_MAX = 4.0
 PAUSE_S_MAX = 4.0
 CUT_S_MAX = 5.0
+ISOLATED_S_MAX = 1.5
 SLOW_S_MAX = 4.0
 SLOWNESS_MAX = 150.0
 # Beyond an hour, records of clients with the right time are refused, rightly.
@@ -18,26 +23,34 @@ CLOCK_JUMP_MS_MAX = 50 * 60 * 1000
 FLIPS_MAX = 3
 
 
+# Everything that may happen, by name; what is named twice happens twice as often.
+EVERYTHING = (
+    "kill",
+    "kill_after_acknowledgement",
+    "kill_after_acknowledgement",
+    "lose_power",
+    "lose_all_power",
+    "pause",
+    "pause",
+    "pause_then_kill",
+    "separate_then_kill",
+    "restart",
+    "separate",
+    "cut_one_way",
+    "cut_from_ensemble",
+    "slow_disk",
+    "jump_clock",
+    "flip_bits",
+)
+
+
 class Faults:
-    def __init__(self, cluster: Cluster, random: Random) -> None:
-        self._cluster, self._random = cluster, random
+    def __init__(
+        self, cluster: Cluster, history: ClusterHistory, random: Random, kinds: Sequence[str] = EVERYTHING
+    ) -> None:
+        self._cluster, self._history, self._random = cluster, history, random
+        self._kinds: list[Callable[[], None]] = [getattr(self, f"_{kind}") for kind in kinds]
         self._is_over = False
-        self._kinds: list[Callable[[], None]] = [
-            self._kill,
-            self._kill,
-            self._lose_power,
-            self._lose_all_power,
-            self._pause,
-            self._pause,
-            self._pause_then_kill,
-            self._restart,
-            self._separate,
-            self._cut_one_way,
-            self._cut_from_ensemble,
-            self._slow_disk,
-            self._jump_clock,
-            self._flip_bits,
-        ]
 
     def schedule(self, duration_s: float) -> None:
         for _ in range(self._random.randint(FAULTS_MIN, FAULTS_MAX)):
@@ -62,6 +75,22 @@ class Faults:
         machine = self._machine()
         machine.kill()
         self._later(DOWN_S_MAX, machine.start)
+
+    def _kill_after_acknowledgement(self) -> None:
+        """The leader dies in the very moment in which a client hears that something is safe."""
+        partition = self._random.choice([*self._cluster.partitions(), OFFSETS_PARTITION])
+        loses_power = self._random.random() < 0.5
+
+        def spring(acknowledged: TopicPartition) -> None:
+            if acknowledged != partition or self._is_over:
+                return
+            self._history.traps.remove(spring)
+            machine = self._cluster.leader(partition)
+            if machine is not None:
+                self._cluster.later(0, partial(machine.kill, loses_power=loses_power))
+                self._later(DOWN_S_MAX, machine.start)
+
+        self._history.traps.append(spring)
 
     def _lose_power(self) -> None:
         machine = self._machine()
@@ -96,7 +125,17 @@ class Faults:
 
     def _separate(self) -> None:
         """One broker from the two others, clients left aside."""
-        alone = self._machine()
+        self._isolate(self._machine())
+
+    def _separate_then_kill(self) -> None:
+        """A leader that nobody follows any more dies before the others are taken for dead."""
+        leader = self._cluster.leader(self._random.choice([*self._cluster.partitions(), OFFSETS_PARTITION]))
+        if leader is not None:
+            self._isolate(leader)
+            self._later(ISOLATED_S_MAX, leader.kill)
+            self._later(DOWN_S_MAX, leader.start)
+
+    def _isolate(self, alone: Machine) -> None:
         self._cluster.note(f"{alone.name} is cut off from the others")
         for other in self._cluster.machines:
             if other is not alone:

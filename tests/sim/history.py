@@ -14,6 +14,7 @@ from tests.faults.checker import ACKS_ALL, Anomaly, History, Origin
 from tests.faults.group_history import GroupHistory
 
 NOTHING = -1
+OFFSETS_PARTITION = TopicPartition("__consumer_offsets", 0)
 
 
 class ClusterHistory(History):
@@ -24,6 +25,8 @@ class ClusterHistory(History):
         self.acks_one_count = self.seen_count = 0
         # Called with the end of what was acknowledged.
         self.on_acknowledged: Callable[[TopicPartition, int], None] = lambda partition, next_offset: None
+        # Called with the partition that has the record: a group's, if a commit was.
+        self.traps: list[Callable[[TopicPartition], None]] = []
         self._highest: dict[TopicPartition, int] = {}
         self._latest: dict[TopicPartition, int] = {}
 
@@ -46,6 +49,15 @@ class ClusterHistory(History):
         last_offset = base_offset + len(origins) - 1
         self._highest[partition] = max(last_offset, self._highest.get(partition, NOTHING))
         self.on_acknowledged(partition, last_offset + 1)
+        self.spring_traps(partition)
+
+    def acknowledge_commit(self, partition: TopicPartition, offset: int) -> None:
+        self.groups.acknowledge_commit(partition, offset)
+        self.spring_traps(OFFSETS_PARTITION)
+
+    def spring_traps(self, partition: TopicPartition) -> None:
+        for trap in self.traps:
+            trap(partition)
 
     def see_end(self, partition: TopicPartition, end_offset: int, asked_above: int) -> None:
         """What a leader says is the end: not below what was acknowledged, or told, before it was asked."""

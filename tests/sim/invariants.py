@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from flowstone.cluster.image import ClusterImage
 from flowstone.log.partition_log import LogPosition
 from flowstone.replication.partition import Partition
 from flowstone.replication.replica import Replica as BrokersReplica
@@ -41,10 +40,6 @@ class Invariants:
         # What was ever committed: its end, and the checksum of what lies below.
         self._committed: dict[TopicPartition, tuple[int, int]] = {}
 
-    @property
-    def image(self) -> ClusterImage:
-        return self._cluster.ensemble.log._image
-
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Looks at every move of a leader's high watermark."""
@@ -68,9 +63,8 @@ class Invariants:
         self._look_at(partition.topic_partition)
 
     def look(self) -> None:
-        for topic in self.image.topics.values():
-            for index in range(len(topic.partitions)):
-                self._look_at(TopicPartition(topic.name, index))
+        for partition in self._cluster.partitions():
+            self._look_at(partition)
 
     def acknowledged(self, partition: TopicPartition, next_offset: int) -> None:
         """A client has heard that everything below `next_offset` is safe."""
@@ -123,7 +117,7 @@ class Invariants:
             self._committed[partition] = (high_watermark, new)
 
     def _look_at_in_sync(self, partition: TopicPartition) -> None:
-        state = self.image.partition(partition)
+        state = self._cluster.image.partition(partition)
         if state is None:
             return
         if state.leader_epoch < self._epochs.get(partition, 0):
@@ -149,22 +143,22 @@ class Invariants:
     def describe(self) -> list[str]:
         """Every partition as the cluster has decided and as each broker sees it, for people."""
         lines = []
-        for topic in self.image.topics.values():
-            for index, state in enumerate(topic.partitions):
-                partition = TopicPartition(topic.name, index)
-                lines.append(
-                    f"{partition}: b{state.leader} leads in epoch {state.leader_epoch}, in sync {state.isr}, "
-                    f"committed {self._committed.get(partition, (0,))[0]}"
-                )
-                for machine in self._cluster.machines:
-                    replica = self._replica(machine.node_id, partition)
-                    told = f"  {machine.name}: {replica.written.end_offset}, {replica.durable.end_offset} durable"
-                    if machine.app is not None and machine.is_serving:
-                        found = machine.app.services.partitions.find(partition)
-                        if found is not None:
-                            told += f"; b{found.leader_id} leads in epoch {found.leader_epoch}, in sync {found.isr}"
-                            told += f", high watermark {found.high_watermark.offset}, end {found.log.log_end_offset}"
-                    lines.append(told)
+        for partition in self._cluster.partitions():
+            state = self._cluster.image.partition(partition)
+            assert state is not None
+            lines.append(
+                f"{partition}: b{state.leader} leads in epoch {state.leader_epoch}, in sync {state.isr}, "
+                f"committed {self._committed.get(partition, (0,))[0]}"
+            )
+            for machine in self._cluster.machines:
+                replica = self._replica(machine.node_id, partition)
+                told = f"  {machine.name}: {replica.written.end_offset}, {replica.durable.end_offset} durable"
+                if machine.app is not None and machine.is_serving:
+                    found = machine.app.services.partitions.find(partition)
+                    if found is not None:
+                        told += f"; b{found.leader_id} leads in epoch {found.leader_epoch}, in sync {found.isr}"
+                        told += f", high watermark {found.high_watermark.offset}, end {found.log.log_end_offset}"
+                lines.append(told)
         return lines
 
     def _violated(self, what: str) -> None:

@@ -157,7 +157,7 @@ class Member:
             groups.answer_fenced_commit(partition, f"{former}", accepted=code is ErrorCode.NONE)
         code = await self._ask_to_commit(partition, offset, self._member_id, self._generation)
         self._check(code)
-        groups.acknowledge_commit(partition, offset)
+        self._history.acknowledge_commit(partition, offset)
         self.committed_count += 1
 
     async def _ask_to_commit(

@@ -24,6 +24,8 @@ BUFFER_BYTES_MAX = 256 * 1024
 DELAY_S_MIN, DELAY_S_MAX = 0.0001, 0.0015
 # So much of what is sent meets a queue on its way.
 LATE_SHARE, LATE_S_MAX = 0.02, 0.03
+# So many of a machine's connections lose what is on its way with the power.
+LOST_SHARE = 0.5
 FREE_PORT_MIN = 30_000
 # What producers of a simulation send as values: only there may bits flip, for all else has no checksum.
 _VALUES = re.compile(rb"(?:[a-z][a-z0-9.-]*/\d+/){2,}")
@@ -77,6 +79,7 @@ class Channel:
         self._received = bytearray()
         self._unread_bytes = 0  # sent, and not yet read by the other end
         self.is_closed = self._is_ended = self._is_reset = self._is_told = False
+        self.is_lost = False  # what is on its way does not arrive: the machine lost its power before it left
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
 
@@ -140,6 +143,8 @@ class Channel:
             self.process.post(self._ready_to_write)
 
     def _arrived(self, data: bytes) -> None:
+        if self.other.is_lost:
+            return
         if not self.is_closed:
             self._network.note(data)
             self._received += data
@@ -235,7 +240,9 @@ class SimulatedNetwork:
             listener.close()
         for channel in [each for each in self._channels if each.process is process]:
             channel.vanish()
-            if not loses_power:
+            if loses_power:
+                channel.is_lost = self._random.random() < LOST_SHARE
+            else:
                 channel._link.carry(channel.other.reset)
 
     def forget(self, channel: Channel) -> None:

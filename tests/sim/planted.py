@@ -6,10 +6,10 @@ A simulation that cannot find them is worthless. Each names what it breaks; `pla
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from flowstone.cluster import elections, in_sync_changes, withdrawals
@@ -23,12 +23,15 @@ from flowstone.log.partition_directory import FlushTask
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.producer_state import ProducerBatch, ProducerStates
 from flowstone.replication import partition as partition_module
-from flowstone.replication.fetcher import LeaderFetches, Outcome
+from flowstone.replication.fetcher import DueCut, LeaderFetches
 from flowstone.replication.in_sync import InSyncReplicas
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
 from flowstone.replication.state import DivergingEpoch
 from flowstone.wire.record_batch import BatchHeader
+
+from .faults import EVERYTHING
+from .simulation import simulate
 
 Patches = Iterator[Any]
 
@@ -69,13 +72,13 @@ def truncate_by_high_watermark() -> Patches:
     """A follower of a new leader drops what it does not know to be committed, without asking (before KIP-101)."""
     take, cut_in = LeaderFetches._take, dict[Partition, int]()
 
-    def cut_first(self: LeaderFetches, followed: Any, result: Any, now_s: float) -> Outcome | None:
+    def cut_first(self: LeaderFetches, followed: Any, result: Any, now_s: float) -> DueCut | None:
         partition = followed.partition
         if cut_in.get(partition) == partition.leader_epoch:
             return take(self, followed, result, now_s)
         cut_in[partition] = partition.leader_epoch
         self._changed[followed.key] = followed
-        return Outcome(partition, diverging=DivergingEpoch(0, 0))
+        return DueCut(partition, diverging=DivergingEpoch(0, 0))
 
     async def truncate(self: Partition, diverging: DivergingEpoch) -> None:
         await self._cut(self._cluster.logs.truncate_to, self.high_watermark.offset)
@@ -166,21 +169,29 @@ def append_again_after_failover() -> Patches:
     yield patch.object(ProducerStates, "check", check_those_known)
 
 
-BUGS: dict[str, Callable[[], Patches]] = {
-    bug.__name__: bug
+class Bug(NamedTuple):
+    plant: Callable[[], Patches]
+    # One of these must be what is found.
+    caught_as: tuple[str, ...]
+    # What brings it to light soonest.
+    faults: Sequence[str] = EVERYTHING
+
+
+BUGS: dict[str, Bug] = {
+    bug.plant.__name__: bug
     for bug in (
-        acknowledge_before_replication,
-        skip_the_flush,
-        no_epoch_fencing,
-        high_watermark_from_a_non_isr_replica,
-        truncate_by_high_watermark,
-        keep_leading_after_the_lease,
-        elect_outside_the_isr,
-        follower_skips_the_checksum,
-        write_with_an_old_epoch,
-        answer_before_the_commit,
-        lose_group_state_at_failover,
-        append_again_after_failover,
+        Bug(acknowledge_before_replication, ("R4", "R8")),
+        Bug(skip_the_flush, ("R4", "R8")),
+        Bug(no_epoch_fencing, ("R2", "R3"), ("separate_then_kill",)),
+        Bug(high_watermark_from_a_non_isr_replica, ("R4",)),
+        Bug(truncate_by_high_watermark, ("R3", "R4"), ("kill", "pause")),
+        Bug(keep_leading_after_the_lease, ("R7",), ("cut_from_ensemble", "pause")),
+        Bug(elect_outside_the_isr, ("R3", "R4", "lost write", "taken back"), ("separate", "kill", "pause")),
+        Bug(follower_skips_the_checksum, ("R2",), ("flip_bits",)),
+        Bug(write_with_an_old_epoch, ("R1", "R3", "R4", "real-time order", "refusal"), ("pause", "kill", "restart")),
+        Bug(answer_before_the_commit, ("commit regression",), ("separate_then_kill",)),
+        Bug(lose_group_state_at_failover, ("commit regression", "double owner"), ("kill", "restart")),
+        Bug(append_again_after_failover, ("duplicate",), ("separate_then_kill", "kill_after_acknowledgement")),
     )
 }
 
@@ -188,6 +199,23 @@ BUGS: dict[str, Callable[[], Patches]] = {
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     with ExitStack() as patches:
-        for each in BUGS[name]():
+        for each in BUGS[name].plant():
             patches.enter_context(each)
         yield
+
+
+class Found(NamedTuple):
+    seed: int
+    problem: str
+
+
+def search(name: str, seeds_max: int) -> Found | None:
+    """The first seed that finds the bug, and what it finds."""
+    bug = BUGS[name]
+    for seed in range(seeds_max):
+        with planted(name):
+            outcome = simulate(seed, bug.faults)
+        for problem in outcome.problems:
+            if problem.startswith(bug.caught_as):
+                return Found(seed, problem)
+    return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -28,7 +28,7 @@ from .clock import ProcessClock
 from .cluster import Cluster
 from .consumer import Consumer
 from .determinism import chance_from
-from .faults import Faults
+from .faults import EVERYTHING, Faults
 from .history import ClusterHistory
 from .invariants import Invariants
 from .loop import SimulatedLoop
@@ -62,8 +62,9 @@ class Outcome:
 
 
 class Simulation:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, faults: Sequence[str]) -> None:
         self.outcome = Outcome(seed)
+        self._faults = faults
         self._random = Random(seed)
         self.loop = SimulatedLoop()
         self.cluster = Cluster(self.loop, self._random, BROKER_COUNT, self.note)
@@ -106,7 +107,7 @@ class Simulation:
         loop.run(self._process, self._create_topics(), START_S_MAX)
         self._start_clients()
         self._look()
-        faults = Faults(self.cluster, self._random)
+        faults = Faults(self.cluster, self.history, self._random, self._faults)
         faults.schedule(FAULTS_S)
         loop.run_until(loop.time() + FAULTS_S)
         faults.end()
@@ -235,12 +236,13 @@ def _quiet(problems: list[str]) -> Iterator[None]:
         logger.level, logger.propagate = before
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int, faults: Sequence[str] = EVERYTHING) -> Outcome:
+    """`faults` names what may happen."""
     gc.disable()  # a collection in the middle would run what killed processes left behind
     gc.freeze()
     try:
         with chance_from(seed):
-            simulation = Simulation(seed)
+            simulation = Simulation(seed, faults)
             with _quiet(simulation.outcome.problems), simulation.invariants.watching():
                 return simulation.run()
     finally:
