@@ -193,7 +193,7 @@ class Kafka(Server):
         file = self._folder / "server.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         java, classpath = java_command(), kafka_classpath()
-        cluster_id = _kafka_uuid()
+        cluster_id = kafka_uuid()
         done = subprocess.run(
             [java, "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(file)],
             capture_output=True, text=True, timeout=FORMAT_TIMEOUT_SECONDS, check=False,
@@ -247,6 +247,6 @@ def disk_folder() -> Path:
     raise ServerError("every temporary folder is in memory: name one on a disk with TMPDIR")
 
 
-def _kafka_uuid() -> str:
+def kafka_uuid() -> str:
     """A random id as Kafka spells it. One that begins with a dash would read as an option of its tools."""
     return "F" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]

@@ -1,0 +1,212 @@
+"""`python -m bench.cluster`: three brokers of Flowstone with a ZooKeeper, and three of Apache Kafka, side by side.
+
+One cluster runs at a time: two do not fit on two cores. A pass starts each in turn, warms it, measures it, kills a
+broker of it and removes it; the order is reversed from pass to pass, and broker `n` is killed in pass `n`, so that each
+cluster loses its controller once. Writes JSON (every round), Markdown and SVG to bench/results; docs/benchmarks.md says
+more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from scripts.fetch_kafka import KAFKA_VERSION, FetchError
+
+from bench import cluster_failover, cluster_load, plot, report
+from bench.cases import Case, agree
+from bench.cluster_gates import DEFAULTS, EQUAL, FAILOVER, IDLE, MANY, SYNCHRONOUS, THROUGHPUT, verdicts
+from bench.cluster_servers import BROKERS, Cluster, FlowstoneCluster, KafkaCluster
+from bench.gates import Verdict
+from bench.load import Figures
+from bench.modes import FLOWSTONE, KAFKA, NEVER
+from bench.run import RESULTS
+from bench.servers import ServerError
+from bench.topics import RoundFailed
+
+PASSES = BROKERS
+TIME_MAX_SECONDS = 480
+MANY_SECONDS = 45  # kept free for the last measurement
+WARM_UP_ROUNDS_MAX = 4
+ROUNDS = 2  # of each pass
+RECORDS = 60_000
+REQUESTS = 1_500
+WARM_UP_REQUESTS = 500
+QUICK_SHARE = 3
+
+VARIANTS = {
+    THROUGHPUT: f"confluent-kafka, 1 KB records, {BROKERS} replicas, acks=all",
+    SYNCHRONOUS: f"one record in flight, {BROKERS} replicas, acks=all",
+    FAILOVER: "kill -9 of a broker that leads, under load",
+    MANY: "kill -9 of a broker that leads a third of them",
+    IDLE: f"{BROKERS} brokers and what they need",
+}
+HEADLINES = {THROUGHPUT: "produce_mb_per_s", SYNCHRONOUS: "p50_ms", FAILOVER: "longest_gap_s",
+             MANY: "all_acknowledged_s", IDLE: "rss_mb"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A cluster with the comparisons its figures count for."""
+
+    broker: str
+    kind: type[Cluster]
+    settings: Mapping[str, str]
+    modes: Sequence[str]
+
+    @property
+    def is_as_started(self) -> bool:
+        return DEFAULTS in self.modes
+
+
+SUBJECTS = (
+    Subject(KAFKA, KafkaCluster, {}, (EQUAL, DEFAULTS)),
+    Subject(FLOWSTONE, FlowstoneCluster, {"flush.messages": NEVER}, (EQUAL,)),
+    Subject(FLOWSTONE, FlowstoneCluster, {}, (DEFAULTS,)),
+)
+
+
+class Run:
+    """What was chosen, and what came of it."""
+
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self._subjects = [each for each in SUBJECTS if chosen.only in (None, each.broker)]
+        self._passes: int = chosen.passes
+        self._share = QUICK_SHARE if chosen.quick else 1
+        self._only: list[str] = chosen.only_workload or list(VARIANTS)
+        self._cases: dict[tuple[str, str], Case] = {}
+        self.failures: list[str] = []
+
+    @property
+    def cases(self) -> list[Case]:
+        return list(self._cases.values())
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return verdicts(self.cases) if len(self._subjects) == len(SUBJECTS) else []
+
+    @property
+    def problems(self) -> list[str]:
+        missed = [verdict for verdict in self.verdicts if verdict.gate.binding and not verdict.passed]
+        return [*self.failures, *(f"gate missed: {verdict}" for verdict in missed)]
+
+    def measure(self) -> None:
+        started, longest = time.monotonic(), 0.0
+        for number in range(1, self._passes + 1):
+            pass_started = time.monotonic()
+            if pass_started + longest > started + TIME_MAX_SECONDS - MANY_SECONDS:
+                self._say(f"no time for pass {number}")
+                break
+            for subject in self._subjects[:: 1 if number % 2 else -1]:
+                self._measure(subject, victim=(number - 1) % BROKERS + 1)
+            longest = max(longest, time.monotonic() - pass_started)
+        if MANY in self._only:
+            with FlowstoneCluster() as cluster:
+                self._round(SUBJECTS[-1], MANY, partial(cluster_failover.many_partitions, cluster, 1))
+
+    def _measure(self, subject: Subject, victim: int) -> None:
+        """The life of one cluster."""
+        os.sync()
+        with subject.kind(subject.settings) as cluster:
+            if subject.is_as_started and IDLE in self._only:
+                self._round(subject, IDLE, lambda: {"rss_mb": cluster.rss_mb()})
+            if THROUGHPUT in self._only:
+                produce = partial(cluster_load.throughput, cluster, RECORDS // self._share)
+                self._warm_up(produce)
+                for _ in range(ROUNDS):
+                    self._round(subject, THROUGHPUT, produce)
+            if SYNCHRONOUS in self._only:
+                cluster_load.synchronous(cluster, WARM_UP_REQUESTS)
+                self._round(subject, SYNCHRONOUS, partial(cluster_load.synchronous, cluster, REQUESTS // self._share))
+            if subject.is_as_started and FAILOVER in self._only:
+                self._round(subject, FAILOVER, partial(cluster_failover.longest_gap, cluster, victim))
+
+    def _warm_up(self, produce: Callable[[], Figures]) -> None:
+        """Until two rounds agree: a JVM compiles as it runs."""
+        before = 0.0
+        for _ in range(WARM_UP_ROUNDS_MAX):
+            now = produce()[HEADLINES[THROUGHPUT]]
+            if agree(before, now):
+                return
+            before = now
+
+    def _round(self, subject: Subject, workload: str, measure: Callable[[], Figures]) -> None:
+        try:
+            figures = measure()
+        except RoundFailed as failure:
+            self.failures.append(f"{workload}: a round of {subject.broker} does not count: {failure}")
+            self._say(self.failures[-1])
+            return
+        for mode in subject.modes:
+            case = self._case(workload, mode)
+            case.rounds.setdefault(subject.broker, []).append(figures)
+        shown = ", ".join(f"{name} {report.number(value)}" for name, value in figures.items())
+        self._say(f"{workload}, {subject.modes[-1]}: {subject.broker}: {shown}")
+
+    def _case(self, workload: str, mode: str) -> Case:
+        made = Case(workload, mode, VARIANTS[workload], HEADLINES[workload])
+        return self._cases.setdefault((workload, mode), made)
+
+    def _say(self, text: str) -> None:
+        print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.cluster", description="Clusters of three, side by side.")
+    parser.add_argument("--passes", type=int, default=PASSES, help=f"how often each is started (default {PASSES})")
+    parser.add_argument("--quick", action="store_true", help="smaller rounds: a hint while you work")
+    parser.add_argument("--only", choices=(FLOWSTONE, KAFKA), help="measure one, without gates")
+    parser.add_argument("--only-workload", choices=VARIANTS, action="append", help="measure this one; repeatable")
+    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    chosen = parser.parse_args(words)
+    if chosen.passes < 1:
+        parser.error("at least one pass is needed")
+    return chosen
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    chosen = arguments(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the brokers are stopped
+    started, load_before = time.time(), os.getloadavg()[0]
+    run = Run(chosen)
+    try:
+        run.measure()
+    except (ServerError, FetchError, RoundFailed) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
+    about = {
+        "started": stamp,
+        "seconds": round(time.time() - started),
+        "load average before": round(load_before, 2),
+        "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}",
+        "Apache Kafka": f"{KAFKA_VERSION}, {BROKERS} nodes, each broker and controller",
+        "rounds that did not count": len(run.failures),
+    }
+    write(chosen.name or f"{stamp}-cluster", about, run)
+    print("\n".join(run.problems), end="\n" if run.problems else "", file=sys.stderr)
+    return 1 if run.problems else 0
+
+
+def write(name: str, about: dict[str, object], run: Run) -> None:
+    title = "Clusters of three: Flowstone and Apache Kafka"
+    page = report.page(title, [f"{key}: {value}" for key, value in about.items()], run.cases, run.verdicts)
+    result = {**about, "problems": run.problems, "cases": [case.as_dict() for case in run.cases]}
+    RESULTS.mkdir(exist_ok=True)
+    files = {"json": json.dumps(result, indent=1) + "\n", "md": page, "svg": plot.svg(title, run.cases)}
+    for ending, text in files.items():
+        (RESULTS / f"{name}.{ending}").write_text(text)
+    print(page)
+    print(f"All figures: {RESULTS / name}.json, .md, .svg")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
