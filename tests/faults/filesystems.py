@@ -35,12 +35,12 @@ def require_mounts(*tools: str) -> None:
 class LoopExt4:
     """An ext4 in a file, mounted at `path`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, size_bytes: int = IMAGE_BYTES) -> None:
         self._image = directory / "image"
         self.path = directory / "mount"
         self.path.mkdir()
         with open(self._image, "wb") as image:
-            image.truncate(IMAGE_BYTES)
+            image.truncate(size_bytes)
         _run("mkfs.ext4", "-q", "-F", str(self._image))
         self.mount()
 

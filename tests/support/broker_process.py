@@ -45,6 +45,7 @@ class BrokerProcess:
         self,
         data: Path,
         *,
+        host: str = HOST,
         port: int = 0,
         settings: Mapping[str, str] | None = None,
         program: Sequence[str] = UP,
@@ -55,7 +56,7 @@ class BrokerProcess:
         flags = [flag for name, value in values.items() for flag in ("--set", f"{name}={value}")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FLOWSTONE_")}
         self._process = subprocess.Popen(
-            [*tracer, *program, "--data", str(data), "--listen", f"{HOST}:{port}", *flags],
+            [*tracer, *program, "--data", str(data), "--listen", f"{host}:{port}", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

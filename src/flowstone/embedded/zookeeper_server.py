@@ -60,12 +60,13 @@ class ZooKeeperServer:
         port: int = 0,
         tick_ms: int = TICK_MS,
         *,
+        host: str = HOST,
         session_timeout_ms_max: int = SESSION_TIMEOUT_MS_MAX,
     ) -> None:
         """Without `directory` its data is in a temporary one, removed by `stop`. StartupError."""
         self._command_start = [_java(), *_FLAGS, "-cp", os.pathsep.join(_jars()), _MAIN]
         # Held for as long as this object lives: a killed server comes back on the same port.
-        self._reservation = _reserve(port)
+        self._reservation = _reserve(host, port)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="flowstone-zookeeper-")
@@ -73,11 +74,12 @@ class ZooKeeperServer:
         self._directory = Path(directory)
         self._clock: Clock = SystemClock()
         self.port: int = self._reservation.getsockname()[1]
-        self.address = f"{HOST}:{self.port}"
+        self._host = host
+        self.address = f"{host}:{self.port}"
         self._settings = {
             "dataDir": self._directory,
             "clientPort": self.port,
-            "clientPortAddress": HOST,
+            "clientPortAddress": host,
             "tickTime": tick_ms,
             "minSessionTimeout": tick_ms,
             "maxSessionTimeout": session_timeout_ms_max,
@@ -151,7 +153,7 @@ class ZooKeeperServer:
 
     def _wait_serving(self, process: subprocess.Popen[bytes]) -> None:
         deadline = self._clock.monotonic() + START_TIMEOUT_S
-        while not _answers(self.port):
+        while not _answers(self._host, self.port):
             with suppress(subprocess.TimeoutExpired):
                 code = process.wait(POLL_S)
                 self._wait_ended(process)
@@ -180,10 +182,10 @@ class ZooKeeperServer:
             self._temporary.cleanup()
 
 
-def _answers(port: int) -> bool:
+def _answers(host: str, port: int) -> bool:
     answer = bytearray(4)
     try:
-        stream = Stream(HOST, port, ANSWER_TIMEOUT_S)
+        stream = Stream(host, port, ANSWER_TIMEOUT_S)
     except OSError:
         return False
     try:
@@ -215,13 +217,13 @@ def _jars() -> Sequence[str]:
     return jars
 
 
-def _reserve(port: int) -> socket.socket:
+def _reserve(host: str, port: int) -> socket.socket:
     """Nobody else is given the port while the server is down; the server may still listen on it."""
     reservation = socket.socket()
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        reservation.bind((HOST, port))
+        reservation.bind((host, port))
     except OSError as error:
         reservation.close()
-        raise StartupError(f"ZooKeeper cannot listen on {HOST}:{port}: {error.strerror}") from error
+        raise StartupError(f"ZooKeeper cannot listen on {host}:{port}: {error.strerror}") from error
     return reservation

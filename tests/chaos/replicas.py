@@ -1,0 +1,37 @@
+"""The copies of a partition as they lie on the disks of brokers that have stopped: read whole, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from flowstone.types import TopicPartition
+from flowstone.wire.record_batch import decode_records
+from tests.faults.checker import Anomaly, ObservedLog
+from tests.support.wire_client import whole_batches
+
+
+def read_copy(data: Path, partition: TopicPartition) -> list[bytes]:
+    """Its batches. CorruptBatch if one is not what its checksum says."""
+    segments = sorted((data / str(partition)).glob("*.log"))
+    return [bytes(batch) for segment in segments for batch in whole_batches(segment.read_bytes())]
+
+
+def observe(copy: list[bytes]) -> ObservedLog:
+    records = [(each.offset, each.value or b"") for batch in copy for each in decode_records(batch)]
+    return ObservedLog(0, records[-1][0] + 1 if records else 0, records)
+
+
+def compare(partition: TopicPartition, copies: Mapping[int, list[bytes]]) -> list[Anomaly]:
+    """The brokers had rested, all in sync, before they stopped: their copies are the same, to the last byte (R2)."""
+    (first_id, first), *others = copies.items()
+    anomalies = []
+    for node_id, copy in others:
+        if copy == first:
+            continue
+        at = next(
+            (at for at, (a, b) in enumerate(zip(first, copy, strict=False)) if a != b), min(len(first), len(copy))
+        )
+        detail = f"{len(first)} batches on {first_id}, {len(copy)} on {node_id}; they part at batch {at}"
+        anomalies.append(Anomaly("replica divergence", partition, at, detail))
+    return anomalies

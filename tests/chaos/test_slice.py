@@ -1,0 +1,59 @@
+"""A cluster of real processes under load: a leader is killed, paused and killed, and every broker is restarted in turn.
+
+A short slice of `python -m tests.chaos.run`, which has every fault class.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.rounds import describe
+
+from .arena import PROGRESS_S_MAX, Arena
+from .cluster import ChaosCluster
+from .network import Loopback
+
+RECORDS_PER_SECOND = 200
+COORDINATED = "__consumer_offsets"
+
+
+@pytest.fixture
+def arena(tmp_path: Path) -> Iterator[Arena]:
+    with ChaosCluster(tmp_path, Loopback()) as cluster, Arena(cluster, tmp_path, RECORDS_PER_SECOND) as arena:
+        yield arena
+
+
+def test_nothing_acknowledged_is_lost_when_leaders_and_coordinators_die_and_all_brokers_restart(arena: Arena) -> None:
+    cluster = arena.cluster
+
+    leader = cluster.nodes[cluster.describe()[arena.partitions[0]].leader]
+    leader.kill()
+    assert arena.wait_progress(time.monotonic()), "the others go on without it"
+    leader.start()
+
+    commits = arena.group.acknowledged_count
+    coordinators = {replicas.leader for each, replicas in cluster.describe().items() if each.topic == COORDINATED}
+    coordinator = cluster.nodes[min(coordinators)]
+    assert coordinator.process is not None
+    coordinator.process.pause()
+    assert arena.wait_progress(time.monotonic()), "the others go on without it"
+    deadline = time.monotonic() + PROGRESS_S_MAX
+    while arena.group.acknowledged_count <= commits + len(arena.partitions):
+        assert time.monotonic() < deadline, "the group goes on with another coordinator"
+        time.sleep(0.05)
+    coordinator.kill()
+    coordinator.start()
+    arena.recover(time.monotonic(), "a pause and a kill")
+
+    for node in cluster.nodes.values():
+        assert node.terminate() == 0
+        node.start()
+        arena.recover(time.monotonic(), "a restart")
+
+    anomalies = arena.finish()
+    assert not anomalies, describe(anomalies)
+    print(f"{arena.acknowledged_count} acknowledged, {arena.group.acknowledged_count} commits")

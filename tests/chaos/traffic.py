@@ -1,0 +1,213 @@
+"""The clients of a cluster under fire, all of them librdkafka's, each in a thread: what an application would run.
+
+`PacedProducer` sends at a steady pace, to each partition by itself: one that stalls does not hold up the others.
+`GroupMember` reads for its group and commits what it has read, one commit after the other. The consumer that sees
+everything, whatever groups do, is the house's (`tests.faults.traffic.SteadyConsumer`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+
+from flowstone.types import TopicPartition
+from tests.faults.checker import ACKS_ALL, Anomaly, Origin, make_value
+from tests.faults.group_history import NOT_COMMITTED, GroupHistory
+
+from .history import ClusterHistory, Journal
+
+GROUP = "chaos"
+QUEUED_PER_PARTITION_MAX = 20
+REST_TIMEOUT_S = 90.0
+END_TIMEOUT_S = 30.0
+POLL_S = 0.05
+MESSAGE_TIMEOUT_MS = 120_000
+# What a client waits for a broker that is silent, not gone; it is part of how long recovery takes.
+REQUEST_TIMEOUT_MS = 4_000
+SESSION_MS = 3_000
+_CLIENT = {
+    "socket.timeout.ms": REQUEST_TIMEOUT_MS,
+    "socket.connection.setup.timeout.ms": 2_000,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 250,
+    "topic.metadata.refresh.interval.ms": 2_000,
+    "log_level": 0,
+}
+# What a member hears while its group moves on: it reads again from the last commit.
+_MOVED_ON = {
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError._NO_OFFSET,
+    KafkaError._ASSIGNMENT_LOST,
+}
+
+_names = itertools.count(1)
+
+
+class PacedProducer:
+    """Idempotent with acks=all; with acks=1 it never retries, so that nothing of it is sent twice."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        history: ClusterHistory,
+        partitions: Sequence[TopicPartition],
+        acks: int,
+        records_per_second: float,
+    ) -> None:
+        self.name = f"acks{acks}.{next(_names)}"
+        self.errors: Counter[str] = Counter()
+        self._history, self._partitions, self._acks = history, partitions, acks
+        self._pace_s = len(partitions) / records_per_second
+        safe = {"enable.idempotence": True} if acks == ACKS_ALL else {"acks": acks, "retries": 0}
+        self._producer = Producer(
+            {
+                **_CLIENT,
+                **safe,
+                "bootstrap.servers": bootstrap,
+                "linger.ms": 2,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 200,
+                "request.timeout.ms": REQUEST_TIMEOUT_MS,
+                "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+            }
+        )
+        self._queued: Counter[TopicPartition] = Counter()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def rest(self) -> None:
+        """Sends no more, and waits until it has heard of everything."""
+        self._ended.set()
+        self._thread.join(REST_TIMEOUT_S + END_TIMEOUT_S)
+        assert not self._thread.is_alive(), f"{self.name} is stuck"
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._producer)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._producer.purge()
+        self._thread.join(END_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            due_s = time.monotonic() + self._pace_s
+            for partition in self._partitions:
+                if self._queued[partition] < QUEUED_PER_PARTITION_MAX:
+                    self._send(partition)
+            while (left_s := due_s - time.monotonic()) > 0 and not self._ended.is_set():
+                self._producer.poll(min(left_s, POLL_S))
+        self._producer.flush(REST_TIMEOUT_S)
+
+    def _send(self, partition: TopicPartition) -> None:
+        origin, sent_s = self._history.next_origin(partition, self.name), time.monotonic()
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            self._report(error, message, partition, origin, sent_s)
+
+        self._queued[partition] += 1
+        self._producer.produce(partition.topic, make_value(origin), partition=partition.partition, on_delivery=report)
+
+    def _report(
+        self, error: KafkaError | None, message: Message, partition: TopicPartition, origin: Origin, sent_s: float
+    ) -> None:
+        self._queued[partition] -= 1
+        if error is not None:
+            self.errors[error.name()] += 1
+            return
+        offset = message.offset()
+        assert offset is not None
+        self._history.answer(partition, offset, origin, self._acks, sent_s)
+
+
+class GroupMember:
+    """Reads what its group gives it and commits after every poll; what it is told goes into the group's history."""
+
+    def __init__(
+        self, bootstrap: str, history: GroupHistory, journal: Journal, partitions: Sequence[TopicPartition]
+    ) -> None:
+        self.errors: Counter[str] = Counter()
+        self._history, self._journal = history, journal
+        self._topic = partitions[0].topic
+        self._consumer = Consumer(
+            {
+                **_CLIENT,
+                "bootstrap.servers": bootstrap,
+                "group.id": GROUP,
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": SESSION_MS // 6,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": int(POLL_S * 1000),
+            }
+        )
+        self._consumer.subscribe([self._topic])
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"member{next(_names)}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join(END_TIMEOUT_S)
+        assert not self._thread.is_alive(), f"{self._thread.name} is stuck"
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                messages = [each for each in self._consumer.consume(500, POLL_S) if each.error() is None]
+                if messages:
+                    self._take(messages)
+        finally:
+            self._consumer.close()
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        ends: dict[TopicPartition, int] = {}
+        for message in messages:
+            number, offset = message.partition(), message.offset()
+            assert number is not None
+            assert offset is not None
+            self._history.deliver(TopicPartition(self._topic, number), (offset,))
+            ends[TopicPartition(self._topic, number)] = offset + 1
+        for partition, end in ends.items():
+            self._commit(partition, end)
+
+    def _commit(self, partition: TopicPartition, offset: int) -> None:
+        promised = self._history.acknowledged().get(partition, NOT_COMMITTED)
+        self._history.send_commit(partition, offset)
+        try:
+            told = self._consumer.commit(offsets=[ClientPartition(*partition, offset)], asynchronous=False)
+            error = told[0].error if told else None
+        except KafkaException as refusal:
+            error = refusal.args[0]
+        if error is None:
+            self._history.acknowledge_commit(partition, offset)
+            self._journal.write("committed", partition=str(partition), offset=offset)
+            if offset < promised:
+                detail = f"{promised} had been acknowledged before this was sent"
+                self._history.anomalies.append(Anomaly("commit regression", partition, offset, detail))
+        elif error.code() not in _MOVED_ON:
+            self.errors[error.name()] += 1
+
+
+def committed_offsets(bootstrap: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """As its coordinator has them. KafkaException if it does not answer."""
+    consumer = Consumer({**_CLIENT, "bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False})
+    try:
+        told = consumer.committed([ClientPartition(*partition) for partition in partitions], timeout=END_TIMEOUT_S)
+        return {
+            TopicPartition(each.topic, each.partition): each.offset if each.offset >= 0 else NOT_COMMITTED
+            for each in told
+        }
+    finally:
+        consumer.close()
