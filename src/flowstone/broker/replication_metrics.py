@@ -3,8 +3,7 @@
 As in Kafka, what concerns a partition is told by its leader, and what has no leader by the controller: summed up over
 all brokers each counts once. A replica that is still to come is not missed. A single broker has the same families.
 
-Changes are counted as the metadata log tells of them, from the first scrape's preparations on; leaders and ISRs change
-seldom.
+Changes are counted as the metadata log tells of them, from when the broker's pages are opened, which is when it serves.
 """
 
 from __future__ import annotations

@@ -204,7 +204,11 @@ def _announce(app: App, *, as_json: bool) -> None:
         if app.http_address is not None:
             lines.append(f"http {app.http_address}")
         text = "\n".join([*lines, f"ready {ready}"])
-    # Whoever started us may have closed their end: no reason for a broker not to serve.
+    say(text, ready)
+
+
+def say(text: str, ready: str) -> None:
+    """Whoever started us may have closed their end of standard output: no reason not to serve."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

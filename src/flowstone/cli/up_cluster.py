@@ -24,7 +24,7 @@ import flowstone
 from flowstone.broker.listeners import PORT_MAX, parse_listeners
 from flowstone.cli import settings
 from flowstone.cli.errors import EXIT_FAILURE, CommandError
-from flowstone.cli.up import DEFAULT_HTTP, format_address, watch_signals
+from flowstone.cli.up import DEFAULT_HTTP, format_address, say, watch_signals
 from flowstone.config import parse_broker_config
 from flowstone.embedded.zookeeper_server import ZooKeeperServer
 from flowstone.errors import StartupError
@@ -208,7 +208,7 @@ class _Cluster:
         if not self._options.json:
             told = member.announcement
             pages = f", http {told['http']}" if told["http"] is not None else ""
-            print(f"broker {member.node_id} ready {told['ready']}{pages}, pid {told['pid']}", flush=True)
+            say(f"broker {member.node_id} ready {told['ready']}{pages}, pid {told['pid']}", told["ready"])
 
     def _announce(self, zookeeper: str) -> None:
         announcements = [member.announcement for member in self._members]
@@ -216,9 +216,9 @@ class _Cluster:
         ready = ",".join(each["ready"] for each in announcements)
         said = {"data": self._directory, "flush": first["flush"], "kernel": first["kernel"], "zookeeper": zookeeper}
         if self._options.json:
-            print(json.dumps({**said, "brokers": announcements, "ready": ready}), flush=True)
+            say(json.dumps({**said, "brokers": announcements, "ready": ready}), ready)
         else:
-            print("\n".join([*(f"{name} {value}" for name, value in said.items()), f"ready {ready}"]), flush=True)
+            say("\n".join([*(f"{name} {value}" for name, value in said.items()), f"ready {ready}"]), ready)
 
     async def _attend(self, stopping: asyncio.Future[str]) -> int:
         """Until a signal, or the end of the last broker."""
