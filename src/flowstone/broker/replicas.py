@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from flowstone.client.connection import Address
+from flowstone.cluster.configs import broker_config
 from flowstone.cluster.image import NO_LEADER, ClusterImage
 from flowstone.cluster.in_sync_changes import InSyncResult, change_in_sync
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.records import BrokerRegistered, MetadataRecord
+from flowstone.cluster.records import BrokerConfigChanged, BrokerRegistered, MetadataRecord
 from flowstone.cluster.withdrawals import replica_failed
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
@@ -45,13 +46,13 @@ class Replicas:
         lease: Lease,
         clock: Clock,
     ) -> None:
-        self._node_id, self._listener_name = config.node_id, listener_name
+        self._config, self._node_id, self._listener_name = config, config.node_id, listener_name
         self._metadata, self._partitions, self._fetchers, self._clock = metadata, partitions, fetchers, clock
         self._check_interval_s = config.replica_lag_time_max_ms / 1000 / LAG_CHECKS_PER_LAG_TIME
         self._checking: Timer | None = None
         self._is_closed = False
         lease.on_regained(self._lease_regained)
-        metadata.on_change(self._follow_addresses)
+        metadata.on_change(self._follow)
 
     def start(self) -> None:
         self._checking = self._clock.call_later(self._check_interval_s, self._check)
@@ -76,8 +77,10 @@ class Replicas:
     def removed(self, partition: Partition) -> None:
         self._fetchers.unfollow(partition)
 
-    def _follow_addresses(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """A leader that comes back may have another address."""
+    def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """A leader that comes back may have another address; the rate at which followers catch up may be another."""
+        if any(isinstance(record, BrokerConfigChanged) for record in records):
+            self._fetchers.throttle_to(broker_config(after, self._config).follower_replication_throttled_rate)
         moved = {
             record.broker.node_id
             for record in records

@@ -240,6 +240,7 @@ class Flusher:
         if self.fault is not None or job not in self._jobs:
             return
         self._jobs.discard(job)
+        job.in_thread = None  # they know each other: its files would stay open until garbage is looked for
         if job.error is not None:
             self._fail(job)
             return

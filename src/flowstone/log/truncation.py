@@ -75,10 +75,11 @@ def cut_all(log: PartitionLog, offset: int) -> Cut:
 
 
 def _all(log_end: LogPosition, first: Segment, offset: int) -> Cut:
+    untouched_end = min(first.base_offset, offset)
     return Cut(
         log_end,
         LogPosition(offset, offset, 0),
-        LogPosition(first.base_offset, first.base_offset, 0),
+        LogPosition(untouched_end, untouched_end, 0),
         None,
         ProducerStates(),
     )

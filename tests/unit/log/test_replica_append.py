@@ -290,6 +290,17 @@ def test_a_log_that_starts_over_elsewhere_has_nothing_left(world: Any) -> None:
     assert world.append(producer_id=1, producer_epoch=0, base_sequence=7, epoch=5).base_offset == 100
 
 
+def test_a_log_can_start_over_before_where_it_began(world: Any) -> None:
+    world.append(5)
+    world.flush()
+    world.reset_to(100)
+    world.append(5)
+    world.flush()
+    world.reset_to(50)
+    assert (world.log.log_start_offset, world.log.log_end_offset, world.log.recovery_point) == (50, 50, 50)
+    assert world.append(5).base_offset == 50
+
+
 def test_a_log_that_starts_over_is_not_durable_before_its_flush(world: Any) -> None:
     world.append(5)
     world.flush()
