@@ -125,11 +125,10 @@ def _begin(reader: ClusterReader, plan: Plan, throttle_bytes: int | None) -> lis
 
 
 def _cancel(reader: ClusterReader, choice: Choice, *, json_output: bool) -> None:
-    wanted = set(choice.topics)
-    if choice.file is not None:
-        moving = [each for each in reader.moving() if each in _read(choice.file)]
-    else:
-        moving = [each for each in reader.moving() if not wanted or each.topic in wanted]
+    topics, plan = set(choice.topics), None if choice.file is None else _read(choice.file)
+    moving = [
+        each for each in reader.moving() if (not topics or each.topic in topics) and (plan is None or each in plan)
+    ]
     if moving:
         move(reader, dict.fromkeys(moving))
     if json_output:

@@ -15,8 +15,6 @@ import flowstone
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Call = Callable[..., str]
 
-LAG_TIME_MAX_MS = 500
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[flowstone.Cluster]:
@@ -161,6 +159,13 @@ def test_what_cannot_be_done_is_said_in_one_sentence(
         assert reason in run("cluster", *arguments).stderr
     else:
         assert reason in refused(*arguments)
+
+
+def test_a_single_broker_is_a_cluster_of_one(run: Run, broker: flowstone.Broker) -> None:
+    result = run("cluster", "status", "--json", "--bootstrap", broker.bootstrap)
+    (alone,) = json.loads(result.stdout)["brokers"]
+    assert (alone["broker"], alone["address"], alone["alive"]) == (1, broker.bootstrap, True)
+    assert run("cluster", "elect", "--bootstrap", broker.bootstrap).stdout == "0 partitions got another leader\n"
 
 
 def test_without_a_broker_the_sentence_says_so(run: Run) -> None:
