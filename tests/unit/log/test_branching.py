@@ -7,10 +7,25 @@ import errno
 import pytest
 
 from flowstone.errors import ApiError
-from flowstone.log.branch_point import read_branch_point
+from flowstone.log import branch_staging
+from flowstone.log.branch_point import branch_point_name, read_branch_point
+from flowstone.log.partition_log import PartitionLog
+from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
-from tests.support.branched_logs import BRANCH, BRANCH_ID, SOURCE, Directory, append, fill, flush, scenario, stored
+from tests.support.branched_logs import (
+    BRANCH,
+    BRANCH_ID,
+    CONFIG,
+    SOURCE,
+    SOURCE_ID,
+    Directory,
+    append,
+    fill,
+    flush,
+    scenario,
+    stored,
+)
 
 
 @pytest.fixture
@@ -260,3 +275,71 @@ async def test_a_failed_sync_fails_the_log_directory(directory: Directory) -> No
     with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
         await directory.branch(1)
     assert len(directory.faults) == 1
+
+
+# Many partitions
+
+
+class WideDirectory(Directory):
+    """A topic of several partitions, on a file system of its own."""
+
+    partitions = [TopicPartition(SOURCE.topic, number) for number in range(4)]
+
+    def logs_of(self, topic: str, topic_id: bytes) -> list[PartitionLog]:
+        return [
+            self.logs.get_or_create(TopicPartition(topic, number), topic_id, CONFIG)
+            for number in range(len(self.partitions))
+        ]
+
+    async def branch_all(self) -> None:
+        sources = []
+        for log in self.logs_of(SOURCE.topic, SOURCE_ID):
+            fill(log, 3)
+            log.roll()
+            sources.append((log, log.log_end_offset))
+        staged = await self.logs.branches.stage(sources, BRANCH.topic, BRANCH_ID)
+        await self.logs.branches.install(staged)
+        await self.settle()
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> WideDirectory:
+    monkeypatch.setattr(SimulatedFiles, "is_own_filesystem", lambda _files, _path: True)
+    monkeypatch.setattr(branch_staging, "CROWD_LOGS", 4)
+    monkeypatch.setattr(branch_staging, "LOGS_AT_ONCE", 4)
+    return WideDirectory()
+
+
+def test_partitions_of_a_branch_share_the_files_that_they_have_alike(wide: WideDirectory) -> None:
+    @scenario
+    async def run(wide: WideDirectory) -> None:
+        await wide.branch_all()
+        for log in wide.logs_of(BRANCH.topic, BRANCH_ID):
+            point = f"{log.path}/{branch_point_name(log.log_end_offset)}"
+            assert wide.files.link_count(f"{log.path}/partition.metadata") == len(wide.partitions)
+            assert wide.files.link_count(point) == len(wide.partitions)
+
+    run(wide)
+
+
+def test_a_wide_branch_is_durable_after_one_sync_of_the_file_system(wide: WideDirectory) -> None:
+    @scenario
+    async def run(wide: WideDirectory) -> None:
+        await wide.branch_all()
+        wide.restart(lose_power=True)
+        for log in wide.logs_of(BRANCH.topic, BRANCH_ID):
+            assert len(stored(log)) == 9
+            assert log.branch_point is not None
+
+    run(wide)
+
+
+def test_a_sync_of_the_file_system_that_fails_fails_the_log_directory(wide: WideDirectory) -> None:
+    @scenario
+    async def run(wide: WideDirectory) -> None:
+        wide.files.fail_next("sync_filesystem", errno.EIO)
+        with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
+            await wide.branch_all()
+        assert len(wide.faults) == 1
+
+    run(wide)
