@@ -119,13 +119,13 @@ class Node:
 
     def fill_disk(self) -> None:
         statistics = os.statvfs(self._ballast.parent)
-        with open(self._ballast, "wb") as file:
+        with open(self._ballast, "wb", buffering=0) as file:
             with suppress(OSError):
                 os.posix_fallocate(file.fileno(), 0, statistics.f_bavail * statistics.f_frsize)
+            file.seek(0, os.SEEK_END)
             with suppress(OSError):  # and the last few blocks
                 while True:
-                    file.write(bytes(4096))
-                    file.flush()
+                    file.write(bytes(statistics.f_frsize))
 
     def empty_disk(self) -> None:
         self._ballast.unlink()

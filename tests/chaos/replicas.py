@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flowstone.types import TopicPartition
-from flowstone.wire.record_batch import decode_records
+from flowstone.wire.record_batch import decode_records, parse_header
 from tests.faults.checker import Anomaly, ObservedLog
 from tests.support.wire_client import whole_batches
 
@@ -20,6 +20,17 @@ def read_copy(data: Path, partition: TopicPartition) -> list[bytes]:
 def observe(copy: list[bytes]) -> ObservedLog:
     records = [(each.offset, each.value or b"") for batch in copy for each in decode_records(batch)]
     return ObservedLog(0, records[-1][0] + 1 if records else 0, records)
+
+
+def offsets_of_later_epochs(copy: list[bytes]) -> set[int]:
+    """Of records that an idempotent producer wrote after it had taken a new producer epoch."""
+    headers = [parse_header(batch) for batch in copy]
+    return {
+        offset
+        for header in headers
+        if header.producer_epoch > 0
+        for offset in range(header.base_offset, header.next_offset)
+    }
 
 
 def compare(partition: TopicPartition, copies: Mapping[int, list[bytes]]) -> list[Anomaly]:

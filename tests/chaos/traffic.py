@@ -24,6 +24,7 @@ from .history import ClusterHistory, Journal
 
 GROUP = "chaos"
 QUEUED_PER_PARTITION_MAX = 20
+IN_FLIGHT_MAX = 5  # librdkafka's own, where it is idempotent
 REST_TIMEOUT_S = 90.0
 END_TIMEOUT_S = 30.0
 POLL_S = 0.05
@@ -53,7 +54,12 @@ _names = itertools.count(1)
 
 
 class PacedProducer:
-    """Idempotent with acks=all; with acks=1 it never retries, so that nothing of it is sent twice."""
+    """Idempotent with acks=all; with acks=1 it never retries, so that nothing of it is sent twice.
+
+    With more than one request in flight, librdkafka may write a record twice when a leader moves (its issue 4953, with
+    any broker): it hears OUT_OF_ORDER_SEQUENCE_NUMBER for a later request, takes a new producer epoch, and sends the
+    earlier one again though that was written. So one producer sends one request at a time, and must never do so.
+    """
 
     def __init__(
         self,
@@ -62,7 +68,10 @@ class PacedProducer:
         partitions: Sequence[TopicPartition],
         acks: int,
         records_per_second: float,
+        *,
+        in_flight_max: int = IN_FLIGHT_MAX,
     ) -> None:
+        self.is_pipelined = in_flight_max > 1
         self.name = f"acks{acks}.{next(_names)}"
         self.errors: Counter[str] = Counter()
         self._history, self._partitions, self._acks = history, partitions, acks
@@ -73,6 +82,7 @@ class PacedProducer:
                 **_CLIENT,
                 **safe,
                 "bootstrap.servers": bootstrap,
+                "max.in.flight": in_flight_max,
                 "linger.ms": 2,
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 200,

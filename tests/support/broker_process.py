@@ -128,6 +128,9 @@ class BrokerProcess:
         while self.is_running and not self._thread_states() <= set(STOPPED_STATES):
             time.sleep(POLL_S)
 
+    def resume(self) -> None:
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def _thread_states(self) -> set[str]:
         """As /proc has them: the letter after the name in parentheses."""
         states = set()
