@@ -26,6 +26,8 @@ __all__ = ["ACKS_ALL", "OnReached", "Partition", "Watcher"]
 
 ACKS_ALL = -1
 NO_PARTITION_EPOCH = -1
+# For so long a gap in a producer's sequence is put down to a refusal. Requests that were sent together come together.
+GAP_AFTER_REFUSAL_S = 1.0
 
 
 class Partition(FollowingReplica):
@@ -41,6 +43,7 @@ class Partition(FollowingReplica):
         """`services`: None where no other broker has a replica of anything."""
         super().__init__(log, flusher, services, on_fault)
         self._in_sync: InSyncReplicas | None = None  # of a leader that is not alone
+        self._refused: tuple[float, ErrorCode] | None = None  # the last time, and why
         self.partition_epoch = NO_PARTITION_EPOCH
         self.update(state, node_id)
 
@@ -130,21 +133,14 @@ class Partition(FollowingReplica):
         ApiError says why it was refused; nothing was written then.
         """
         self.check_serving()
-        if not self._is_alone:
-            self._check_may_append()
-        if acks == ACKS_ALL and self._isr_count < self.log.config.min_insync_replicas:
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self._isr_count} in-sync replicas, min.insync.replicas asks for "
-                f"{self.log.config.min_insync_replicas}",
-            )
+        self._check_may_append(acks)
         try:
             appended = self.log.append(records, leader_epoch=self.leader_epoch, is_own=is_own)
         except StorageFault as fault:
             raise self._failed(fault) from fault
         except ApiError as error:
             self._note_full(error)
-            raise
+            raise self._explain(error) from None
         if self._is_full:
             self._note_room()
         if not appended.duplicate:
@@ -158,11 +154,36 @@ class Partition(FollowingReplica):
                 self._advance(self.log.end)
         return appended
 
-    def _check_may_append(self) -> None:
+    def _check_may_append(self, acks: int) -> None:
+        error = None if self._is_alone else self._why_not_leading()
+        least = self.log.config.min_insync_replicas
+        if error is None and acks == ACKS_ALL and self._isr_count < least:
+            told = f"{self._isr_count} in-sync replicas, min.insync.replicas asks for {least}"
+            error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, told)
+        if error is not None:
+            if self._services is not None:
+                self._refused = (self._services.monotonic(), error.code)
+            raise error
+
+    def _why_not_leading(self) -> ApiError | None:
         if not self.is_leader:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.leader_id} leads {self.topic_partition}")
+            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.leader_id} leads {self.topic_partition}")
         if not self._cluster.lease.holds():
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker has lost touch with its cluster")
+            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker has lost touch with its cluster")
+        return None
+
+    def _explain(self, error: ApiError) -> ApiError:
+        """A gap in a producer's sequence may be our own doing: one of its requests was refused, the next came in time.
+
+        Then it hears of the refusal again and repeats both, in order. Told of a gap, librdkafka would take a new
+        producer epoch and write again what it had not heard of yet, even if that had been written.
+        """
+        if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or self._refused is None:
+            return error
+        refused_s, code = self._refused
+        if self._cluster.monotonic() - refused_s >= GAP_AFTER_REFUSAL_S:
+            return error
+        return ApiError(code, "a request that was sent before this one has just been refused")
 
     def _appended(self, size_bytes: int) -> None:
         self._ends.append(self.log.end)

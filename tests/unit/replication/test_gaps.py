@@ -1,0 +1,51 @@
+"""Gaps in a producer's sequence that a partition's own refusals have made."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.replication.partition import GAP_AFTER_REFUSAL_S
+from flowstone.wire.record_batch import Record, build_batch
+from tests.unit.replication.replicas import ReplicaWorld
+
+
+@pytest.fixture
+def world() -> ReplicaWorld:
+    return ReplicaWorld()
+
+
+def append_of_producer(world: ReplicaWorld, sequence: int) -> ErrorCode:
+    record = Record(0, 0, None, b"v")
+    batch = build_batch([record], producer_id=9, producer_epoch=0, base_sequence=sequence)
+    try:
+        world.partition.append(batch, -1)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def test_a_gap_that_a_refusal_has_just_made_is_answered_with_the_refusal(world: ReplicaWorld):
+    append_of_producer(world, 0)
+    world.decide(isr=(1,))
+    assert append_of_producer(world, 1) is ErrorCode.NOT_ENOUGH_REPLICAS
+    world.decide(isr=(1, 2))
+    assert append_of_producer(world, 2) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert append_of_producer(world, 1) is append_of_producer(world, 2) is ErrorCode.NONE
+
+
+def test_a_gap_in_what_comes_to_a_new_leader_that_refused_a_moment_ago_is_answered_with_the_refusal():
+    world = ReplicaWorld(leader=2)
+    assert append_of_producer(world, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.decide(leader=1, leader_epoch=4)
+    append_of_producer(world, 0)
+    assert append_of_producer(world, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_gap_long_after_a_refusal_is_a_gap(world: ReplicaWorld):
+    append_of_producer(world, 0)
+    world.decide(isr=(1,))
+    append_of_producer(world, 1)
+    world.decide(isr=(1, 2))
+    world.wait(GAP_AFTER_REFUSAL_S)
+    assert append_of_producer(world, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
