@@ -48,31 +48,53 @@ class Client:
         self.topic_ids: dict[str, bytes] = {}
 
     async def ask(self, address: Address, request: Message, kind: type[Response]) -> Response:
+        return await self.ask_over(await self._connection(address), request, kind)
+
+    async def ask_over(self, peer: Peer, request: Message, kind: type[Response]) -> Response:
+        """Over this connection or none: what is asked in order arrives in order."""
         try:
-            peer = self._peers.get(address)
-            if peer is None or not peer.is_open:
-                peer = await Peer.connect(self._network, self.clock, address, CLIENT_ID, CONNECT_TIMEOUT_S)
-                self._peers[address] = peer
             return await peer.ask(request, kind, ANSWER_TIMEOUT_S)
         except ClientError as error:
             raise Unanswered(str(error)) from error
+
+    async def _connection(self, address: Address) -> Peer:
+        peer = self._peers.get(address)
+        if peer is None or not peer.is_open:
+            try:
+                peer = await Peer.connect(self._network, self.clock, address, CLIENT_ID, CONNECT_TIMEOUT_S)
+            except ClientError as error:
+                raise Unanswered(str(error)) from error
+            self._peers[address] = peer
+        return peer
 
     async def ask_any(self, request: Message, kind: type[Response]) -> Response:
         return await self.ask(self.random.choice(self._bootstrap), request, kind)
 
     async def ask_leader(self, partition: TopicPartition, request: Message, kind: type[Response]) -> Response:
-        """Of the leader as far as known; whoever hears that it is another calls `forget_leader`."""
-        if partition not in self._leaders:
-            await self.learn(partition.topic)
-        address = self._addresses.get(self._leaders.get(partition, -1))
-        if address is None:
-            self.forget_leader(partition)
-            raise Unanswered(f"{partition} has no leader")
+        leader = await self.leader(partition)
         try:
-            return await self.ask(address, request, kind)
+            return await self.ask_over(leader, request, kind)
         except Unanswered:
             self.forget_leader(partition)
             raise
+
+    async def leader(self, partition: TopicPartition) -> Peer:
+        """A connection to the leader as far as known; whoever hears that it is another calls `forget_leader`."""
+        try:
+            if partition not in self._leaders or partition.topic not in self.topic_ids:
+                await self.learn(partition.topic)
+            address = self._addresses.get(self._leaders.get(partition, -1))
+            if address is None:
+                raise Unanswered(f"{partition} has no leader")
+            return await self._connection(address)
+        except Unanswered:
+            self.forget_leader(partition)
+            raise
+
+    async def ask_node(self, node_id: int, request: Message, kind: type[Response]) -> Response:
+        if node_id not in self._addresses:
+            raise Unanswered(f"nobody knows where b{node_id} is")
+        return await self.ask(self._addresses[node_id], request, kind)
 
     def forget_leader(self, partition: TopicPartition) -> None:
         self._leaders.pop(partition, None)

@@ -14,6 +14,7 @@ from random import Random
 from flowstone.app import App
 from flowstone.cluster.image import NO_LEADER, ClusterImage
 from flowstone.cluster.memory_ensemble import MemoryConsensus, MemoryEnsemble
+from flowstone.config.cluster import RACK_AWARE_REPLICA_SELECTOR
 from flowstone.errors import StartupError
 from flowstone.types import TopicPartition
 
@@ -26,6 +27,7 @@ PORT = 9092
 SESSION_TIMEOUT_S = 2.0
 LEASE_SHARE = 2 / 3  # R7: a leader's lease is shorter than its session
 NO_LEASE = -1.0
+NO_EPOCH = -1
 START_AGAIN_S = 0.5
 # The way to the ensemble and back takes so long at most, in one seed or another.
 ENSEMBLE_DELAY_S_MIN, ENSEMBLE_DELAYS_S_MAX = 0.0005, (0.004, 0.03, 0.15)
@@ -42,6 +44,7 @@ SETTINGS = {
     "replica.fetch.response.max.bytes": "65536",
     "leader.imbalance.check.interval.seconds": "3",
     "log.flush.offset.checkpoint.interval.ms": "1000",
+    "replica.selector.class": RACK_AWARE_REPLICA_SELECTOR,
     "log.cleaner.enable": "false",
     "log.scrub.bytes.per.second": "0",
 }
@@ -58,6 +61,7 @@ class Machine:
         self.consensus: MemoryConsensus | None = None
         self._starting: asyncio.Task[None] | None = None
         self.lease_until_s = NO_LEASE
+        self._blank_since = NO_EPOCH
 
     @property
     def is_running(self) -> bool:
@@ -75,7 +79,11 @@ class Machine:
         self._note_renewals(self.consensus)
         if self._is_cut_off:
             self.consensus.cut()
-        values = SETTINGS | {"node.id": str(self.node_id), "listeners": f"PLAINTEXT://{self.name}:{PORT}"}
+        values = SETTINGS | {
+            "node.id": str(self.node_id),
+            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            "broker.rack": self.name,
+        }
         self.app = App(
             values,
             files=self.disk,
@@ -125,6 +133,20 @@ class Machine:
             self.disk.lose_power()
         else:
             self.disk.release_locks()
+
+    def lose_disk(self) -> None:
+        """The machine comes back with a new one."""
+        self.kill(loses_power=True)
+        self.cluster.note(f"{self.name} loses its disk")
+        self.disk = SimulatedDisk(self.cluster.loop, self.cluster.random)
+        broker = self.cluster.image.brokers.get(self.node_id)
+        self._blank_since = broker.epoch if broker is not None else NO_EPOCH
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the cluster may still believe that it has what was on its lost disk."""
+        broker = self.cluster.image.brokers.get(self.node_id)
+        return broker is not None and broker.epoch == self._blank_since
 
     def _end(self) -> Process | None:
         process, self.process, self.app, self.is_serving = self.process, None, None, False

@@ -29,8 +29,10 @@ PAUSE_S_MAX = 0.05
 
 
 class Consumer:
-    def __init__(self, client: Client, history: ClusterHistory, partition: TopicPartition) -> None:
-        self.client, self._history, self._partition = client, history, partition
+    def __init__(self, client: Client, history: ClusterHistory, partition: TopicPartition, rack: str = "") -> None:
+        """With a rack it reads from the replica there, if the leader says so."""
+        self.client, self._history, self._partition, self._rack = client, history, partition, rack
+        self._near: int | None = None
         self.position = 0
         self.is_stopping = False
 
@@ -48,12 +50,14 @@ class Consumer:
         """The records at the position and after it, each once; none if there are none now."""
         answer = await self._fetch()
         code = ErrorCode(answer.error_code)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        near, self._near = self._near, None
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and near is None:
             self._history.note("taken back", self._partition, self.position, "the position is out of range")
             self.is_stopping = True
         if code is not ErrorCode.NONE:
             self.client.forget_leader(self._partition)
             raise Unanswered(code.name)
+        self._near = answer.preferred_read_replica if answer.preferred_read_replica >= 0 else near
         return self._take(bytes(answer.records or b""))
 
     def _take(self, data: bytes) -> list[tuple[int, bytes]]:
@@ -74,8 +78,7 @@ class Consumer:
 
     async def _fetch(self) -> FetchResponsePartition:
         topic, index = self._partition
-        if topic not in self.client.topic_ids:
-            await self.client.learn(topic)
+        await self.client.leader(self._partition)  # the topic's id, and the epoch
         wanted = FetchRequestPartition(
             partition=index,
             fetch_offset=self.position,
@@ -84,12 +87,25 @@ class Consumer:
         )
         topics = [FetchRequestTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
         request = FetchRequest(
-            max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, session_epoch=-1, topics=topics
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            session_epoch=-1,
+            topics=topics,
+            rack_id=self._rack,
         )
-        answer = await self.client.ask_leader(self._partition, request, FetchResponse)
+        answer = await self._ask_replica(request)
         if answer.error_code:
             raise Unanswered(ErrorCode(answer.error_code).name)
         return answer.responses[0].partitions[0]
+
+    async def _ask_replica(self, request: FetchRequest) -> FetchResponse:
+        if self._near is None:
+            return await self.client.ask_leader(self._partition, request, FetchResponse)
+        near, self._near = self._near, None
+        answer = await self.client.ask_node(near, request, FetchResponse)
+        self._near = near
+        return answer
 
     async def end_offset(self) -> int:
         before = self._history.end_before(self._partition)

@@ -43,18 +43,28 @@ EVERYTHING = (
     "flip_bits",
 )
 
+# A lost disk alone: with another broker out at the wrong time, an operator would have to say what is to be lost.
+DISK_LOSS = ("jump_clock", "flip_bits", "slow_disk")
+DISK_LOSS_SHARE = 0.1
+
 
 class Faults:
     def __init__(
         self, cluster: Cluster, history: ClusterHistory, random: Random, kinds: Sequence[str] = EVERYTHING
     ) -> None:
         self._cluster, self._history, self._random = cluster, history, random
-        self._kinds: list[Callable[[], None]] = [getattr(self, f"_{kind}") for kind in kinds]
+        self._kinds = self._named(kinds)
         self._is_over = False
 
     def schedule(self, duration_s: float) -> None:
+        if self._kinds == self._named(EVERYTHING) and self._random.random() < DISK_LOSS_SHARE:
+            self._kinds = self._named(DISK_LOSS)
+            self._at(self._random.uniform(0, duration_s), self._lose_disk)
         for _ in range(self._random.randint(FAULTS_MIN, FAULTS_MAX)):
             self._at(self._random.uniform(0, duration_s), self._random.choice(self._kinds))
+
+    def _named(self, kinds: Sequence[str]) -> list[Callable[[], None]]:
+        return [getattr(self, f"_{kind}") for kind in kinds]
 
     def end(self) -> None:
         """Nothing more happens, not even the undoing of what has: that is for whoever heals everything."""
@@ -101,6 +111,11 @@ class Faults:
         for machine in self._cluster.machines:
             machine.kill(loses_power=True)
             self._later(DOWN_S_MAX, machine.start)
+
+    def _lose_disk(self) -> None:
+        machine = self._machine()
+        machine.lose_disk()
+        self._later(DOWN_S_MAX, machine.start)
 
     def _restart(self) -> None:
         machine = self._machine()

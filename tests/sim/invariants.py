@@ -125,6 +125,8 @@ class Invariants:
         self._epochs[partition] = state.leader_epoch
         end, checksum = self._committed.get(partition, (0, 0))
         for node_id in state.isr:
+            if self._cluster.machines[node_id - 1].is_blank:
+                continue
             durable = self._replica(node_id, partition).durable
             if durable.end_offset < end:
                 self._violated(
@@ -134,11 +136,11 @@ class Invariants:
                 self._violated(f"R3 {partition}: b{node_id}, in sync, has something else below {end}")
 
     def _replica(self, node_id: int, partition: TopicPartition) -> Replica:
-        key = (node_id, partition)
-        if key not in self._replicas:
-            disk = self._cluster.machines[node_id - 1].disk
-            self._replicas[key] = Replica(disk, SETTINGS["log.dirs"], partition)
-        return self._replicas[key]
+        disk = self._cluster.machines[node_id - 1].disk
+        replica = self._replicas.get((node_id, partition))
+        if replica is None or replica.disk is not disk:
+            replica = self._replicas[node_id, partition] = Replica(disk, SETTINGS["log.dirs"], partition)
+        return replica
 
     def describe(self) -> list[str]:
         """Every partition as the cluster has decided and as each broker sees it, for people."""

@@ -78,6 +78,7 @@ class ReplicaLog:
 
 class Replica:
     def __init__(self, disk: SimulatedDisk, directory: str, partition: TopicPartition) -> None:
+        self.disk = disk
         path = f"{directory}/{partition}"
         self.written = ReplicaLog(disk, path, durable=False)
         self.durable = ReplicaLog(disk, path, durable=True)

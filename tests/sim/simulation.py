@@ -146,7 +146,8 @@ class Simulation:
         for number, partition in enumerate(self._partitions):
             acks = 1 if number % len(self._partitions) == len(self._partitions) - 1 else ACKS_ALL
             self._producers.append(Producer(self._client(), self.history, f"p{number}", partition, acks))
-            self._consumers.append(Consumer(self._client(), self.history, partition))
+            rack = self._random.choice(("", *(machine.name for machine in self.cluster.machines)))
+            self._consumers.append(Consumer(self._client(), self.history, partition, rack))
         extra = self._random.choice(self._partitions)
         self._producers.append(Producer(self._client(), self.history, "q", extra, ACKS_ALL))
         self._members = [Member(self._client(), self.history, GROUP_ID, TOPICS[0], PARTITIONS) for _ in range(MEMBERS)]
