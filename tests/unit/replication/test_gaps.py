@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import GAP_AFTER_REFUSAL_S
 from flowstone.wire.record_batch import Record, build_batch
@@ -12,7 +13,7 @@ from tests.unit.replication.replicas import ReplicaWorld
 
 @pytest.fixture
 def world() -> ReplicaWorld:
-    return ReplicaWorld()
+    return ReplicaWorld(TopicConfig(min_insync_replicas=2))
 
 
 def append_of_producer(world: ReplicaWorld, sequence: int) -> ErrorCode:
