@@ -1,14 +1,16 @@
 """`make clients`: clients that nobody here wrote, and suites they were written with, against fresh brokers.
 
-Each suite gets a broker process of its own, with an empty data directory, and ends in bounded time. The exit status
+Each suite gets a broker process of its own, with an empty data directory, and ends in bounded time; with `--cluster`,
+three brokers and a ZooKeeper, where every partition has three replicas and two must be in sync. The exit status
 says whether every suite passed as many checks as it did when its floor was written: suites skip silently what a broker
 does not advertise, so failures alone would not tell. A client that cannot be fetched is named, and below its floor.
 
-    python scripts/clients.py [NAME...]
+    python scripts/clients.py [--cluster] [NAME...]
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
@@ -32,7 +34,9 @@ from scripts.client_suites import (  # noqa: E402
     rsyslog,
     spark_kafka,
 )
-from scripts.client_suites.suite import CheckFailed, Server, Suite, Unavailable, fresh_broker  # noqa: E402
+from scripts.client_suites.suite import CheckFailed, Server, Suite, Unavailable, fresh_server  # noqa: E402
+
+CLUSTER_BROKERS = 3
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,8 @@ class Entry:
     needs_root: bool = False
 
 
-# kafka-python's tests assume its fixtures' broker: number 0, topics of four partitions, short sessions.
-_AS_KAFKA_PYTHON_HAS_IT = ("node.id=0", "num.partitions=4", "group.min.session.timeout.ms=1000")
+# kafka-python's tests assume its fixtures' broker: topics of four partitions, short sessions.
+_AS_KAFKA_PYTHON_HAS_IT = ("num.partitions=4", "group.min.session.timeout.ms=1000")
 
 SUITES = {
     "kcat": Entry(kcat.run_suite, floor=18, needs_root=True),
@@ -63,15 +67,23 @@ SUITES = {
 }
 
 
-def main(names: list[str]) -> int:
-    unknown = set(names) - set(SUITES)
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cluster", action="store_true", help="against three brokers instead of one")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}; all of them without one")
+    options = parser.parse_args(arguments)
+    unknown = set(options.names) - set(SUITES)
     if unknown:
-        print(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}", file=sys.stderr)
-        return 2
+        parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    return run_suites(options.names or list(SUITES), CLUSTER_BROKERS if options.cluster else 1)
+
+
+def run_suites(names: list[str], brokers: int) -> int:
+    """The exit status."""
     below = []
     total = Suite("total")
-    for name in names or SUITES:
-        suite, missing = _run(name)
+    for name in names:
+        suite, missing = _run(name, brokers)
         total.passed += suite.passed
         total.failed += suite.failed
         total.skipped += suite.skipped
@@ -83,11 +95,11 @@ def main(names: list[str]) -> int:
     return 1 if below else 0
 
 
-def _run(name: str) -> tuple[Suite, bool]:
+def _run(name: str, brokers: int) -> tuple[Suite, bool]:
     """The suite's account, and whether its client could not be had."""
     suite, entry, missing = Suite(name), SUITES[name], False
     started = time.monotonic()
-    with fresh_broker(*entry.settings) as server:
+    with fresh_server(*entry.settings, brokers=brokers) as server:
         try:
             entry.run(suite, server)
         except Unavailable as error:

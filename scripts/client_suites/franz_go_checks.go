@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -16,6 +17,7 @@ import (
 const (
 	topic        = "orders"
 	partitions   = 3
+	replicas     = -1 // as the brokers' default has it
 	checkTimeout = 15 * time.Second
 )
 
@@ -34,7 +36,7 @@ func check(sentence string, work func(context.Context) error) {
 }
 
 func client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(address)}, options...)...)
+	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(address, ",")...)}, options...)...)
 }
 
 // Sends records to partition 0 of a topic; their offsets must follow each other.
@@ -114,11 +116,11 @@ func main() {
 
 	check("ping", own.Ping)
 	check("create a topic", func(ctx context.Context) error {
-		_, err := admin.CreateTopic(ctx, partitions, 1, nil, topic)
+		_, err := admin.CreateTopic(ctx, partitions, replicas, nil, topic)
 		return err
 	})
 	check("a topic that is there is not created again", func(ctx context.Context) error {
-		if _, err := admin.CreateTopic(ctx, partitions, 1, nil, topic); err != kerr.TopicAlreadyExists {
+		if _, err := admin.CreateTopic(ctx, partitions, replicas, nil, topic); err != kerr.TopicAlreadyExists {
 			return fmt.Errorf("got %v", err)
 		}
 		return nil

@@ -49,7 +49,7 @@ def _test(go: str, module: Path, server: Server, *arguments: str) -> str:
         env={
             **environment(),
             "KGO_SEEDS": server.address,
-            "KGO_TEST_RF": "1",
+            "KGO_TEST_RF": str(server.brokers),
             "KGO_TEST_RECORDS": str(RECORDS),
             "KGO_LOG_LEVEL": "none",
         },

@@ -7,8 +7,9 @@ const PARTITIONS = 3
 const GROUP = 'readers'
 const CONSUME_TIMEOUT_MS = 20000
 
+const brokers = process.argv[2].split(',')
 const kafka = new Kafka({
-  brokers: [process.argv[2]],
+  brokers,
   logLevel: logLevel.NOTHING,
   retry: { retries: 2 },
 })
@@ -73,7 +74,7 @@ async function endOffsets() {
 
 async function main() {
   await check('connect', () => admin.connect())
-  await check('describe the cluster', async () => expect((await admin.describeCluster()).brokers.length, 1))
+  await check('describe the cluster', async () => expect((await admin.describeCluster()).brokers.length, brokers.length))
   await check('create a topic', async () =>
     expect(await admin.createTopics({ topics: [{ topic: TOPIC, numPartitions: PARTITIONS }] }), true))
   await check('a topic that is there is not created again', async () =>

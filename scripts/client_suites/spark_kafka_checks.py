@@ -37,7 +37,7 @@ class Checks:
 
     def __init__(self, spark: SparkSession, bootstrap: str, folder: Path) -> None:
         self._spark, self._bootstrap, self._folder = spark, bootstrap, folder
-        topics = [NewTopic(name, PARTITIONS, 1) for name in ("batch", "stream", "copy", "ours")]
+        topics = [NewTopic(name, PARTITIONS) for name in ("batch", "stream", "copy", "ours")]
         client = AdminClient({"bootstrap.servers": bootstrap})  # which must live until they are created
         for created in client.create_topics(topics).values():
             created.result(END_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""What every suite stands on: a fresh broker process, commands that end in time, and an account of what passed.
+"""What every suite stands on: fresh broker processes, commands that end in time, and an account of what passed.
 
 A check is a sentence; it passes, fails with a reason, or is skipped with one. A suite whose tool cannot be had raises
 `Unavailable` and is skipped as a whole, by name. Nothing here knows any client.
@@ -22,8 +22,8 @@ from scripts.fetch_kafka import cache_folder
 
 COMMAND_TIMEOUT_S = 60
 FETCH_TIMEOUT_S = 300
-START_TIMEOUT_S = 30
-STOP_TIMEOUT_S = 20
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60  # a cluster's brokers hand over first
 REASON_CHARACTERS_MAX = 300
 
 
@@ -74,16 +74,27 @@ class Suite:
 
 @dataclass(frozen=True)
 class Server:
-    address: str
+    """A broker, or a cluster whose every partition has as many replicas as it has brokers."""
+
+    address: str  # of a cluster, those of all its brokers, with commas in between
     data_directory: Path
+    brokers: int = 1
+
+    @property
+    def log_directories(self) -> list[Path]:
+        if self.brokers == 1:
+            return [self.data_directory]
+        return [self.data_directory / str(number + 1) for number in range(self.brokers)]
 
 
 @contextmanager
-def fresh_broker(*settings: str) -> Iterator[Server]:
-    """A broker process with an empty data directory, stopped by its process id and its data removed."""
+def fresh_server(*settings: str, brokers: int = 1) -> Iterator[Server]:
+    """A broker, or several and their ZooKeeper, with nothing stored; stopped by process id and the data removed."""
     with tempfile.TemporaryDirectory(prefix="flowstone-clients-") as folder:
         data, log = Path(folder, "data"), Path(folder, "log")
         command = [sys.executable, "-m", "flowstone.cli", "up", "--data", str(data), "--listen", "127.0.0.1:0"]
+        if brokers > 1:
+            command += ["--brokers", str(brokers), "--http", "off"]
         for setting in settings:
             command += ["--set", setting]
         with log.open("w") as errors:
@@ -94,9 +105,9 @@ def fresh_broker(*settings: str) -> Iterator[Server]:
         try:
             address = next((line.split()[1] for line in process.stdout if line.startswith("ready ")), None)
             if address is None:
-                raise SystemExit(f"the broker did not start: {log.read_text()}")
+                raise SystemExit(f"the server did not start: {log.read_text()}")
             overdue.cancel()
-            yield Server(address, data)
+            yield Server(address, data, brokers)
         finally:
             overdue.cancel()
             process.terminate()
