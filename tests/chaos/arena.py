@@ -131,7 +131,8 @@ class Arena:
             if producer.unanswered:
                 told = f"{producer.unanswered} records of {producer.name} have no outcome"
                 self.anomalies.append(Anomaly("no progress", self.partitions[0], -1, told))
-        self.acknowledged_count = len(self.safe.acknowledged) + len(self.leaderly.acknowledged)
+        safe, leaderly = self.safe, self.leaderly
+        self.acknowledged_count = len(safe.acknowledged) + len(safe.unplaced) + len(leaderly.acknowledged)
         self._wait_read()
         for consumer in self.consumers:
             consumer.close()

@@ -27,7 +27,7 @@ from .faults import CLASSES, schedule
 from .network import Namespaces, become_private, why_no_namespaces
 
 RECOVERY_P95_S_MAX = 15.0
-RECORDS_PER_SECOND = 250
+RECORDS_PER_SECOND = 500
 DISK_BYTES_MIN, DISK_BYTES_PER_FAULT = 512 << 20, 12 << 20
 ANOMALIES_SHOWN = 20
 
@@ -115,6 +115,7 @@ def report(
             for kind in CLASSES
             if (own := [each.recovery_s for each in recoveries if each.kind == kind])
         },
+        "acknowledged_without_offset": len(arena.safe.unplaced),
         "acks_1_lost": arena.lost_count,
         "sent_again_by_librdkafka": arena.sent_again_count,
         "refused_commits": dict(

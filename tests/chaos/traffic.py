@@ -136,9 +136,7 @@ class PacedProducer:
         if error is not None:
             self.errors[error.name()] += 1
             return
-        offset = message.offset()
-        assert offset is not None
-        self._history.answer(partition, offset, origin, self._acks, sent_s)
+        self._history.answer(partition, message.offset(), origin, self._acks, sent_s)
 
 
 class GroupMember:
@@ -211,10 +209,18 @@ class GroupMember:
 
 
 def committed_offsets(bootstrap: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """As its coordinator has them. KafkaException if it does not answer."""
+    """As its coordinator has them. KafkaException if nobody answers as such for long."""
     consumer = Consumer({**_CLIENT, "bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False})
+    wanted, deadline = [ClientPartition(*partition) for partition in partitions], time.monotonic() + END_TIMEOUT_S
     try:
-        told = consumer.committed([ClientPartition(*partition) for partition in partitions], timeout=END_TIMEOUT_S)
+        while True:
+            try:
+                told = consumer.committed(wanted, timeout=END_TIMEOUT_S)
+                break
+            except KafkaException:  # the coordinator moves
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
         return {
             TopicPartition(each.topic, each.partition): each.offset if each.offset >= 0 else NOT_COMMITTED
             for each in told
