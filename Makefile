@@ -12,9 +12,11 @@ setup:           ## make .venv and install everything into it
 demo: setup      ## the main job, end to end
 	@$(PY) scripts/demo.py
 
+# Those that mind the time, or need the whole machine, go one after the other; the others two at a time.
+TOGETHER := tests/unit tests/zookeeper tests/cluster tests/clients tests/examples
 test: lint       ## every functional check
-	$(PY) -m pytest tests --ignore=tests/unit
-	$(PY) -m pytest tests/unit -n 2 --dist loadfile
+	$(PY) -m pytest tests $(addprefix --ignore=,$(TOGETHER))
+	$(PY) -m pytest $(TOGETHER) -n 2 --dist loadfile
 
 lint: setup      ## style, types, layers, generated code
 	.venv/bin/ruff check .
