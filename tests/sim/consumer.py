@@ -26,6 +26,8 @@ FETCH_BYTES = 48 << 10
 FETCH_WAIT_MS = 500
 LATEST = -1
 PAUSE_S_MAX = 0.05
+# After so many polls the end is asked for, too.
+END_ASKED_SHARE = 0.1
 
 
 class Consumer:
@@ -33,7 +35,7 @@ class Consumer:
         """With a rack it reads from the replica there, if the leader says so."""
         self.client, self._history, self._partition, self._rack = client, history, partition, rack
         self._near: int | None = None
-        self.position = 0
+        self.position = self._end_told = 0
         self.is_stopping = False
 
     async def run(self) -> None:
@@ -42,6 +44,8 @@ class Consumer:
                 for offset, value in await self.poll():
                     self._history.see(self._partition, offset, value)
                     self._history.seen_count += 1
+                if self.client.random.random() < END_ASKED_SHARE:
+                    await self.end_offset()
             except Unanswered:
                 await self.client.back_off()
             await self.client.clock.sleep(self.client.random.uniform(0, PAUSE_S_MAX))
@@ -58,6 +62,7 @@ class Consumer:
             self.client.forget_leader(self._partition)
             raise Unanswered(code.name)
         self._near = answer.preferred_read_replica if answer.preferred_read_replica >= 0 else near
+        assert isinstance(answer.records, bytes | memoryview | None)
         return self._take(bytes(answer.records or b""))
 
     def _take(self, data: bytes) -> list[tuple[int, bytes]]:
@@ -108,7 +113,7 @@ class Consumer:
         return answer
 
     async def end_offset(self) -> int:
-        before = self._history.end_before(self._partition)
+        """Never before what this consumer has read, or was told is the end."""
         topic, index = self._partition
         epoch = self.client.leader_epoch(self._partition)
         wanted = ListOffsetsRequestPartition(partition_index=index, timestamp=LATEST, current_leader_epoch=epoch)
@@ -118,7 +123,10 @@ class Consumer:
         if found.error_code:
             self.client.forget_leader(self._partition)
             raise Unanswered(ErrorCode(found.error_code).name)
-        self._history.see_end(self._partition, found.offset, before)
+        if found.offset < max(self._end_told, self.position):
+            detail = f"{self._end_told} was the end, and {self.position} is the position"
+            self._history.note("end went back", self._partition, found.offset, detail)
+        self._end_told = found.offset
         return found.offset
 
     async def read_log(self) -> ObservedLog:

@@ -38,7 +38,7 @@ class SimulatedDisk(SimulatedFiles):
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
-        self.version += source.endswith(LOG_SUFFIXES)
+        self.version += source.endswith(LOG_SUFFIXES) or target.endswith(LOG_SUFFIXES)
 
     def shortened(self, node: _Node) -> None:
         self.version += 1

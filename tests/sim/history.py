@@ -28,7 +28,6 @@ class ClusterHistory(History):
         # Called with the partition that has the record: a group's, if a commit was.
         self.traps: list[Callable[[TopicPartition], None]] = []
         self._highest: dict[TopicPartition, int] = {}
-        self._latest: dict[TopicPartition, int] = {}
 
     def highest_acknowledged(self, partition: TopicPartition) -> int:
         """To be asked before a record is first sent."""
@@ -58,15 +57,6 @@ class ClusterHistory(History):
     def spring_traps(self, partition: TopicPartition) -> None:
         for trap in self.traps:
             trap(partition)
-
-    def see_end(self, partition: TopicPartition, end_offset: int, asked_above: int) -> None:
-        """What a leader says is the end: not below what was acknowledged, or told, before it was asked."""
-        if end_offset < asked_above:
-            self.note("end went back", partition, end_offset, f"{asked_above} was the end before it was asked")
-        self._latest[partition] = max(end_offset, self._latest.get(partition, 0))
-
-    def end_before(self, partition: TopicPartition) -> int:
-        return max(self._highest.get(partition, NOTHING) + 1, self._latest.get(partition, 0))
 
     def note(self, kind: str, partition: TopicPartition, offset: int, detail: str) -> None:
         self.anomalies.append(Anomaly(kind, partition, offset, detail))

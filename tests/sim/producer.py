@@ -109,7 +109,7 @@ class Producer:
         except Unanswered:
             return batches
         codes = await asyncio.gather(*(self._ask(leader, batch) for batch in batches))
-        unanswered = []
+        unanswered: list[Batch] = []
         for batch, code in zip(batches, codes, strict=True):
             if code in ACKNOWLEDGED:
                 self.acknowledged_count += 1

@@ -21,7 +21,7 @@ from flowstone.wire.messages import (
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from tests.faults.checker import ACKS_ALL, Fault
+from tests.faults.checker import ACKS_ALL, Fault, ObservedLog
 
 from .client import Client, Unanswered
 from .clock import ProcessClock
@@ -33,6 +33,7 @@ from .history import ClusterHistory
 from .invariants import Invariants
 from .loop import SimulatedLoop
 from .member import Member
+from .operator import Operator
 from .producer import Producer
 
 BROKER_COUNT = 3
@@ -40,6 +41,8 @@ TOPICS, PARTITIONS = ("t0", "t1"), 2
 GROUP_ID, MEMBERS = "g", 2
 START_S_MAX = 20.0
 FAULTS_S = 12.0
+# In so many seeds an operator is at work.
+OPERATOR_SHARE = 0.4
 # From when everything has healed.
 PROGRESS_S_MAX = 30.0
 LOOK_S = 0.1
@@ -111,6 +114,7 @@ class Simulation:
         faults.schedule(FAULTS_S)
         loop.run_until(loop.time() + FAULTS_S)
         faults.end()
+        self._operator.is_stopping = True
         self.cluster.heal()
         self._await_progress()
         self._judge()
@@ -151,7 +155,12 @@ class Simulation:
         extra = self._random.choice(self._partitions)
         self._producers.append(Producer(self._client(), self.history, "q", extra, ACKS_ALL))
         self._members = [Member(self._client(), self.history, GROUP_ID, TOPICS[0], PARTITIONS) for _ in range(MEMBERS)]
-        for each in (*self._producers, *self._consumers, *self._members):
+        node_ids = [machine.node_id for machine in self.cluster.machines]
+        self._operator = Operator(self._client(), self._partitions, node_ids, self.note)
+        clients: list[Producer | Consumer | Member | Operator] = [*self._producers, *self._consumers, *self._members]
+        if self._random.random() < OPERATOR_SHARE:
+            clients.append(self._operator)
+        for each in clients:
             self._process.start(each.run())
 
     def _look(self) -> None:
@@ -189,8 +198,10 @@ class Simulation:
         self.loop.run_until(self.loop.time() + 2.0)  # the last answers
         self._is_looking = False
         self.invariants.look()
-        for each in (*self._consumers, *self._members):
-            each.is_stopping = True
+        for consumer in self._consumers:
+            consumer.is_stopping = True
+        for member in self._members:
+            member.is_stopping = True
         logs = {}
         for partition in self._partitions:
             reader = Consumer(self._client(), self.history, partition)
@@ -202,7 +213,7 @@ class Simulation:
         self.outcome.problems.append(what)
 
 
-async def _read(reader: Consumer) -> object:
+async def _read(reader: Consumer) -> ObservedLog:
     while True:
         try:
             return await reader.read_log()
