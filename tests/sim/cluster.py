@@ -15,7 +15,7 @@ from flowstone.app import App
 from flowstone.cluster.image import NO_LEADER, ClusterImage
 from flowstone.cluster.memory_ensemble import MemoryConsensus, MemoryEnsemble
 from flowstone.config.cluster import RACK_AWARE_REPLICA_SELECTOR
-from flowstone.errors import StartupError
+from flowstone.errors import StartupError, StorageFault
 from flowstone.types import TopicPartition
 
 from .clock import ProcessClock
@@ -115,12 +115,22 @@ class Machine:
         if error is None:
             self.is_serving = True
             self.cluster.note(f"{self.name} serves")
+            assert self.app is not None
+            failing = process.start(self.app.wait_failed())
+            failing.add_done_callback(partial(self._disk_failed, process), context=NEUTRAL)
             return
         self.cluster.note(f"{self.name} cannot start: {error!r}")
         if not isinstance(error, StartupError):
             self.cluster.failures.append(f"{self.name} could not start: {error!r}")
         self.kill()
         self.cluster.later(START_AGAIN_S, self.start)
+
+    def _disk_failed(self, process: Process, failing: asyncio.Task[StorageFault]) -> None:
+        """The broker gives up, as it must; what its disk had not taken is gone. It is started again."""
+        if self.process is process and not failing.cancelled():
+            self.cluster.note(f"{self.name} gives up: {failing.result()}")
+            self.kill(loses_power=True)
+            self.cluster.later(START_AGAIN_S, self.start)
 
     def kill(self, *, loses_power: bool = False) -> None:
         """kill -9, or worse."""
@@ -250,6 +260,7 @@ class Cluster:
         self.network.heal()
         for machine in self.machines:
             machine.disk.slowness = 1.0
+            machine.disk.fail_nothing()
             machine.reconnect()
             if machine.process is not None:
                 machine.process.resume()

@@ -21,6 +21,7 @@ SLOWNESS_MAX = 150.0
 # Beyond an hour, records of clients with the right time are refused, rightly.
 CLOCK_JUMP_MS_MAX = 50 * 60 * 1000
 FLIPS_MAX = 3
+FLUSHES_BEFORE_MAX = 3
 
 
 # Everything that may happen, by name; what is named twice happens twice as often.
@@ -39,6 +40,7 @@ EVERYTHING = (
     "cut_one_way",
     "cut_from_ensemble",
     "slow_disk",
+    "fail_flush",
     "jump_clock",
     "flip_bits",
 )
@@ -188,6 +190,11 @@ class Faults:
             disk.slowness = 1.0
 
         self._later(SLOW_S_MAX, be_quick)
+
+    def _fail_flush(self) -> None:
+        machine = self._machine()
+        self._cluster.note(f"a flush of {machine.name} will fail")
+        machine.disk.fail_next("sync", after=self._random.randint(0, FLUSHES_BEFORE_MAX))
 
     def _jump_clock(self) -> None:
         clock = self._machine().clock
