@@ -19,6 +19,7 @@ const (
 	partitions   = 3
 	replicas     = -1 // as the brokers' default has it
 	checkTimeout = 15 * time.Second
+	pollInterval = 20 * time.Millisecond
 )
 
 var address string
@@ -178,13 +179,16 @@ func main() {
 		if _, err := admin.AlterTopicConfigs(ctx, change, topic); err != nil {
 			return err
 		}
-		configs, err := admin.DescribeTopicConfigs(ctx, topic)
-		if err != nil {
-			return err
-		}
-		for _, config := range configs[0].Configs {
-			if config.Key == "retention.ms" && config.MaybeValue() == value {
-				return nil
+		// Another broker may answer, a moment before it knows.
+		for ; ctx.Err() == nil; time.Sleep(pollInterval) {
+			configs, err := admin.DescribeTopicConfigs(ctx, topic)
+			if err != nil {
+				return err
+			}
+			for _, config := range configs[0].Configs {
+				if config.Key == "retention.ms" && config.MaybeValue() == value {
+					return nil
+				}
 			}
 		}
 		return fmt.Errorf("the new value is not shown")
