@@ -87,7 +87,8 @@ class _Producer:
     def __init__(self, address: str, topic: str, partitions: int) -> None:
         from confluent_kafka import Producer
 
-        self._producer = Producer({"bootstrap.servers": address, "acks": "all"})
+        silent = 0  # that a broker is gone is no news here
+        self._producer = Producer({"bootstrap.servers": address, "acks": "all", "log_level": silent})
         self._topic, self._value = topic, bytes(VALUE_BYTES)
         self.acknowledged_at = [time.monotonic()] * partitions
         self.longest_gap_s = 0.0

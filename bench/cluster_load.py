@@ -38,12 +38,18 @@ def synchronous(cluster: Cluster, requests: int) -> Figures:
     replicas = spread(1)
     with fresh_topic(cluster, replicas) as topic, Connection(cluster.addresses[replicas[0][0]]) as connection:
         appender = Appender(connection, topic, ACKS_ALL)
+        cpu_before = cluster.cpu_seconds()
         for _ in range(requests):
             sent = clock()
             appender.send()
             appender.receive()
             latencies.append(clock() - sent)
-    return {"p50_ms": percentile_ms(latencies, 0.50), "p99_ms": percentile_ms(latencies, 0.99)}
+        cpu = cluster.cpu_seconds() - cpu_before
+    return {
+        "p50_ms": percentile_ms(latencies, 0.50),
+        "p99_ms": percentile_ms(latencies, 0.99),
+        "cpu_us_per_record": 1e6 * cpu / requests,
+    }
 
 
 def spread(partitions: int) -> list[list[int]]:

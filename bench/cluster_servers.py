@@ -31,7 +31,6 @@ from bench.servers import (
     FORMAT_TIMEOUT_SECONDS,
     KAFKA_JVM_FLAGS,
     POLL_INTERVAL_SECONDS,
-    START_TIMEOUT_SECONDS,
     Server,
     ServerError,
     free_ports,
@@ -39,6 +38,8 @@ from bench.servers import (
 )
 
 BROKERS = 3
+# Three JVMs at once, on a machine that others use too.
+START_TIMEOUT_SECONDS = 120
 # What `flowstone up --brokers 3` gives its brokers; Kafka is told the same.
 MIN_INSYNC_REPLICAS = "2"
 
