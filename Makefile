@@ -34,8 +34,9 @@ bench: setup     ## the same load on Flowstone and on Apache Kafka, with gates (
 clients: setup   ## other people's clients and suites, against fresh brokers
 	$(PY) scripts/clients.py
 
-faults: setup    ## kills, power losses and damage, long (about 18 minutes; power losses need root)
-	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} $(PY) -m pytest -rP tests/faults
+faults: setup    ## kills, power losses and damage, long (about an hour; power losses need root)
+	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} FLOWSTONE_FAULTS_LIFE_CYCLE=$${FLOWSTONE_FAULTS_LIFE_CYCLE:-all} FLOWSTONE_FAULTS_COMPACTION_KILLS=$${FLOWSTONE_FAULTS_COMPACTION_KILLS:-60} $(PY) -m pytest -rP tests/faults
+	FLOWSTONE_COMPACTION_SEEDS=20000 FLOWSTONE_BRANCHING_SEEDS=500 FLOWSTONE_RETENTION_SEEDS=2000 $(PY) -m pytest tests/unit/log/test_*_properties.py
 
 sim: setup       ## whole clusters simulated from ten thousand seeds (hours; FLOWSTONE_SIM_SEEDS for fewer)
 	$(PY) -m tests.sim.run --seeds $${FLOWSTONE_SIM_SEEDS:-10000}
