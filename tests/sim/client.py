@@ -8,6 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import TypeVar
 
+from flowstone.client.connection import Address
 from flowstone.client.errors import ClientError
 from flowstone.client.peer import Peer
 from flowstone.errors import ErrorCode
@@ -23,7 +24,6 @@ from flowstone.wire.messages import (
     MetadataResponse,
 )
 
-Address = tuple[str, int]
 Response = TypeVar("Response", bound=Message)
 
 ANSWER_TIMEOUT_S = 2.0
@@ -106,7 +106,7 @@ class Client:
     async def learn(self, topic: str) -> MetadataResponse:
         """Who leads the topic's partitions, as one of the brokers tells."""
         answer = await self.ask_any(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse)
-        self._addresses = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        self._addresses = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
         for found in answer.topics:
             if found.error_code == ErrorCode.NONE and found.name is not None:
                 self.topic_ids[found.name] = found.topic_id
@@ -125,7 +125,7 @@ class Client:
             found = (await self.ask_any(wanted, FindCoordinatorResponse)).coordinators[0]
             if found.error_code:
                 raise Unanswered(f"{group_id} has no coordinator: {ErrorCode(found.error_code).name}")
-            self._coordinators[group_id] = (found.host, found.port)
+            self._coordinators[group_id] = Address(found.host, found.port)
         try:
             return await self.ask(self._coordinators[group_id], request, kind)
         except Unanswered:

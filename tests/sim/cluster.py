@@ -12,6 +12,7 @@ from functools import partial
 from random import Random
 
 from flowstone.app import App
+from flowstone.client.connection import Address
 from flowstone.cluster.image import NO_LEADER, ClusterImage
 from flowstone.cluster.memory_ensemble import MemoryConsensus, MemoryEnsemble
 from flowstone.config.cluster import RACK_AWARE_REPLICA_SELECTOR
@@ -211,8 +212,8 @@ class Cluster:
         self.machines = [Machine(self, node_id) for node_id in range(1, broker_count + 1)]
 
     @property
-    def addresses(self) -> list[tuple[str, int]]:
-        return [(machine.name, PORT) for machine in self.machines]
+    def addresses(self) -> list[Address]:
+        return [Address(machine.name, PORT) for machine in self.machines]
 
     @property
     def image(self) -> ClusterImage:

@@ -33,7 +33,7 @@ class Process:
         self.name, self.number = name, number
         self.is_alive, self.is_paused = True, False
         self._loop = loop
-        self._held: list[_Handle] = []
+        self._held: list[Any] = []
         # What a killed process still had to do: were it let go of, Python would run its `finally` blocks.
         self._remains: list[object] = []
         self.context = copy_context()
@@ -64,7 +64,7 @@ class Process:
 
     def take(self, handle: _Handle) -> None:
         """A turn that it cannot take now, or ever."""
-        (self._held if self.is_alive else self._remains).append(handle)  # type: ignore[arg-type]
+        (self._held if self.is_alive else self._remains).append(handle)
 
 
 _OWNER: ContextVar[Process | None] = ContextVar("owner", default=None)
