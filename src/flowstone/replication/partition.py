@@ -161,9 +161,12 @@ class Partition(FollowingReplica):
             told = f"{self._isr_count} in-sync replicas, min.insync.replicas asks for {least}"
             error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, told)
         if error is not None:
-            if self._services is not None:
-                self._refused = (self._services.monotonic(), error.code)
+            self._note_refusal(error.code)
             raise error
+
+    def _note_refusal(self, code: ErrorCode) -> None:
+        if self._services is not None:
+            self._refused = (self._services.monotonic(), code)
 
     def _why_not_leading(self) -> ApiError | None:
         if not self.is_leader:
@@ -178,6 +181,8 @@ class Partition(FollowingReplica):
         Then it hears of the refusal again and repeats both, in order. Told of a gap, librdkafka would take a new
         producer epoch and write again what it had not heard of yet, even if that had been written.
         """
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._note_refusal(error.code)
         if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or self._refused is None:
             return error
         refused_s, code = self._refused
