@@ -70,6 +70,18 @@ class ClusterHistory(History):
         self.answered_s[partition] = max(sent_s, self.answered_s.get(partition, 0.0))
         self._journal.write("acknowledged", partition=str(partition), offset=offset, origin=origin, acks=acks)
 
+    def longest_silence_s(self, since_s: float, until_s: float) -> float:
+        """The longest time in which some partition acknowledged nothing."""
+        longest_s = 0.0
+        for intervals in self._intervals.values():
+            next_s = until_s
+            for each in reversed(intervals):
+                longest_s = max(longest_s, next_s - max(each.acknowledged_s, since_s))
+                next_s = each.acknowledged_s
+                if next_s < since_s:
+                    break
+        return longest_s
+
     def check_cluster(self, logs: Mapping[TopicPartition, ObservedLog]) -> list[Anomaly]:
         """Every anomaly of a topic to which all producers write with acks=all."""
         anomalies = self.check(logs, Fault.POWER_LOSS)

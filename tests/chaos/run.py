@@ -37,6 +37,7 @@ class Recovery(NamedTuple):
     what: str
     recovery_s: float
     in_sync_s: float
+    silence_s: float  # the longest that a partition acknowledged nothing, from the fault's beginning on
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -90,12 +91,16 @@ def run(directory: Path, options: argparse.Namespace) -> int:
 
 def strike(arena: Arena, kind: str, chance: random.Random, number: int) -> Recovery:
     arena.journal.write("fault", number=number, kind=kind)
+    struck_s = time.monotonic()
     what = CLASSES[kind](arena.cluster, chance)
     arena.journal.write("healed", number=number, kind=kind, what=what)
     recovery_s, in_sync_s = arena.recover(time.monotonic(), what)
-    arena.journal.write("recovered", number=number, recovery_s=recovery_s, in_sync_s=in_sync_s)
-    print(f"{number:4} {what}: progress after {recovery_s:.2f} s, in sync after {in_sync_s:.2f} s", flush=True)
-    return Recovery(kind, what, recovery_s, in_sync_s)
+    silence_s = arena.safe.longest_silence_s(struck_s, time.monotonic())
+    recovery = Recovery(kind, what, recovery_s, in_sync_s, silence_s)
+    arena.journal.write("recovered", number=number, **recovery._asdict())
+    told = f"silent for {silence_s:.2f} s, progress after {recovery_s:.2f} s, in sync after {in_sync_s:.2f} s"
+    print(f"{number:4} {what}: {told}", flush=True)
+    return recovery
 
 
 def report(
@@ -110,10 +115,15 @@ def report(
         "commits": arena.group.acknowledged_count,
         "recovery_s": quantiles([each.recovery_s for each in recoveries]),
         "in_sync_s": quantiles([each.in_sync_s for each in recoveries]),
+        "silence_s": quantiles([each.silence_s for each in recoveries]),
         "by_class": {
-            kind: {"faults": len(own), "recovery_s": quantiles(own)}
+            kind: {
+                "faults": len(own),
+                "recovery_s": quantiles([each.recovery_s for each in own]),
+                "silence_s": quantiles([each.silence_s for each in own]),
+            }
             for kind in CLASSES
-            if (own := [each.recovery_s for each in recoveries if each.kind == kind])
+            if (own := [each for each in recoveries if each.kind == kind])
         },
         "acknowledged_without_offset": len(arena.safe.unplaced),
         "acks_1_lost": arena.lost_count,
