@@ -53,7 +53,7 @@ class ReplicationMetrics:
                 if partition.is_leader:
                     led += 1
                     under_replicated += _is_under_replicated(image, partition)
-                    under_min_isr += len(partition.isr) < partition.log.config.min_insync_replicas
+                    under_min_isr += len(partition.isr) < partition.min_insync_replicas
             await others_turn()
         page.gauge("flowstone_leader_partitions", "Partitions that this broker leads.", led)
         page.gauge(

@@ -68,7 +68,8 @@ class PartitionState:
 
     @property
     def is_under_min_isr(self) -> bool:
-        return len(self.isr) < self.min_insync_replicas
+        """A topic may ask for more than it has replicas: then all of them are enough, as in Kafka."""
+        return len(self.isr) < min(self.min_insync_replicas, len(self.replicas))
 
     @property
     def is_moving(self) -> bool:

@@ -67,9 +67,14 @@ class Partition(FollowingReplica):
         self._move_high_watermark()
         self._release_under_replicated()
 
+    @property
+    def min_insync_replicas(self) -> int:
+        """What the topic asks for, but no more than it has replicas, as in Kafka: else nobody could write to it."""
+        return min(self.log.config.min_insync_replicas, len(self.replicas))
+
     def _release_under_replicated(self) -> None:
         """With too few replicas nothing will be committed: who waits for it should try again."""
-        if self._isr_count < self.log.config.min_insync_replicas:
+        if self._isr_count < self.min_insync_replicas:
             answer_all(self._uncommitted, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _begin_epoch(self) -> None:
@@ -156,7 +161,7 @@ class Partition(FollowingReplica):
 
     def _check_may_append(self, acks: int) -> None:
         error = None if self._is_alone else self._why_not_leading()
-        least = self.log.config.min_insync_replicas
+        least = self.min_insync_replicas
         if error is None and acks == ACKS_ALL and self._isr_count < least:
             told = f"{self._isr_count} in-sync replicas, min.insync.replicas asks for {least}"
             error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, told)

@@ -99,6 +99,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all_and_nothing_else():
     with pytest.raises(ApiError) as refused:
         world.append()
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert world.log.log_end_offset == 0
     assert world.partition.append(a_batch(), 1).base_offset == 0
 
 
@@ -113,9 +114,10 @@ def test_who_waits_while_the_isr_shrinks_below_the_minimum_should_try_again():
     assert world.high_watermark == 0
 
 
-def test_a_minimum_that_is_raised_counts_at_once(world: ReplicaWorld):
+def test_a_minimum_that_is_raised_counts_at_once():
+    world = ReplicaWorld(isr=(1, 2))
     outcome = world.append()
-    world.log.configure(TopicConfig(min_insync_replicas=4))
+    world.log.configure(TopicConfig(min_insync_replicas=3))
     world.partition.configured()
     assert outcome == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 
