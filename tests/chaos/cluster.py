@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -168,7 +169,8 @@ class ChaosCluster:
             self.nodes = {node_id: self._place(directory / str(node_id), node_id, disk_bytes) for node_id in NODE_IDS}
             for node in self.nodes.values():
                 self._stack.callback(node.kill)
-                node.start()
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(Node.start, self.nodes.values()))
             self.bootstrap = ",".join(node.address for node in self.nodes.values())
             self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 4000})
             self._stack = self._stack.pop_all()
@@ -213,6 +215,10 @@ class ChaosCluster:
             return int(self.admin.list_topics(timeout=ASK_TIMEOUT_S).controller_id)
         except KafkaException:
             return -1
+
+    def coordinator_of(self, group_id: str) -> Node:
+        described = self.admin.describe_consumer_groups([group_id])[group_id].result(SETTLE_TIMEOUT_S)
+        return self.nodes[described.coordinator.id]
 
     def wait_in_sync(self, timeout_s: float = SETTLE_TIMEOUT_S) -> bool:
         """Until every partition has all its replicas; whether that came to pass in time."""
