@@ -12,7 +12,17 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import BrokerResponseError
 
-from tests.clients.driver import FETCH_WAIT_MS, NO_COMPRESSION, TIMEOUT_MS, TIMEOUT_S, Received, Refused, Sent
+from tests.clients.driver import (
+    FETCH_WAIT_MS,
+    NO_COMPRESSION,
+    REPLICATION_FACTOR,
+    TIMEOUT_MS,
+    TIMEOUT_S,
+    Received,
+    Refused,
+    Sent,
+    sends_once,
+)
 
 T = TypeVar("T")
 
@@ -46,7 +56,7 @@ class AiokafkaDriver:
                 **self._common,
                 acks="all" if acks == "all" else int(acks),
                 compression_type=None if compression == NO_COMPRESSION else compression,
-                enable_idempotence=idempotent,
+                enable_idempotence=sends_once(acks, idempotent=idempotent),
                 transactional_id=transactional_id,
                 linger_ms=5,
                 request_timeout_ms=TIMEOUT_MS,
@@ -113,7 +123,7 @@ class AiokafkaDriver:
         return self._consuming(topic, partition, look)
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
-        wanted = NewTopic(topic, partitions, 1, topic_configs=dict(configs or {}))
+        wanted = NewTopic(topic, partitions, REPLICATION_FACTOR, topic_configs=dict(configs or {}))
         _check(self._administer(lambda admin: admin.create_topics([wanted])).topic_errors)
 
     def delete_topic(self, topic: str) -> None:

@@ -12,7 +12,17 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 from flowstone.errors import ErrorCode
-from tests.clients.driver import FETCH_WAIT_MS, NO_COMPRESSION, TIMEOUT_MS, TIMEOUT_S, Received, Refused, Sent
+from tests.clients.driver import (
+    FETCH_WAIT_MS,
+    NO_COMPRESSION,
+    REPLICATION_FACTOR,
+    TIMEOUT_MS,
+    TIMEOUT_S,
+    Received,
+    Refused,
+    Sent,
+    sends_once,
+)
 
 # Many batches rather than few: indexes have an entry for a batch at most.
 BATCH_BYTES = 64 * 1024
@@ -45,7 +55,7 @@ class ConfluentDriver:
             "acks": acks,
             "partitioner": "murmur2_random",
             "compression.type": compression,
-            "enable.idempotence": idempotent or transactional_id is not None,
+            "enable.idempotence": sends_once(acks, idempotent=idempotent) or transactional_id is not None,
             "message.timeout.ms": TIMEOUT_MS,
             "linger.ms": 5,
             "batch.size": BATCH_BYTES,
@@ -111,7 +121,8 @@ class ConfluentDriver:
         return found.offset if found.offset >= 0 else None
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
-        self._finish(self._admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs or {}))]))
+        wanted = NewTopic(topic, partitions, REPLICATION_FACTOR, config=dict(configs or {}))
+        self._finish(self._admin.create_topics([wanted]))
 
     def delete_topic(self, topic: str) -> None:
         self._finish(self._admin.delete_topics([topic]))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -25,7 +26,8 @@ from scripts.fetch_kafka import FetchError, cache_folder, java_command  # noqa: 
 
 from tests.clients.aiokafka_driver import AiokafkaDriver  # noqa: E402
 from tests.clients.confluent_driver import ConfluentDriver  # noqa: E402
-from tests.clients.driver import Driver  # noqa: E402
+from tests.clients.driver import IS_CLUSTER, Driver  # noqa: E402
+from tests.clients.hunted import HuntedCluster  # noqa: E402
 from tests.clients.kafka_python_driver import KafkaPythonDriver  # noqa: E402
 
 DRIVERS: tuple[type[Driver], ...] = (ConfluentDriver, KafkaPythonDriver, AiokafkaDriver)
@@ -40,9 +42,23 @@ Java = Callable[..., str]
 _numbers = count()
 
 
+@contextmanager
+def serving(directory: Path, settings: Mapping[str, str]) -> Iterator[Broker | HuntedCluster]:
+    """One broker, or a cluster in its place."""
+    with HuntedCluster(directory, settings) if IS_CLUSTER else Broker(settings=settings) as broker:
+        yield broker
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    with Broker(settings={"num.partitions": str(AUTO_CREATED_PARTITIONS)}) as broker:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | HuntedCluster]:
+    with serving(tmp_path_factory.mktemp("cluster"), {"num.partitions": str(AUTO_CREATED_PARTITIONS)}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | HuntedCluster]:
+    """Sessions may be short here: some tests wait for one to end."""
+    with serving(tmp_path_factory.mktemp("cluster"), {"group.min.session.timeout.ms": "500"}) as broker:
         yield broker
 
 
@@ -61,8 +77,10 @@ def client(request: pytest.FixtureRequest, drivers: dict[str, Driver]) -> Driver
 
 
 @pytest.fixture
-def topic_name() -> str:
+def topic_name(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses; the topic is not there yet."""
+    for name in {"broker", "group_broker"} & set(request.fixturenames) if IS_CLUSTER else ():
+        request.getfixturevalue(name).wait_whole()
     return f"topic-{next(_numbers)}"
 
 

@@ -7,6 +7,7 @@ Only partitions of one's own choice are read here; the members of groups are in 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -17,6 +18,15 @@ TIMEOUT_S = 15
 TIMEOUT_MS = TIMEOUT_S * 1000
 FETCH_WAIT_MS = 20
 NO_COMPRESSION = "none"
+# See `hunted`.
+CLUSTER_VARIABLE = "FLOWSTONE_CLIENTS_CLUSTER"
+IS_CLUSTER = CLUSTER_VARIABLE in os.environ
+REPLICATION_FACTOR = 3 if IS_CLUSTER else 1
+
+
+def sends_once(acks: str, *, idempotent: bool) -> bool:
+    """Whether a producer is to be idempotent: if the test says so or, where brokers die, if it can be."""
+    return idempotent or (IS_CLUSTER and acks == "all")
 
 
 @dataclass(frozen=True, slots=True)

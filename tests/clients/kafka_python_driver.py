@@ -9,7 +9,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from flowstone.errors import ErrorCode
-from tests.clients.driver import FETCH_WAIT_MS, NO_COMPRESSION, TIMEOUT_MS, TIMEOUT_S, Received, Refused, Sent
+from tests.clients.driver import (
+    FETCH_WAIT_MS,
+    NO_COMPRESSION,
+    REPLICATION_FACTOR,
+    TIMEOUT_MS,
+    TIMEOUT_S,
+    Received,
+    Refused,
+    Sent,
+    sends_once,
+)
 
 with warnings.catch_warnings():
     # It reads its schemas, as it is imported, by a call that Python 3.11 calls deprecated.
@@ -52,7 +62,7 @@ class KafkaPythonDriver:
             **self._common,
             acks="all" if acks == "all" else int(acks),
             compression_type=None if compression == NO_COMPRESSION else compression,
-            enable_idempotence=idempotent or transactional_id is not None,
+            enable_idempotence=sends_once(acks, idempotent=idempotent) or transactional_id is not None,
             transactional_id=transactional_id,
             linger_ms=5,
             delivery_timeout_ms=TIMEOUT_MS,
@@ -106,7 +116,11 @@ class KafkaPythonDriver:
         return None if found is None else found.offset
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
-        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}
+        wanted = {
+            "num_partitions": partitions,
+            "replication_factor": REPLICATION_FACTOR,
+            "configs": dict(configs or {}),
+        }
         with _refusals():
             self._admin.create_topics({topic: wanted})
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
 from tests.clients.confluent_driver import ConfluentDriver
-from tests.clients.driver import Refused, Sent
+from tests.clients.driver import IS_CLUSTER, Refused, Sent
 from tests.clients.group_members import LIBRARIES, WAIT_S, ConfluentMember, Member
 
 PARTITIONS = 4
@@ -25,13 +25,6 @@ ROOT = Path(__file__).parents[2]
 
 Join = Callable[..., Member]
 Java = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def group_broker() -> Iterator[Broker]:
-    """Sessions may be short here: some tests wait for one to end."""
-    with Broker(settings={"group.min.session.timeout.ms": "500"}) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -158,6 +151,7 @@ def test_a_static_member_that_comes_back_in_time_disturbs_nobody(
     assert len(first.assignments) == seen
 
 
+@pytest.mark.skipif(IS_CLUSTER, reason="kills a broker of its own")
 def test_commits_and_groups_outlive_the_broker(tmp_path: Path) -> None:
     settings = {"group.min.session.timeout.ms": "500"}
     with Broker(data=str(tmp_path), settings=settings) as broker:
