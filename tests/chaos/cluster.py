@@ -66,6 +66,7 @@ class Node:
         self._cluster = cluster
         self.process: BrokerProcess | None = None
         self.output: list[str] = []
+        self.failed_starts = 0
 
     @property
     def address(self) -> str:
@@ -84,6 +85,7 @@ class Node:
                 return
             except BrokerDied:
                 self.output.append(self.process.output)
+                self.failed_starts += 1
                 if attempt == START_ATTEMPTS - 1:
                     raise
 

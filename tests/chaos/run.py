@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -107,6 +108,9 @@ def report(
     arena: Arena, recoveries: Sequence[Recovery], took_s: float, options: argparse.Namespace, directory: Path
 ) -> bool:
     """Prints and keeps the figures; whether recovery was quick enough."""
+    refused_commits = Counter[str]()
+    for member in arena.members:
+        refused_commits += member.errors
     figures = {
         "faults": len(recoveries),
         "seed": options.seed,
@@ -128,9 +132,8 @@ def report(
         "acknowledged_without_offset": len(arena.safe.unplaced),
         "acks_1_lost": arena.lost_count,
         "sent_again_by_librdkafka": arena.sent_again_count,
-        "refused_commits": dict(
-            sum((member.errors for member in arena.members), start=type(arena.members[0].errors)())
-        ),
+        "refused_commits": dict(refused_commits),
+        "failed_starts": sum(node.failed_starts for node in arena.cluster.nodes.values()),
         "anomalies": len(arena.anomalies) + len(arena.group.anomalies),
     }
     print(json.dumps(figures, indent=2))

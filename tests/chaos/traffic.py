@@ -50,6 +50,17 @@ _MOVED_ON = {
     KafkaError._ASSIGNMENT_LOST,
 }
 
+# What a program is told to try again; it is counted. Anything else no member should hear.
+_TRY_AGAIN = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+}
+
 _names = itertools.count(1)
 
 
@@ -204,8 +215,10 @@ class GroupMember:
             if offset < promised:
                 detail = f"{promised} had been acknowledged before this was sent"
                 self._history.anomalies.append(Anomaly("commit regression", partition, offset, detail))
-        elif error.code() not in _MOVED_ON:
+        elif error.code() in _TRY_AGAIN:
             self.errors[error.name()] += 1
+        elif error.code() not in _MOVED_ON:
+            self._history.refuse(partition, str(error))
 
 
 def committed_offsets(bootstrap: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
