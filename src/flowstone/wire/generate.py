@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from flowstone.wire.schema import MESSAGES_DIRECTORY, ApiSchema, Field, Struct, load_all
 
+LINE_LENGTH_MAX = 120
 TARGET = MESSAGES_DIRECTORY / "generated.py"
 _LINE_LENGTH_MAX = 120
 
@@ -100,8 +101,13 @@ def _table_lines(schemas: list[ApiSchema]) -> Iterator[str]:
     yield "API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], ...] = ("
     for schema in schemas:
         first, last = schema.versions.first, schema.versions.last
-        messages = f"{schema.request.name}, {schema.response.name}"
-        yield f'    ({schema.key}, "{schema.name}", {first}, {last}, {schema.flexible_from}, {messages}),'
+        names = schema.request.name, schema.response.name
+        cells = [str(schema.key), f'"{schema.name}"', str(first), str(last), str(schema.flexible_from), *names]
+        line = f"    ({', '.join(cells)}),"
+        if len(line) <= LINE_LENGTH_MAX:
+            yield line
+        else:  # as the formatter would have it
+            yield from ("    (", *(f"        {cell}," for cell in cells), "    ),")
     yield ")"
 
 
