@@ -1,4 +1,4 @@
-.PHONY: help setup demo test lint generate bench clients faults fixture spark sim
+.PHONY: help setup demo test lint generate bench clients cluster faults fixture spark sim
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -43,6 +43,11 @@ sim: setup       ## whole clusters simulated from ten thousand seeds (hours; FLO
 
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
 	$(PY) tests/fixture_project/run.py
+
+cluster: setup   ## clients, suites and Spark against three brokers, one of which is killed under clients and Spark (about 30 minutes)
+	$(PY) -m tests.clients.hunted
+	FLOWSTONE_CLUSTER_LONG=1 $(PY) -m pytest tests/cluster_spark
+	$(PY) scripts/clients.py --cluster
 
 spark: setup     ## Spark source and sink, long: a kill at every step, a standalone cluster, five million rows, examples
 	FLOWSTONE_SPARK_LONG=1 $(PY) -m pytest tests/spark

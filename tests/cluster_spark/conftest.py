@@ -16,17 +16,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from scripts.fetch_kafka import FetchError, java_command
+from scripts.fetch_spark_kafka import connector_jars
 
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.network import Loopback
 from tests.cluster_spark.copying import PARTITIONS, STOCK, Copying
-
-ROOT = str(Path(__file__).parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
-
-from scripts.fetch_kafka import FetchError, java_command  # noqa: E402
-from scripts.fetch_spark_kafka import connector_jars  # noqa: E402
 
 # A busy machine takes a minute for the first query alone.
 TEST_TIMEOUT_S = 600
