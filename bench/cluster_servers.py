@@ -233,7 +233,8 @@ class _KafkaNode(Server):
         )  # fmt: skip
         if done.returncode:
             raise ServerError(f"Kafka's storage could not be formatted: {(done.stdout + done.stderr).strip()}")
-        return [java, *KAFKA_JVM_FLAGS, "-cp", classpath, "kafka.Kafka", str(file)]
+        # In a session of its own, as Flowstone's brokers are: Linux shares processors out by session (autogroup).
+        return ["setsid", java, *KAFKA_JVM_FLAGS, "-cp", classpath, "kafka.Kafka", str(file)]
 
     def _ready(self) -> bool:
         return _knows_all(self.address)
