@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -66,9 +67,9 @@ class Outcome:
 
 
 class Simulation:
-    def __init__(self, seed: int, faults: Sequence[str]) -> None:
+    def __init__(self, seed: int, faults: Sequence[str], *, ends_early: bool) -> None:
         self.outcome = Outcome(seed)
-        self._faults = faults
+        self._faults, self._ends_early = faults, ends_early
         self._random = Random(seed)
         self.loop = SimulatedLoop()
         self.cluster = Cluster(self.loop, self._random, BROKER_COUNT, self.note)
@@ -113,7 +114,9 @@ class Simulation:
         self._look()
         faults = Faults(self.cluster, self.history, self._random, self._faults)
         faults.schedule(FAULTS_S)
-        loop.run_until(loop.time() + FAULTS_S)
+        loop.run_until(loop.time() + FAULTS_S, self._is_enough)
+        if self._is_enough():
+            return
         faults.end()
         self._operator.is_stopping = True
         self.cluster.heal()
@@ -126,6 +129,11 @@ class Simulation:
             self.loop.run_until(min(self.loop.time() + LOOK_S, until_s))
         if waiting:
             raise TimeoutError(f"no progress of {', '.join(waiting)} in {timeout_s} simulated seconds")
+
+    def _is_enough(self) -> bool:
+        """Whether nothing more need be found."""
+        found = self.invariants.violations or self.history.anomalies or self.history.groups.anomalies
+        return self._ends_early and bool(found)
 
     # The load
 
@@ -249,21 +257,23 @@ def _quiet(problems: list[str]) -> Iterator[None]:
         logger.level, logger.propagate = before
 
 
-def simulate(seed: int, faults: Sequence[str] = EVERYTHING) -> Outcome:
-    """`faults` names what may happen."""
+def simulate(seed: int, faults: Sequence[str] = EVERYTHING, *, ends_early: bool = False) -> Outcome:
+    """`faults` names what may happen; `ends_early` with the first thing that is wrong."""
     gc.disable()  # a collection in the middle would run what killed processes left behind
     gc.freeze()
     try:
-        return _simulate(seed, faults)
+        return _simulate(seed, faults, ends_early=ends_early)
     finally:
-        for _ in range(COLLECTIONS):
-            gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that a kill came before
+            for _ in range(COLLECTIONS):
+                gc.collect()
         gc.unfreeze()
         gc.enable()
 
 
-def _simulate(seed: int, faults: Sequence[str]) -> Outcome:
+def _simulate(seed: int, faults: Sequence[str], *, ends_early: bool) -> Outcome:
     with chance_from(seed):
-        simulation = Simulation(seed, faults)
+        simulation = Simulation(seed, faults, ends_early=ends_early)
         with _quiet(simulation.outcome.problems), simulation.invariants.watching():
             return simulation.run()
