@@ -38,6 +38,12 @@ def spark_session() -> Iterator[SparkSession]:
 
 def cpu_usage(spark: SparkSession, *others: int) -> Usage:
     """Of the driver in Python, of its JVM with all that it started, and of these processes: brokers."""
+    return {os.getpid(): time.process_time(), **usage(jvm(spark), *others)}
+
+
+def jvm(spark: SparkSession) -> int:
+    """The process that starts planners and workers."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "the session is not connected to a driver of its own"
-    return {os.getpid(): time.process_time(), **usage(gateway.proc.pid, *others)}
+    pid: int = gateway.proc.pid
+    return pid

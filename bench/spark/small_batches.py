@@ -14,7 +14,7 @@ from bench.cases import Case
 from bench.load import Figures
 from bench.spark import session
 from bench.spark.systems import System
-from bench.spark.usage import spent_s
+from bench.spark.usage import spent_s, usage
 from bench.topics import RoundFailed, fresh_topic
 
 MICRO_BATCH, IDLE, NOOP = "micro-batch", "idle", "noop sink"
@@ -46,13 +46,14 @@ def idle(system: System, seconds: float) -> Case:
 
 
 def _cpu_during(system: System, seconds: float) -> float:
-    """Looked at often: what a worker used that ends in between is lost from the last look on."""
+    """Looked at often: what a worker used that ends in between is lost from the last look on. The driver in Python is
+    left out, since all it does meanwhile is look."""
     time.sleep(SETTLE_S)
     end = time.monotonic() + seconds
-    spent, before = 0.0, session.cpu_usage(system.spark)
+    spent, before = 0.0, usage(session.jvm(system.spark))
     while time.monotonic() < end:
         time.sleep(LOOK_S)
-        after = session.cpu_usage(system.spark)
+        after = usage(session.jvm(system.spark))
         spent, before = spent + spent_s(before, after), after
     return spent
 
