@@ -14,7 +14,8 @@ The rules (R1 to R8):
   was caught up at that time. Who has not been for `lag_time_max_s`, and is not at the end, leaves the ISR.
 - Who is at or above the high watermark, and at or above the start of the leader's epoch, may join: it has everything
   that is committed, and nothing that is not the leader's. Under load the high watermark would run away from it; so it
-  waits for one that is caught up, but not for long: that one may be dying.
+  waits for one that is caught up, but not for long: that one may be dying. Nor for one that the cluster has just not
+  let in: a broker that stops fetches on for a moment after it has withdrawn.
 - Whom the cluster takes out of the ISR by itself is dead, or was: what it fetched before does not bring it back.
 - A proposal names the broker epoch of each member that has fetched (KIP-903): a broker that came back empty must not be
   let in for what its former life had.
@@ -36,12 +37,13 @@ ProposedIsr = tuple[IsrMember, ...]
 class Follower:
     """What a leader knows of one of the other replicas."""
 
-    __slots__ = ("_fetched_s", "_leader_end_offset", "broker_epoch", "caught_up_s", "position")
+    __slots__ = ("_fetched_s", "_leader_end_offset", "broker_epoch", "caught_up_s", "is_awaited", "position")
 
     def __init__(self, caught_up_s: float) -> None:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.position: int | None = None  # None: it has not fetched in this leader epoch
         self.caught_up_s = caught_up_s
+        self.is_awaited = True  # to join; until it was not let in, and fetches no more
         # Of its last fetch: when it was, and where the leader's log ended.
         self._fetched_s = -math.inf
         self._leader_end_offset = 0
@@ -51,7 +53,7 @@ class Follower:
             self.caught_up_s = now_s
         elif position >= self._leader_end_offset and self._fetched_s > self.caught_up_s:
             self.caught_up_s = self._fetched_s
-        self.broker_epoch, self.position = broker_epoch, position
+        self.broker_epoch, self.position, self.is_awaited = broker_epoch, position, True
         self._fetched_s, self._leader_end_offset = now_s, leader_end_offset
 
     def looked_at(self, leader_end_offset: int, now_s: float) -> None:
@@ -97,6 +99,9 @@ class InSyncReplicas:
 
     def refused(self) -> None:
         """The proposal under way was not decided, and will not be."""
+        for member in self.proposed or ():
+            if member.node_id in self._followers:
+                self._followers[member.node_id].is_awaited = False
         self.proposed = None
         self._note_maximal_isr()
 
@@ -133,7 +138,7 @@ class InSyncReplicas:
         for node_id, follower in self._followers.items():
             position = follower.position
             if node_id not in self._maximal_isr:
-                if position is None or now_s - follower.caught_up_s > JOIN_WAIT_S:
+                if position is None or not follower.is_awaited or now_s - follower.caught_up_s > JOIN_WAIT_S:
                     continue
             elif position is None:
                 return None
