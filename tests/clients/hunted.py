@@ -35,6 +35,7 @@ WARNINGS = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisa
 SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 COORDINATED = "__consumer_offsets"
 DOWN_S, LOOK_S = 1.0, 0.05
+ANSWER_S = 0.3  # by then whoever made the topic has heard so
 END_TIMEOUT_S = 90.0
 
 
@@ -74,6 +75,7 @@ class HuntedCluster:
             if new is None:
                 return
             self._whole.clear()
+            self._ended.wait(ANSWER_S)
             described = self._cluster.describe()
             coordinated = TopicPartition(COORDINATED, 0)
             prey = coordinated if is_coordinators_turn and coordinated in described else new
