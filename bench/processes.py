@@ -5,7 +5,6 @@ Linux only. Knows nothing of brokers.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +13,6 @@ from pathlib import Path
 def cpu_seconds(pid: int) -> float:
     """Of the process and its living descendants, to the nanosecond (/proc/PID/stat counts 10 ms ticks)."""
     return sum(time.clock_gettime(_process_cpu_clock(each)) for each in _tree(pid))
-
-
-def ended_cpu_seconds(pid: int) -> float:
-    """Of those descendants that have ended, in ticks of 10 ms: with `cpu_seconds` a sum that never falls."""
-    return sum(_ended_children_ticks(each) for each in _tree(pid)) / os.sysconf("SC_CLK_TCK")
 
 
 def rss_mb(pid: int) -> float:
@@ -47,9 +41,3 @@ def _process_cpu_clock(pid: int) -> int:
 def _status_kb(pid: int, field: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
-
-
-def _ended_children_ticks(pid: int) -> int:
-    """User and system time of the children that were waited for, and of theirs."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[13]) + int(fields[14])
