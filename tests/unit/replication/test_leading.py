@@ -103,6 +103,13 @@ def test_too_few_in_sync_replicas_refuse_acks_all_and_nothing_else():
     assert world.partition.append(a_batch(), 1).base_offset == 0
 
 
+def test_a_minimum_beyond_the_number_of_replicas_asks_for_all_of_them():
+    world = ReplicaWorld(TopicConfig(min_insync_replicas=2), replicas=(1,), isr=(1,))
+    outcome = world.append()
+    world.flush()
+    assert outcome == [ErrorCode.NONE]
+
+
 def test_who_waits_while_the_isr_shrinks_below_the_minimum_should_try_again():
     world = ReplicaWorld(TopicConfig(min_insync_replicas=2))
     outcome = world.append()
