@@ -182,6 +182,7 @@ class KafkaCluster(Cluster):
         for node in self._nodes.values():
             self._stack.callback(node.stop)
             node.launch()
+            self._stack.callback(node.kill)  # the last of them would wait for a quorum that is gone
 
     def kill(self, node_id: int) -> None:
         self._killed.add(node_id)
