@@ -1,9 +1,8 @@
 """`python -m bench.cluster`: three brokers of Flowstone with a ZooKeeper, and three of Apache Kafka, side by side.
 
 One cluster runs at a time: two do not fit on two cores. A pass starts each in turn, warms it, measures it, kills a
-broker of it and removes it; the order is reversed from pass to pass, and broker `n` is killed in pass `n`, so that each
-cluster loses its controller once. Writes JSON (every round), Markdown and SVG to bench/results; docs/benchmarks.md says
-more.
+broker of it and removes it; the order is reversed from pass to pass, and broker `n` is killed in pass `n`, be it the
+controller or not. Writes JSON (every round), Markdown and SVG to bench/results; docs/benchmarks.md says more.
 """
 
 from __future__ import annotations
