@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"cannot run: {reason}", file=sys.stderr)
         return 2
     become_private("tests.chaos.run", arguments)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # not without stopping what it started
     directory = Path(options.directory or tempfile.mkdtemp(prefix="flowstone-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
     print(f"history and logs in {directory}", flush=True)
