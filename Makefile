@@ -1,4 +1,4 @@
-.PHONY: help setup demo test lint generate bench clients cluster faults fixture spark sim
+.PHONY: help setup demo test lint generate bench clients cluster faults fixture spark sim chaos
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -40,6 +40,9 @@ faults: setup    ## kills, power losses and damage, long (about an hour; power l
 
 sim: setup       ## whole clusters simulated from ten thousand seeds (hours; FLOWSTONE_SIM_SEEDS for fewer)
 	$(PY) -m tests.sim.run --seeds $${FLOWSTONE_SIM_SEEDS:-10000}
+
+chaos: setup     ## kills, cuts, full disks, power losses on a cluster of processes (about 8 minutes; needs root)
+	$(PY) -m tests.chaos.run --faults $${FLOWSTONE_CHAOS_FAULTS:-60}
 
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
 	$(PY) tests/fixture_project/run.py
