@@ -11,7 +11,7 @@ from scripts.fetch_kafka import FetchError, java_command
 from scripts.fetch_spark_kafka import connector_jars
 
 PROGRAM = Path(__file__).with_name("spark_kafka_checks.py")
-TIMEOUT_S = 300
+TIMEOUT_S = 600  # three brokers beside it on a busy machine took half of it
 
 
 def run_suite(suite: Suite, server: Server) -> None:
