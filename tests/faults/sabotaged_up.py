@@ -85,7 +85,7 @@ def slow_the_disk(sync_s: str = "0.1") -> None:
 def acknowledge_before_the_flush() -> None:
     """acks=all is answered after the write."""
     slow_the_disk()
-    _replace(Partition, "when_committed", lambda self, offset, callback: callback(ErrorCode.NONE))
+    _replace(Partition, "when_committed", lambda self, offset, callback, leader_epoch=None: callback(ErrorCode.NONE))
 
 
 def show_before_the_flush() -> None:
