@@ -93,8 +93,8 @@ def show_before_the_flush() -> None:
     slow_the_disk()
     append = Partition.append
 
-    def shown(self: Partition, records: Bytes, acks: int) -> partition_log.Appended:
-        appended = append(self, records, acks)
+    def shown(self: Partition, records: Bytes, acks: int, *, is_own: bool = False) -> partition_log.Appended:
+        appended = append(self, records, acks, is_own=is_own)
         self.high_watermark = self.log.end
         return appended
 
@@ -111,7 +111,9 @@ def show_before_the_flush() -> None:
     _replace(Partition, "flushed", tell)
 
 
-def _when_flushed(self: Partition, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+def _when_flushed(
+    self: Partition, offset: int, callback: Callable[[ErrorCode], None], leader_epoch: int | None = None
+) -> None:
     if offset <= self.log.flushed_end.offset:
         callback(ErrorCode.NONE)
     else:
