@@ -31,12 +31,16 @@ class PartitionInternalLog:
         return self._partition.append(batch, ACKS_ALL, is_own=True).last_offset + 1
 
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Without the lease there may be another coordinator, who knows of later commits: then reads fail, too."""
         try:
             self._partition.check_serving()  # one that is offline or closed would never call back
         except ApiError as error:
             callback(error.code)
         else:
-            self._partition.when_committed(offset, callback)
+            if self._partition.holds_lease:
+                self._partition.when_committed(offset, callback)
+            else:
+                callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
         find = partial(self._partition.read, offset, max_bytes, at_least_one=True)

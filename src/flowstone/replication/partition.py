@@ -202,6 +202,11 @@ class Partition(FollowingReplica):
         for watcher in tuple(self._end_watchers):
             watcher.advanced(size_bytes)
 
+    @property
+    def holds_lease(self) -> bool:
+        """Whether nobody else can lead it now: what is committed here is all that is committed."""
+        return self._is_alone or (self.is_leader and self._cluster.lease.holds())
+
     def when_committed(self, offset: int, callback: OnReached, leader_epoch: int | None = None) -> None:
         """Calls back when everything below `offset` is committed: at once, or later in order.
 
