@@ -7,6 +7,9 @@ headers; a snapshot, taken at each roll and at a clean close, only shortens that
 Rules for a client's batch of a known producer:
 - an older epoch is fenced; a newer one must begin at sequence 0;
 - a batch whose first and last sequence are those of a remembered one is that one again;
+- a snapshot, in Kafka's format, has only the last batch of a producer. Until five are remembered again, a batch from
+  before the first of them is taken for one of those that were forgotten, sent again: it is in the log, its offset is
+  not known (Kafka refuses it, and the client gives up what it cannot know to be there);
 - anything else must follow the last sequence directly (2^31 - 1 is followed by 0). An unknown producer may begin
   anywhere: its records may have been deleted.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -27,7 +30,10 @@ BATCHES_PER_PRODUCER = 5
 # Beyond it the producer that came first is forgotten: a client can make up as many ids as it likes.
 PRODUCERS_MAX = 100_000
 SEQUENCE_MAX = 2**31 - 1
+NO_OFFSET = -1
 
+# Sequences go round: so far back is behind, farther is ahead.
+_BEHIND_MAX = SEQUENCE_MAX // 2
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = Struct(">hI")
 _COUNT = Struct(">i")
@@ -40,6 +46,7 @@ class ProducerBatch(NamedTuple):
     last_offset: int
     offset_delta: int
     timestamp_ms: int
+    is_place_known: bool = True  # else it is at or before `last_offset`
 
     @property
     def first_sequence(self) -> int:
@@ -48,14 +55,15 @@ class ProducerBatch(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        return self.last_offset - self.offset_delta
+        return self.last_offset - self.offset_delta if self.is_place_known else NO_OFFSET
 
 
 class Producer:
-    __slots__ = ("batches", "epoch", "seen_ms")
+    __slots__ = ("batches", "epoch", "is_from_snapshot", "seen_ms")
 
-    def __init__(self, epoch: int, seen_ms: int) -> None:
+    def __init__(self, epoch: int, seen_ms: int, *, is_from_snapshot: bool = False) -> None:
         self.epoch = epoch
+        self.is_from_snapshot = is_from_snapshot
         self.seen_ms = seen_ms  # when the broker last took a batch: a producer's own clock must not expire it
         self.batches: deque[ProducerBatch] = deque(maxlen=BATCHES_PER_PRODUCER)
 
@@ -82,7 +90,7 @@ class ProducerStates:
                     f"producer {header.producer_id} has epoch {producer.epoch}, not {header.producer_epoch}",
                 )
             if header.base_sequence:
-                raise _out_of_order(header, "0, its epoch being new")
+                _refuse(header, "0, its epoch being new")
             return None
         last = producer.batches[-1].last_sequence
         if header.base_sequence == (last + 1 if last < SEQUENCE_MAX else 0):
@@ -90,7 +98,7 @@ class ProducerStates:
         for batch in producer.batches:
             if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
                 return batch
-        raise _out_of_order(header, f"the one after {last}")
+        return _forgotten(producer, header) or _refuse(header, f"the one after {last}")
 
     def update(self, header: BatchHeader, base_offset: int, seen_ms: int) -> None:
         """A batch of this producer is in the log at `base_offset`."""
@@ -151,13 +159,22 @@ class ProducerStates:
         for producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, _, _ in _SNAPSHOT_ENTRY.iter_unpack(
             body[_COUNT.size :]
         ):
-            producer = states._producers[producer_id] = Producer(epoch, timestamp_ms)
+            producer = states._producers[producer_id] = Producer(epoch, timestamp_ms, is_from_snapshot=True)
             producer.batches.append(ProducerBatch(last_sequence, last_offset, delta, timestamp_ms))
         return states
 
 
-def _out_of_order(header: BatchHeader, expected: str) -> ApiError:
-    return ApiError(
+def _forgotten(producer: Producer, header: BatchHeader) -> ProducerBatch | None:
+    """The batch, if it may be one of those that a snapshot left out."""
+    first = producer.batches[0]
+    behind = first.first_sequence - header.last_sequence & SEQUENCE_MAX
+    if not producer.is_from_snapshot or len(producer.batches) == BATCHES_PER_PRODUCER or not 0 < behind <= _BEHIND_MAX:
+        return None
+    return ProducerBatch(header.last_sequence, first.base_offset - 1, 0, header.max_timestamp, is_place_known=False)
+
+
+def _refuse(header: BatchHeader, expected: str) -> NoReturn:
+    raise ApiError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"producer {header.producer_id} epoch {header.producer_epoch}: "
         f"sequence {header.base_sequence}, expected {expected}",

@@ -122,6 +122,23 @@ def test_a_snapshot_remembers_the_last_batch(states: ProducerStates) -> None:
     assert refused(loaded, header(9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_batch_that_a_snapshot_left_out_is_taken_for_a_repeat_without_an_offset(states: ProducerStates) -> None:
+    restored = ProducerStates.decode_snapshot(states.encode_snapshot())
+    assert restored is not None
+    repeated = restored.check(header(5))
+    assert repeated is not None
+    assert (repeated.base_offset, repeated.last_offset) == (-1, 106)
+    assert refused(restored, header(9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_once_five_batches_are_remembered_again_none_was_left_out(states: ProducerStates) -> None:
+    restored = ProducerStates.decode_snapshot(states.encode_snapshot())
+    assert restored is not None
+    for number in range(8, 12):
+        restored.update(header(number), 100 + number, seen_ms=2000)
+    assert refused(restored, header(5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_no_damage_to_a_snapshot_goes_unseen(states: ProducerStates) -> None:
     data = states.encode_snapshot()
     for position in range(len(data)):
