@@ -74,6 +74,7 @@ class Machine:
             return
         cluster = self.cluster
         cluster.network.power_up(self.name)
+        self.disk.fail_nothing()
         process = self.process = cluster.new_process(self.name)
         self.consensus = cluster.ensemble.tie(self.clock, deliver=cluster.delivery(process))
         self.lease_until_s = NO_LEASE

@@ -192,7 +192,10 @@ class Faults:
         self._later(SLOW_S_MAX, be_quick)
 
     def _fail_flush(self) -> None:
+        """While it serves: in recovery it takes one partition offline, and only another start helps."""
         machine = self._machine()
+        if not machine.is_serving:
+            return
         self._cluster.note(f"a flush of {machine.name} will fail")
         machine.disk.fail_next("sync", after=self._random.randint(0, FLUSHES_BEFORE_MAX))
 

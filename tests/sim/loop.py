@@ -136,7 +136,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return future
 
     def take_up(self, handles: list[_Handle]) -> None:
-        self._ready.extend(handles)
+        """Turns that were held, before all that were asked for since."""
+        self._ready.extendleft(reversed(handles))
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

@@ -134,6 +134,6 @@ class Producer:
             return ErrorCode.REQUEST_TIMED_OUT
         answer = response.responses[0].partition_responses[0]
         code = ErrorCode(answer.error_code)
-        if code is ErrorCode.NONE:
+        if code is ErrorCode.NONE and answer.base_offset >= 0:  # else it was sent before, nobody knows where it is
             self._history.acknowledge_batch(self._partition, answer.base_offset, batch.origins, self._acks, batch.above)
         return code
