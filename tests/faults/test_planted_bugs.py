@@ -18,7 +18,7 @@ from .damage import flip_bit_above_recovery_point, flip_bit_below_recovery_point
 from .filesystems import loop_ext4
 from .rounds import Rounds
 
-ROUNDS_MAX = 20  # a bug shows only where the end falls into the right moment; most do in the first rounds
+ROUNDS_MAX = 40  # a bug shows only where the end falls into the right moment; most do in the first rounds
 ACKNOWLEDGED = 150
 INTO_A_FLUSH_S = 0.07
 AFTERMATH_S = 0.3  # a broker that runs on without its disk may still acknowledge
