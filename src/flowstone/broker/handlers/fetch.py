@@ -265,7 +265,10 @@ class _Fetch:
         else:
             self._reading = partition
             max_bytes = min(wanted.max_bytes, left_bytes)
-            records = partition.read(wanted.fetch_offset, max_bytes, at_least_one=not self._size_bytes)
+            try:
+                records = partition.read(wanted.fetch_offset, max_bytes, at_least_one=not self._size_bytes)
+            except ApiError as error:
+                raise _trusted(error, partition) from error
         return FetchResponsePartition(
             partition_index=wanted.index,
             high_watermark=high_watermark,
@@ -284,3 +287,10 @@ class _Fetch:
     def _near_replica(self, partition: Partition, wanted: FetchPartition) -> FetchResponsePartition | None:
         image = self._services.metadata.image
         return send_to_near_replica(image, partition, self._rack, wanted.fetch_offset, self._listener_name)
+
+
+def _trusted(error: ApiError, partition: Partition) -> ApiError:
+    """A leader that may have been replaced does not know where the log ends: who believed it would start over."""
+    if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.is_leader and not partition.holds_lease:
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return error

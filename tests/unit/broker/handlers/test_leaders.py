@@ -377,3 +377,17 @@ def test_without_a_selector_racks_make_no_difference(tmp_path: Path):
         assert found.preferred_read_replica == -1
 
     run(ReplicatedTopic(tmp_path, racks=True), scenario)
+
+
+def test_a_leader_without_a_lease_sends_nobody_back_to_the_start(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        await topic.brokers[1].committed(batch_of(b"a"))
+        peer = await topic.brokers[1].connect()
+        _, found = await fetch(peer, 5)
+        assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        topic.brokers[1].lease.end()
+        _, found = await fetch(peer, 5)
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(ReplicatedTopic(tmp_path), scenario)
