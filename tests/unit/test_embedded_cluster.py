@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -130,3 +133,21 @@ def test_a_groups_lag_is_known_where_its_coordinator_has_no_replica(cluster: flo
     (group,) = [broker.groups()["reader"] for broker in cluster.brokers.values() if "reader" in broker.groups()]
     assert [each.partition for each in group.partitions] == [0, 1, 2]
     assert group.lag == len(VALUES)
+
+
+def test_a_branch_of_a_replicated_topic_is_refused_in_a_sentence() -> None:
+    with flowstone.Cluster(brokers=1, http=True) as cluster:
+        cluster.create_topic("orders")
+        assert cluster.brokers[1].http is not None
+        identity = cluster.image.cluster_id
+        asked = {"source": "orders", "target": "orders-dev", "cluster_id": identity, "time_ms": None, "groups": False}
+        request = urllib.request.Request(
+            f"{cluster.brokers[1].http}/branch",
+            json.dumps(asked).encode(),
+            {"Content-Type": "application/json"},
+            method="POST",
+        )
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=10)
+        assert "a branch needs a single broker" in refused.value.read().decode()
+        assert set(cluster.image.topics) == {"orders"}

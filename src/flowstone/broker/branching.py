@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from flowstone.broker.cold import read_when_cached
-from flowstone.broker.context import Services
+from flowstone.broker.context import Services, check_alone
 from flowstone.broker.turns import others_turn
 from flowstone.cluster.configs import broker_config
 from flowstone.cluster.ids import random_id
@@ -94,6 +94,7 @@ class TopicBranches:
 
     async def _branch(self, request: BranchRequest) -> BranchedTopic:
         services, topic_id = self._services, random_id()
+        check_alone(services, "a branch")
         begun_s = services.clock.monotonic()
         source = find_source(services.metadata.image, request.source)
         await self._check_name(request, source, topic_id)

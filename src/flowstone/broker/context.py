@@ -16,6 +16,7 @@ from flowstone.broker.disk_space import Room
 from flowstone.broker.metadata_parts import MetadataParts
 from flowstone.broker.metrics import Metrics
 from flowstone.broker.unsent import UnsentTotal
+from flowstone.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from flowstone.broker.clustering import Clustering
@@ -64,6 +65,12 @@ class Services:
     unsent: UnsentTotal = field(default_factory=UnsentTotal)
     # A test's wire faults: asked once per route, so that without it serving costs what it did.
     intercept: Intercept | None = None
+
+
+def check_alone(services: Services, what: str) -> None:
+    """ApiError in a cluster: files that are linked or brought in on one broker would be missing on the others."""
+    if services.cluster is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} needs a single broker; this one is part of a cluster")
 
 
 Handler = Callable[[Services, RequestContext, Any], Any | Awaitable[Any] | None]

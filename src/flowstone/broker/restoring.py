@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from flowstone.broker.context import Services
+from flowstone.broker.context import Services, check_alone
 from flowstone.cluster.configs import broker_config
 from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import ClusterImage
@@ -36,6 +36,7 @@ class RestoreRequest(NamedTuple):
 
 async def restore_topic(services: Services, request: RestoreRequest) -> bytes:
     """The id of the topic that is there now. ApiError, StorageFault: it is not, and what was staged is of no use."""
+    check_alone(services, "a restore")
     restoring = _Restoring(services, request)
     await restoring.check_name()
     staged = await restoring.prepare()
