@@ -1,6 +1,7 @@
 """Who is in sync, in scenarios.
 
-Their form is that of `tests.support.scenarios`; `python -m tests.unit.replication.test_scenarios` writes the traces anew.
+Their form is that of `tests.support.scenarios`.
+`python -m tests.unit.replication.test_scenarios` writes the traces anew.
 """
 
 from __future__ import annotations

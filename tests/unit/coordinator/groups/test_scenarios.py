@@ -1,6 +1,7 @@
 """What groups do, in scenarios.
 
-Their form is that of `tests.support.scenarios`; `python -m tests.unit.coordinator.groups.test_scenarios` writes the traces anew.
+Their form is that of `tests.support.scenarios`.
+`python -m tests.unit.coordinator.groups.test_scenarios` writes the traces anew.
 """
 
 from __future__ import annotations
