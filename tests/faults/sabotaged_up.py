@@ -28,6 +28,7 @@ from flowstone.replication.partition import Partition
 from flowstone.types import Bytes
 
 LATE_WRITE_S = 0.3
+STALL_POLL_S = 0.005
 
 
 def die_at(operation: str, number: str, moment: str) -> None:
@@ -53,7 +54,7 @@ def die_at(operation: str, number: str, moment: str) -> None:
     _replace(owner, operation, wrapped)
 
 
-def skip_the_flush() -> None:
+def skip_the_flush(_stall: str) -> None:
     """Says that a log's bytes are on disk without having asked the disk."""
     sync = SystemFile.sync
 
@@ -69,7 +70,7 @@ def _is_log(path: str) -> bool:
     return path.endswith(".log") and "orders-" in path
 
 
-def slow_the_disk(sync_s: str = "0.1") -> None:
+def slow_the_disk(sync_s: str) -> None:
     """No bug, but some time between a write and its flush, so that what happens in between is seen."""
     delay_s = float(sync_s)
     sync = SystemFile.sync
@@ -82,15 +83,27 @@ def slow_the_disk(sync_s: str = "0.1") -> None:
     _replace(SystemFile, "sync", slow)
 
 
-def acknowledge_before_the_flush() -> None:
+def stall_the_disk(while_there: str) -> None:
+    """No bug, but no flush goes on while there is a file of that name, so that the power can fail before it."""
+    sync = SystemFile.sync
+
+    def stalled(self: SystemFile) -> None:
+        while _is_log(self.path) and os.path.exists(while_there):
+            time.sleep(STALL_POLL_S)
+        sync(self)
+
+    _replace(SystemFile, "sync", stalled)
+
+
+def acknowledge_before_the_flush(stall: str) -> None:
     """acks=all is answered after the write."""
-    slow_the_disk()
+    stall_the_disk(stall)
     _replace(Partition, "when_committed", lambda self, offset, callback, leader_epoch=None: callback(ErrorCode.NONE))
 
 
-def show_before_the_flush() -> None:
+def show_before_the_flush(stall: str) -> None:
     """Consumers see what is only in the page cache; producers wait for the disk all the same."""
-    slow_the_disk()
+    stall_the_disk(stall)
     append = Partition.append
 
     def shown(self: Partition, records: Bytes, acks: int, *, is_own: bool = False) -> partition_log.Appended:
@@ -120,9 +133,9 @@ def _when_flushed(
         self._uncommitted.append((offset, callback))
 
 
-def ignore_a_failed_flush() -> None:
+def ignore_a_failed_flush(stall: str) -> None:
     """A flush that fails counts as done, as after a retry that falsely succeeds."""
-    slow_the_disk()
+    stall_the_disk(stall)
     run = FlushTask.run
 
     def careless(self: FlushTask) -> None:

@@ -20,7 +20,7 @@ from .rounds import Rounds
 
 ROUNDS_MAX = 40  # a bug shows only where the end falls into the right moment; most do in the first rounds
 ACKNOWLEDGED = 150
-INTO_A_FLUSH_S = 0.07
+STALL_S = 0.2  # what is sent meanwhile is written, and not flushed before the power fails
 AFTERMATH_S = 0.3  # a broker that runs on without its disk may still acknowledge
 
 
@@ -41,15 +41,23 @@ def test_the_checker_catches_a_broker_that_loses_data_with_the_power(
     tmp_path: Path, bug: str, expected: set[str]
 ) -> None:
     with loop_ext4(tmp_path) as filesystem, ExitStack() as stack:
-        rounds = Rounds(filesystem.path / "data", stack, program=sabotaged(bug), has_steady_producer=False)
-        # Nobody writes while these wait for a slow flush, so that the power fails in the middle of it.
+        stall = tmp_path / "stall"
+        rounds = Rounds(
+            filesystem.path / "data",
+            stack,
+            program=sabotaged(bug, stall),
+            has_steady_producer=False,
+            settings={"log.flush.offset.checkpoint.interval.ms": "60000"},  # it would find the disk gone, and stop
+        )
         rounds.raw_producers = ((ACKS_ALL, False), (ACKS_ALL, True))
 
         def end(broker: BrokerProcess) -> None:
-            broker.wait_for(INTO_A_FLUSH_S)
+            stall.touch()
+            broker.wait_for(STALL_S)
             if bug != "ignore_a_failed_flush":
                 broker.pause()
             filesystem.lose_power()
+            stall.unlink()
             broker.wait_for(AFTERMATH_S)
 
         for _ in range(ROUNDS_MAX):
