@@ -8,29 +8,25 @@ controller or not. Writes JSON (every round), Markdown and SVG to bench/results;
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from scripts.fetch_kafka import KAFKA_VERSION, FetchError
+from scripts.fetch_kafka import KAFKA_VERSION
 
-from bench import cluster_failover, cluster_load, plot, report
+from bench import cluster_failover, cluster_load, report
 from bench.cases import Case, agree
 from bench.cluster_gates import DEFAULTS, EQUAL, FAILOVER, IDLE, MANY, SYNCHRONOUS, THROUGHPUT, verdicts
 from bench.cluster_servers import BROKERS, Cluster, FlowstoneCluster, KafkaCluster
-from bench.gates import Verdict
+from bench.command import Outcome, carry_out
 from bench.load import Figures
 from bench.modes import FLOWSTONE, KAFKA, NEVER
-from bench.run import RESULTS
-from bench.servers import ServerError
 from bench.topics import RoundFailed
 
+TITLE = "Clusters of three: Flowstone and Apache Kafka"
 PASSES = BROKERS
 TIME_MAX_SECONDS = 480
 MANY_SECONDS = 45  # kept free for the last measurement
@@ -81,22 +77,9 @@ class Run:
         self._share = QUICK_SHARE if chosen.quick else 1
         self._only: list[str] = chosen.only_workload or list(VARIANTS)
         self._cases: dict[tuple[str, str], Case] = {}
-        self.failures: list[str] = []
+        self._failures: list[str] = []
 
-    @property
-    def cases(self) -> list[Case]:
-        return list(self._cases.values())
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        return verdicts(self.cases) if len(self._subjects) == len(SUBJECTS) else []
-
-    @property
-    def problems(self) -> list[str]:
-        missed = [verdict for verdict in self.verdicts if verdict.gate.binding and not verdict.passed]
-        return [*self.failures, *(f"gate missed: {verdict}" for verdict in missed)]
-
-    def measure(self) -> None:
+    def measure(self) -> Outcome:
         started, longest = time.monotonic(), 0.0
         for number in range(1, self._passes + 1):
             pass_started = time.monotonic()
@@ -110,6 +93,8 @@ class Run:
         if MANY in self._only and as_started.broker == FLOWSTONE:
             with FlowstoneCluster() as cluster:
                 self._round(as_started, MANY, partial(cluster_failover.many_partitions, cluster, victim=1))
+        cases = list(self._cases.values())
+        return Outcome(cases, verdicts(cases) if len(self._subjects) == len(SUBJECTS) else [], self._failures)
 
     def _measure(self, subject: Subject, victim: int) -> None:
         """The life of one cluster."""
@@ -163,8 +148,8 @@ class Run:
         try:
             return measure()
         except RoundFailed as failure:
-            self.failures.append(f"{workload}: a round of {subject.broker} does not count: {failure}")
-            self._say(self.failures[-1])
+            self._failures.append(f"{workload}: a round of {subject.broker} does not count: {failure}")
+            self._say(self._failures[-1])
             return None
 
     def _case(self, workload: str, mode: str) -> Case:
@@ -190,38 +175,8 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     chosen = arguments(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the brokers are stopped
-    started, load_before = time.time(), os.getloadavg()[0]
-    run = Run(chosen)
-    try:
-        run.measure()
-    except (ServerError, FetchError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
-    about = {
-        "started": stamp,
-        "seconds": round(time.time() - started),
-        "load average before": round(load_before, 2),
-        "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}",
-        "Apache Kafka": f"{KAFKA_VERSION}, {BROKERS} nodes, each broker and controller",
-        "rounds that did not count": len(run.failures),
-    }
-    write(chosen.name or f"{stamp}-cluster", about, run)
-    print("\n".join(run.problems), end="\n" if run.problems else "", file=sys.stderr)
-    return 1 if run.problems else 0
-
-
-def write(name: str, about: dict[str, object], run: Run) -> None:
-    title = "Clusters of three: Flowstone and Apache Kafka"
-    page = report.page(title, [f"{key}: {value}" for key, value in about.items()], run.cases, run.verdicts)
-    result = {**about, "problems": run.problems, "cases": [case.as_dict() for case in run.cases]}
-    RESULTS.mkdir(exist_ok=True)
-    files = {"json": json.dumps(result, indent=1) + "\n", "md": page, "svg": plot.svg(title, run.cases)}
-    for ending, text in files.items():
-        (RESULTS / f"{name}.{ending}").write_text(text)
-    print(page)
-    print(f"All figures: {RESULTS / name}.json, .md, .svg")
+    facts = {"Apache Kafka": f"{KAFKA_VERSION}, {BROKERS} nodes, each broker and controller"}
+    return carry_out(Run(chosen).measure, TITLE, chosen.name, facts)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from bench import crowds, growth_load
+from bench.command import RESULTS
 from bench.growth_load import Log
 from bench.load import Figures
 from bench.modes import FLOWSTONE, FLUSHED, NOT_FLUSHED
 from bench.report import number
-from bench.run import RESULTS
 from bench.servers import Flowstone, ServerError
 from bench.topics import BROKER_TROUBLE, RoundFailed
 

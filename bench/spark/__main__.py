@@ -7,34 +7,25 @@ docs/benchmarks.md says what is measured and why so.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import signal
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyspark
-from scripts.fetch_kafka import KAFKA_VERSION, FetchError
+from scripts.fetch_kafka import KAFKA_VERSION
 from scripts.fetch_spark_kafka import CONNECTOR_VERSION
 
-from bench import plot
 from bench.cases import Case
-from bench.gates import Verdict
+from bench.command import Outcome, carry_out
 from bench.micro import columns
 from bench.modes import FLOWSTONE, KAFKA, NOT_FLUSHED
-from bench.servers import Flowstone, Kafka, ServerError
+from bench.servers import Flowstone, Kafka
 from bench.spark import gates, records, report, small_batches, throughput
 from bench.spark.rounds import measure
 from bench.spark.session import spark_session
 from bench.spark.systems import FLUSHED, OUR_FORMAT, STOCK_FORMAT, STOCK_ON_FLOWSTONE, WITHOUT_WAITS, System
-from bench.topics import RoundFailed
 
-RESULTS = Path(__file__).parents[1] / "results"
 TITLE = "Topics in Spark: Flowstone's format and the Kafka connector"
 PARTS = ("read", "write", "small", "decode")
 
@@ -134,49 +125,25 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     chosen = arguments(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the brokers are stopped
     sizes = QUICK if chosen.quick else FULL
     if chosen.rounds is not None:
         sizes = replace(sizes, rounds=chosen.rounds)
-    started, load_before = time.time(), os.getloadavg()[0]
-    try:
+
+    def measured() -> Outcome:
         with ExitStack() as stack:
             cases = Bench(stack, sizes).run(chosen.only or PARTS)
-    except (ServerError, FetchError, RoundFailed) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
-    about = {
-        "started": stamp,
-        "seconds": round(time.time() - started),
-        "load average before": round(load_before, 2),
-        "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}",
+        return Outcome(cases, gates.verdicts(cases))
+
+    facts = {
         "versions": f"Apache Kafka {KAFKA_VERSION}, PySpark {pyspark.__version__}, its connector {CONNECTOR_VERSION}",
         "rows read": _told(sizes.rows_read),
         "rows written": _told(sizes.rows_written),
     }
-    verdicts = gates.verdicts(cases)
-    write(chosen.name or f"spark-{stamp}", about, cases, verdicts)
-    missed = [verdict for verdict in verdicts if verdict.gate.binding and not verdict.passed]
-    for verdict in missed:
-        print(f"gate missed: {verdict}", file=sys.stderr)
-    return 1 if missed else 0
+    return carry_out(measured, TITLE, chosen.name, facts, report.page)
 
 
 def _told(rows: dict[int, int]) -> str:
     return ", ".join(f"{count:,} of {size} B" for size, count in rows.items())
-
-
-def write(name: str, about: dict[str, object], cases: Sequence[Case], verdicts: Sequence[Verdict]) -> None:
-    page = report.page(TITLE, [f"{key}: {value}" for key, value in about.items()], cases, verdicts)
-    told = [{"gate": str(each), "binding": each.gate.binding, "passed": each.passed} for each in verdicts]
-    result = {**about, "verdicts": told, "cases": [case.as_dict() for case in cases]}
-    RESULTS.mkdir(exist_ok=True)
-    files = {"json": json.dumps(result, indent=1) + "\n", "md": page, "svg": plot.svg(TITLE, cases)}
-    for ending, text in files.items():
-        (RESULTS / f"{name}.{ending}").write_text(text)
-    print(page)
-    print(f"All figures: {RESULTS / name}.json, .md, .svg")
 
 
 if __name__ == "__main__":
