@@ -13,6 +13,7 @@ from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.replication.partition import Partition
 from flowstone.wire.record_batch import parse_header
 from tests.support.partitions import ON_DISK, a_batch, a_partition, flush
+from tests.unit.replication.replicas import LEASE_S, ReplicaWorld
 
 FAULT = StorageFault("the disk is gone")
 
@@ -82,3 +83,22 @@ def test_a_partition_that_has_failed_cannot_be_read(log: PartitionInternalLog, p
     with pytest.raises(ApiError) as refused:
         asyncio.run(log.read(0, 1))
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_coordinator_without_a_lease_answers_not_even_what_was_committed_before(workers: Workers) -> None:
+    """There may be another one by now, who knows of later commits."""
+    world, told = ReplicaWorld(), list[ErrorCode]()
+    log = PartitionInternalLog(world.partition, workers)
+    log.when_committed(0, told.append)
+    world.now_s += LEASE_S
+    log.when_committed(0, told.append)
+    assert told == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_a_coordinator_that_has_its_lease_again_answers_again(workers: Workers) -> None:
+    world, told = ReplicaWorld(), list[ErrorCode]()
+    log = PartitionInternalLog(world.partition, workers)
+    world.now_s += LEASE_S
+    world.lease.extend(world.now_s + LEASE_S)
+    log.when_committed(0, told.append)
+    assert told == [ErrorCode.NONE]
