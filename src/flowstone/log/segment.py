@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import NamedTuple
 
 from flowstone.errors import StorageFault
 from flowstone.log.handles import FileHandles, Handle
@@ -88,6 +89,17 @@ class FarSearch(NotCached):
         if len(searches) >= FAR_SEARCHES_MAX:
             searches.clear()
         searches[self.position, self._target_ms] = found
+
+
+class LeftSegment(NamedTuple):
+    """An active segment at a clean stop."""
+
+    base_offset: int
+    size_bytes: int
+    first_timestamp: int
+    last_batch_offset: int
+    last_batch_position: int
+    next_offset: int
 
 
 class Segment:
@@ -199,6 +211,25 @@ class Segment:
         self._last_batch_offset, self._last_batch_position = header.base_offset, position
         self.next_offset = header.next_offset
         return True
+
+    def left(self) -> LeftSegment:
+        """What `open_left` needs of an active one, besides its indexes."""
+        return LeftSegment(
+            self.base_offset,
+            self.size_bytes,
+            self.first_timestamp,
+            self._last_batch_offset,
+            self._last_batch_position,
+            self.next_offset,
+        )
+
+    def open_left(self, left: LeftSegment, offsets: IndexEntries, times: IndexEntries) -> None:
+        """The active segment as it was, from somebody who knows that nothing has changed since."""
+        assert left.base_offset == self.base_offset
+        self.size_bytes, self.next_offset = left.size_bytes, left.next_offset
+        self.first_timestamp = left.first_timestamp
+        self._last_batch_offset, self._last_batch_position = left.last_batch_offset, left.last_batch_position
+        self.indexes.open_active(offsets, times, left.size_bytes)
 
     def resume(self, position: int, header: BatchHeader, offsets: IndexEntries, times: IndexEntries) -> None:
         """Goes on after the batch at `position`, which the last of the entries names."""

@@ -19,7 +19,7 @@ import resource
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from flowstone.ports.page_cache import cached_pages, read_nowait
 from flowstone.types import Bytes
@@ -31,6 +31,14 @@ PROBE_STRIDE_BYTES = 128 * 1024
 OPEN_FILES_UNLIMITED = 1 << 30
 COPY_BYTES = 1 << 20
 _TEMPORARY_SUFFIX = ".tmp"
+
+
+class Stamp(NamedTuple):
+    """Which file it is, its size and when it last changed: as long as these are the same, so is what it holds."""
+
+    inode: int
+    size_bytes: int
+    changed_ns: int
 
 
 class Lock(Protocol):
@@ -87,6 +95,10 @@ class Files(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int: ...
+
+    def stamp(self, path: str) -> Stamp:
+        """Of a file, changes with its bytes, of a directory, with the names in it."""
+        ...
 
     def names(self, directory: str) -> list[str]: ...
 
@@ -249,6 +261,10 @@ class SystemFiles:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def stamp(self, path: str) -> Stamp:
+        found = os.stat(path)
+        return Stamp(found.st_ino, found.st_size, found.st_ctime_ns)
 
     def names(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))

@@ -10,7 +10,9 @@ import errno
 import posixpath
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from zlib import crc32
 
+from flowstone.ports.files import Stamp
 from flowstone.types import Bytes
 
 
@@ -81,6 +83,15 @@ class SimulatedFiles:
 
     def size(self, path: str) -> int:
         return self.open(path).size()
+
+    def stamp(self, path: str) -> Stamp:
+        """Without a clock: what it holds stands for when that changed."""
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        if isinstance(node, _Directory):
+            return Stamp(id(node), 0, hash(frozenset((name, id(child)) for name, child in node.entries.items())))
+        return Stamp(id(node), len(node.data), crc32(node.data))
 
     def names(self, directory: str) -> list[str]:
         return sorted(self._directory(directory).entries)

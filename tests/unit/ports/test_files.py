@@ -133,3 +133,25 @@ def test_a_simulated_failure_comes_once() -> None:
     with pytest.raises(OSError, match="simulated"):
         file.sync()
     file.sync()
+
+
+def test_a_stamp_changes_with_a_files_bytes_and_with_a_directorys_names(disk: tuple[Files, str]) -> None:
+    files, folder = disk
+    file = a_file(files, folder, b"before")
+    stamps = files.stamp(f"{folder}/file"), files.stamp(folder)
+    assert (files.stamp(f"{folder}/file"), files.stamp(folder)) == stamps
+    assert stamps[0].size_bytes == 6
+    file.write(6, [b" and after"])
+    files.open(f"{folder}/another", create=True)
+    assert files.stamp(f"{folder}/file") != stamps[0]
+    assert files.stamp(folder).inode == stamps[1].inode
+    with pytest.raises(FileNotFoundError):
+        files.stamp(f"{folder}/nothing")
+
+
+def test_what_takes_a_files_place_has_another_stamp(disk: tuple[Files, str]) -> None:
+    files, folder = disk
+    a_file(files, folder, b"same")
+    stamp = files.stamp(f"{folder}/file")
+    files.replace(f"{folder}/file", b"same")
+    assert files.stamp(f"{folder}/file") != stamp
