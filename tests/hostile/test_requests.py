@@ -207,6 +207,11 @@ NONSENSE: dict[str, tuple[int, Message, set[ErrorCode]]] = {
         m.DescribeClusterRequest(endpoint_type=99),
         {ErrorCode.UNSUPPORTED_ENDPOINT_TYPE},
     ),
+    "UnregisterBroker of an unknown one": (
+        0,
+        m.UnregisterBrokerRequest(broker_id=-1),
+        {ErrorCode.BROKER_ID_NOT_REGISTERED},
+    ),
     "DescribeTopicPartitions of many unknown": (0, pages(None, *NAMES, limit=INT_MAX), {UNKNOWN_TOPIC}),
     "DescribeTopicPartitions with a bad cursor": (
         0,

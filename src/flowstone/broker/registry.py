@@ -43,6 +43,7 @@ from flowstone.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    unregister_broker,
 )
 from flowstone.wire.apis import API_VERSIONS_KEY
 from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
@@ -102,6 +103,7 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(46, list_partition_reassignments.handle, 0, 0),
             _serve(47, offset_delete.handle, 0, 0),
             _serve(60, describe_cluster.handle, 0, 2),
+            _serve(64, unregister_broker.handle, 0, 0),
             _serve(75, describe_topic_partitions.handle, 0, 0),
         )
     }

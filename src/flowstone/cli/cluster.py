@@ -12,6 +12,7 @@ from flowstone.cli.cluster_elect import elect
 from flowstone.cli.cluster_founding import found, restore_metadata
 from flowstone.cli.cluster_reassign import reassign
 from flowstone.cli.cluster_state import ClusterReader, ClusterState, PartitionState
+from flowstone.cli.cluster_unregister import unregister
 from flowstone.cli.group_tables import NOTHING
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.text import counted, screen_width, table
@@ -26,6 +27,7 @@ def register(app: typer.Typer) -> None:
     group.command("elect")(elect)
     group.command("reassign")(reassign)
     group.command("drain")(drain)
+    group.command("unregister")(unregister)
     group.command("found")(found)
     group.command("restore-metadata")(restore_metadata)
     app.add_typer(group, name="cluster", no_args_is_help=True)

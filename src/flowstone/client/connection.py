@@ -40,6 +40,7 @@ from flowstone.wire.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     ProduceRequest,
+    UnregisterBrokerRequest,
 )
 
 CONNECT_TIMEOUT_S = 10.0
@@ -65,6 +66,7 @@ VERSIONS: dict[type[Message], tuple[int, int]] = {
     OffsetCommitRequest: (6, 9),
     OffsetFetchRequest: (8, 9),
     ProduceRequest: (7, 12),
+    UnregisterBrokerRequest: (0, 0),
 }
 
 _APIS = {api.request: api for api in APIS.values()}

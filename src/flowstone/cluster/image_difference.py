@@ -11,6 +11,7 @@ from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.cluster.records import (
     BrokerConfigChanged,
     BrokerRegistered,
+    BrokerUnregistered,
     ClusterCreated,
     ControllerElected,
     MetadataRecord,
@@ -29,6 +30,11 @@ def difference(before: ClusterImage, after: ClusterImage) -> list[MetadataRecord
         records.append(ClusterCreated(after.cluster_id))
     records += [
         BrokerRegistered(broker) for node_id, broker in after.brokers.items() if before.brokers.get(node_id) != broker
+    ]
+    records += [
+        BrokerUnregistered(node_id, broker.epoch)
+        for node_id, broker in before.brokers.items()
+        if node_id not in after.brokers
     ]
     if after.controller_epoch > before.controller_epoch:
         records.append(ControllerElected(after.controller_id, after.controller_epoch))

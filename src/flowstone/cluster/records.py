@@ -41,6 +41,14 @@ class BrokerFenced:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerUnregistered:
+    """The broker is gone for good; should one with its id ever come, it is a new one."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerElected:
     node_id: int
     epoch: int
@@ -106,6 +114,7 @@ MetadataRecord = (
     ClusterCreated
     | BrokerRegistered
     | BrokerFenced
+    | BrokerUnregistered
     | ControllerElected
     | TopicCreated
     | PartitionsAdded
@@ -156,7 +165,7 @@ def _to_json(record: MetadataRecord) -> Json:
                 "epoch": broker.epoch,
                 "fenced": broker.is_fenced,
             }
-        case BrokerFenced(node_id, epoch) | ControllerElected(node_id, epoch):
+        case BrokerFenced(node_id, epoch) | BrokerUnregistered(node_id, epoch) | ControllerElected(node_id, epoch):
             return {"node_id": node_id, "epoch": epoch}
         case TopicCreated(name, topic_id, partitions, configs):
             states = _partitions_to_json(partitions)
@@ -185,6 +194,7 @@ _READERS: Mapping[str, Callable[[Json], MetadataRecord]] = {
     "ClusterCreated": lambda value: ClusterCreated(value["cluster_id"]),
     "BrokerRegistered": _broker_from_json,
     "BrokerFenced": lambda value: BrokerFenced(value["node_id"], value["epoch"]),
+    "BrokerUnregistered": lambda value: BrokerUnregistered(value["node_id"], value["epoch"]),
     "ControllerElected": lambda value: ControllerElected(value["node_id"], value["epoch"]),
     "TopicCreated": lambda value: TopicCreated(
         value["name"], parse_id(value["topic_id"]), _partitions_from_json(value["partitions"]), dict(value["configs"])

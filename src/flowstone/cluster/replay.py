@@ -20,6 +20,7 @@ from flowstone.cluster.records import (
     BrokerConfigChanged,
     BrokerFenced,
     BrokerRegistered,
+    BrokerUnregistered,
     ClusterCreated,
     ControllerElected,
     MetadataRecord,
@@ -100,10 +101,11 @@ class _Draft:
             case BrokerRegistered(broker):
                 self._changed_brokers()[broker.node_id] = broker
             case BrokerFenced(node_id, epoch):
-                brokers = self._changed_brokers()
-                if node_id not in brokers or brokers[node_id].epoch != epoch:
-                    raise StorageFault(f"the metadata log fences the unknown broker {node_id} of epoch {epoch}")
-                brokers[node_id] = dataclasses.replace(brokers[node_id], is_fenced=True)
+                broker = self._broker(node_id, epoch)
+                self._changed_brokers()[node_id] = dataclasses.replace(broker, is_fenced=True)
+            case BrokerUnregistered(node_id, epoch):
+                self._broker(node_id, epoch)
+                del self._changed_brokers()[node_id]
             case ControllerElected(node_id, epoch):
                 if epoch <= self._controller[1]:
                     raise StorageFault(f"the metadata log elects a controller with the used epoch {epoch}")
@@ -128,6 +130,12 @@ class _Draft:
                     raise StorageFault(f"the metadata log takes back producer ids from {next_producer_id} on")
                 self._next_producer_id = next_producer_id
         self._version += 1
+
+    def _broker(self, node_id: int, epoch: int) -> BrokerImage:
+        broker = self._changed_brokers().get(node_id)
+        if broker is None or broker.epoch != epoch:
+            raise StorageFault(f"the metadata log ends the life of the unknown broker {node_id} of epoch {epoch}")
+        return broker
 
     def _changed_brokers(self) -> dict[int, BrokerImage]:
         if self._brokers is None:

@@ -1,7 +1,7 @@
-"""A broker stops in order, or one of its disks fails: others lead what it led, and nobody waits for it any longer.
+"""A broker stops in order, one of its disks fails, or it is gone for good: nobody waits for it any longer.
 
-Pure functions from an image to the records to append and an answer; the broker itself appends them. What happens when
-one dies without a word is `elections`'.
+Pure functions from an image to the records to append and an answer; the broker itself appends them, or, for one that is
+gone, whichever an operator asks. What happens when one dies without a word is `elections`'.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from flowstone.cluster.image import ClusterImage
 from flowstone.cluster.partition_states import PartitionChanges, alive_brokers, in_sync_with, settle, withdraw
-from flowstone.cluster.records import BrokerRegistered, MetadataRecord
+from flowstone.cluster.records import BrokerRegistered, BrokerUnregistered, MetadataRecord
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 
@@ -28,7 +28,7 @@ def shut_down(image: ClusterImage, node_id: int, epoch: int) -> tuple[list[Metad
     """
     broker = image.brokers.get(node_id)
     if broker is None:
-        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {node_id} is not registered.")
+        raise _not_registered(node_id)
     if broker.epoch != epoch:
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {node_id} has epoch {broker.epoch}, not {epoch}.")
     changes, alive, leads = PartitionChanges(), alive_brokers(image), 0
@@ -59,3 +59,21 @@ def replica_failed(
             if node_id in state.isr:
                 left.append(TopicPartition(topic.name, partition))
     return [*changes.records], left
+
+
+def unregister_broker(image: ClusterImage, node_id: int) -> tuple[list[MetadataRecord], None]:
+    """The broker will not come back. ApiError if it is alive, or still has replicas: nobody could ever serve them."""
+    broker = image.brokers.get(node_id)
+    if broker is None:
+        raise _not_registered(node_id)
+    if not broker.is_fenced:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker {node_id} is alive: stop it first.")
+    held = sum(node_id in state.replicas for topic in image.topics.values() for state in topic.partitions)
+    if held:
+        message = f"Broker {node_id} has replicas of {held} partition(s): move them to other brokers first."
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    return [BrokerUnregistered(node_id, broker.epoch)], None
+
+
+def _not_registered(node_id: int) -> ApiError:
+    return ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {node_id} is not registered.")

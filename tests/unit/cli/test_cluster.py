@@ -132,6 +132,19 @@ def test_a_dead_brokers_partitions_are_told_and_moves_to_it_can_be_cancelled(
     cluster.wait_in_sync("orders")
 
 
+def test_a_broker_that_is_gone_for_good_is_forgotten_once_it_has_no_replicas(run: Run) -> None:
+    with flowstone.Cluster(2) as cluster:
+        cluster.create_topic("kept", replication_factor=1, configs={"min.insync.replicas": "1"})
+        home = cluster.leader("kept")
+        gone = 3 - home
+        bootstrap = cluster.brokers[home].bootstrap
+        cluster.brokers[gone].stop()
+        result = run("cluster", "unregister", gone, "--bootstrap", bootstrap)
+        assert (result.stderr, result.stdout) == ("", f"broker {gone} is no part of the cluster any more\n")
+        told = json.loads(run("cluster", "status", "--json", "--bootstrap", bootstrap).stdout)
+        assert [each["broker"] for each in told["brokers"]] == [home]
+
+
 def test_an_unclean_election_is_asked_about(refused: Call, call: Call) -> None:
     assert "every record that one lacks is lost" in refused("elect", "--unclean")
     assert call("elect", "--unclean", "--yes") == "0 partitions got another leader\n"
@@ -141,6 +154,8 @@ def test_an_unclean_election_is_asked_about(refused: Call, call: Call) -> None:
     ("arguments", "reason"),
     [
         (["drain", 7], "there is no broker 7: 1, 2, 3 are known"),
+        (["unregister", 7], "the broker refused: Broker 7 is not registered."),
+        (["unregister", 1], "the broker refused: Broker 1 is alive: stop it first."),
         (["elect", "--topic", "nowhere"], "there is no topic nowhere"),
         (["reassign"], "say where partitions are to go, with --brokers or --file"),
         (["reassign", "--brokers", "1,9"], "broker 9 is not alive: those that are: 1,2,3"),

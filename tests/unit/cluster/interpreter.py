@@ -5,6 +5,7 @@
     die 1 2                              their memberships end
     return 1 [unclean] [empty]           it joins in a new life and registers; clean, unless told otherwise
     stop 1 | disk 1 t-0 ...              a controlled shutdown; a disk fails under these replicas
+    forget 1                             an operator says that it will not come back
     isr t-0 1,2 [by=] [leader-epoch=] [partition-epoch=] [epoch=]    a leader proposes in-sync replicas
     elect preferred|unclean [t-0 ...] | balance [percentage]
     reassign t-0 4,5 [same-factor] | cancel t-0 | moving [t-0 ...]
@@ -33,6 +34,7 @@ from flowstone.cluster.records import (
     BrokerConfigChanged,
     BrokerFenced,
     BrokerRegistered,
+    BrokerUnregistered,
     ControllerElected,
     MetadataRecord,
     PartitionChanged,
@@ -41,7 +43,7 @@ from flowstone.cluster.records import (
 )
 from flowstone.cluster.replay import apply
 from flowstone.cluster.topic_changes import TopicResult, create_partitions, create_topics
-from flowstone.cluster.withdrawals import replica_failed, shut_down
+from flowstone.cluster.withdrawals import replica_failed, shut_down, unregister_broker
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, ErrorCode, StartupError
 from flowstone.types import TopicPartition
@@ -118,6 +120,14 @@ class Interpreter:
         records, left = replica_failed(self.image, int(names[0]), partitions)
         self._append(records)
         self.lines += [f"answer: {partition} has no other replica in sync" for partition in left]
+
+    def do_forget(self, names: list[str], options: Options) -> None:
+        try:
+            records, _ = unregister_broker(self.image, int(names[0]))
+        except ApiError as error:
+            self.lines.append(f"answer: {error.code.name}: {error.message}")
+            return
+        self._append(records)
 
     def do_default(self, names: list[str], options: Options) -> None:
         self._append([BrokerConfigChanged("", dict(options))])
@@ -216,6 +226,8 @@ class Interpreter:
                 self.lines.append(f"broker {broker.node_id}: {self._registered(broker, before)}")
             case BrokerFenced(node_id, _):
                 self.lines.append(f"broker {node_id}: fenced")
+            case BrokerUnregistered(node_id, _):
+                self.lines.append(f"broker {node_id}: unregistered")
             case ControllerElected(node_id, epoch):
                 self.lines.append(f"controller: {node_id} in epoch {epoch}")
             case TopicCreated(name, _, partitions, _):

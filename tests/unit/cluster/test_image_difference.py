@@ -10,6 +10,7 @@ from flowstone.cluster.records import (
     BrokerConfigChanged,
     BrokerFenced,
     BrokerRegistered,
+    BrokerUnregistered,
     ClusterCreated,
     ControllerElected,
     MetadataRecord,
@@ -45,6 +46,7 @@ HISTORY: list[list[MetadataRecord]] = [
     [TopicConfigChanged(KEPT, {"a": None, "b": "3", "c": "4"})],
     [TopicDeleted(GONE), TopicCreated("name", AGAIN, (partition(2),), {"d": "5"})],
     [BrokerConfigChanged("", {"x": None}), BrokerConfigChanged("1", {"z": None})],
+    [BrokerUnregistered(1, 5)],
 ]
 
 

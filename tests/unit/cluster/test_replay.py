@@ -13,7 +13,9 @@ from flowstone.cluster.image import EMPTY_IMAGE, BrokerImage, ClusterImage, Endp
 from flowstone.cluster.log_batches import encode_batch, encode_snapshot, read_batches
 from flowstone.cluster.records import (
     BrokerConfigChanged,
+    BrokerFenced,
     BrokerRegistered,
+    BrokerUnregistered,
     ClusterCreated,
     MetadataRecord,
     PartitionChanged,
@@ -69,6 +71,9 @@ def _next_record(image: ClusterImage) -> st.SearchStrategy[MetadataRecord]:
         st.builds(BrokerConfigChanged, st.sampled_from(["", "1", "2"]), changes),
         st.builds(ProducerIdsReserved, st.integers(image.next_producer_id, 2**62)),
     ]
+    if image.brokers:
+        life = st.sampled_from([(broker.node_id, broker.epoch) for broker in image.brokers.values()])
+        possible += [life.map(lambda each: BrokerFenced(*each)), life.map(lambda each: BrokerUnregistered(*each))]
     if not image.cluster_id:
         possible.append(st.builds(ClusterCreated, names.filter(bool)))
     if image.topics:
@@ -161,6 +166,9 @@ def test_a_partition_is_found_by_topic_and_number_only() -> None:
         [TopicCreated("a", b"x" * 16, (PARTITION,), {}), TopicCreated("b", b"x" * 16, (PARTITION,), {})],
         [TopicCreated("a", b"x" * 16, (PARTITION,), {}), PartitionChanged(b"x" * 16, 1, PARTITION)],
         [ProducerIdsReserved(1000), ProducerIdsReserved(999)],
+        [BrokerFenced(1, 0)],
+        [BrokerUnregistered(1, 0)],
+        [BrokerRegistered(BrokerImage(1, None, {}, epoch=2)), BrokerUnregistered(1, 1)],
     ],
 )
 def test_a_record_that_does_not_fit_the_image_is_a_storage_fault(records: list[MetadataRecord]) -> None:

@@ -2662,6 +2662,32 @@ class DescribeClusterResponse(Message):
         self.cluster_authorized_operations = cluster_authorized_operations
 
 
+class UnregisterBrokerRequest(Message):
+    __slots__ = ("broker_id",)
+
+    def __init__(
+        self,
+        *,
+        broker_id: int = 0,
+    ) -> None:
+        self.broker_id = broker_id
+
+
+class UnregisterBrokerResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+
+
 class DescribeTopicPartitionsRequestTopic(Message):
     __slots__ = ("name",)
 
@@ -2813,6 +2839,7 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (46, "ListPartitionReassignments", 0, 0, 0, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (47, "OffsetDelete", 0, 0, 1, OffsetDeleteRequest, OffsetDeleteResponse),
     (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
+    (64, "UnregisterBroker", 0, 0, 0, UnregisterBrokerRequest, UnregisterBrokerResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )
 
@@ -2974,6 +3001,8 @@ __all__ = [
     "DescribeClusterRequest",
     "DescribeClusterResponseBroker",
     "DescribeClusterResponse",
+    "UnregisterBrokerRequest",
+    "UnregisterBrokerResponse",
     "DescribeTopicPartitionsRequestTopic",
     "DescribeTopicPartitionsCursor",
     "DescribeTopicPartitionsRequest",

@@ -17,6 +17,7 @@ from flowstone.wire.messages import (
     FindCoordinatorRequest,
     MetadataRequest,
     MetadataRequestTopic,
+    UnregisterBrokerRequest,
 )
 
 
@@ -78,3 +79,28 @@ def test_a_group_whose_coordinator_is_dead_has_none_until_another_leads(broker: 
     assert found() == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
     place(broker, "__consumer_offsets", 0, PartitionImage(3, 11, 11, (2, 3), (3,)))
     assert found() == (ErrorCode.NONE, 3)
+
+
+def test_a_dead_broker_without_replicas_is_unregistered(broker: Any):
+    place(broker, "t", 0, PartitionImage(1, 2, 2, (1, 3), (1, 3)))
+    place(broker, "t", 1, PartitionImage(3, 2, 2, (3, 1), (3, 1)))
+    response = broker.call(0, UnregisterBrokerRequest(broker_id=2))
+    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
+    assert list(broker.image.brokers) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("node_id", "code", "message"),
+    [
+        (1, ErrorCode.INVALID_REQUEST, "Broker 1 is alive: stop it first."),
+        (2, ErrorCode.INVALID_REQUEST, "Broker 2 has replicas of 2 partition(s): move them to other brokers first."),
+        (7, ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker 7 is not registered."),
+        (-1, ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker -1 is not registered."),
+    ],
+)
+def test_a_broker_that_is_alive_or_needed_or_unknown_is_not_unregistered(
+    broker: Any, node_id: int, code: ErrorCode, message: str
+):
+    response = broker.call(0, UnregisterBrokerRequest(broker_id=node_id))
+    assert (response.error_code, response.error_message) == (code, message)
+    assert list(broker.image.brokers) == [1, 2, 3]

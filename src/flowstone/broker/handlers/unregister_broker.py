@@ -1,0 +1,24 @@
+"""UnregisterBroker, version 0: the cluster forgets a broker that is gone for good.
+
+Kafka forgets a live one too, and leaves replicas behind that nobody can serve. Here both are refused: a broker must be
+dead, and its replicas must have moved to others.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from flowstone.broker.context import RequestContext, Services
+from flowstone.cluster.withdrawals import unregister_broker
+from flowstone.errors import ApiError
+from flowstone.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+
+async def handle(
+    services: Services, context: RequestContext, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    try:
+        await services.metadata.change(partial(unregister_broker, node_id=request.broker_id))
+    except ApiError as error:
+        return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+    return UnregisterBrokerResponse()
