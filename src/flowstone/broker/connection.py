@@ -60,8 +60,9 @@ class Host(Protocol):
         """Runs a function that waits for the disk in a worker."""
         ...
 
-    def answer(self, connection: Connection, frame: memoryview) -> Answer:
-        """Handles one request. ProtocolError closes the connection."""
+    @property
+    def answer(self) -> Callable[[memoryview, str, str], Answer]:
+        """Handles one request, by its frame, listener name and peer. ProtocolError closes the connection."""
         ...
 
     def unreadable(self, slice_error: UnreadableSlice) -> None:
@@ -75,6 +76,7 @@ class Connection:
     def __init__(self, host: Host, channel: Channel, listener_name: str) -> None:
         self.peer, self.listener_name = channel.peer, listener_name
         self._host, self._channel = host, channel
+        self._answer = host.answer
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
         self._outbox = Outbox(channel, self.unsent, host.read, self._progress, self._broken)
         # Requests whose answers are not in the outbox yet, in order; an answer waits here for those before it.
@@ -275,7 +277,7 @@ class Connection:
     # Answering
 
     def _handle(self, frame: memoryview) -> None:
-        answer = self._host.answer(self, frame)
+        answer = self._answer(frame, self.listener_name, self.peer)
         if answer is None:
             return
         if isinstance(answer, list):

@@ -24,12 +24,15 @@ from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
 from flowstone.promise import Promise
 from flowstone.wire.apis import API_VERSIONS_KEY, APIS
 from flowstone.wire.codec import Decoder, request_decoder, response_encoder
-from flowstone.wire.frames import parse_request_header, response_header
+from flowstone.wire.frames import parse_request_header
 from flowstone.wire.message import Message
 
 logger = logging.getLogger(__name__)
 
-_SIZE = struct.Struct(">i")
+# What stands before a response: its size and the correlation id, in a flexible version with no tags.
+_HEAD = struct.Struct(">ii")
+_FLEXIBLE_HEAD = struct.Struct(">iix")
+_SIZE_BYTES = 4
 PRODUCE_KEY = 0
 # Only records make a request long. Others of this size name a hundred thousand things and hold the loop for a second.
 REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
@@ -43,7 +46,7 @@ class Route(NamedTuple):
     decode: Decoder
     encode: Callable[[Message], list[Chunk]]
     response: type[Message]
-    flexible_header: bool
+    head: struct.Struct
     metrics: RequestMetrics
 
 
@@ -61,7 +64,8 @@ class Dispatcher:
         if frame_bytes > REQUEST_BYTES_MAX_BUT_PRODUCE and key != PRODUCE_KEY:
             raise ProtocolError(f"{route.name} of {frame_bytes} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")
         request = route.decode(frame, body)
-        context = RequestContext(key, version, correlation_id, client_id, listener_name, peer)
+        # As its constructor does it, which takes three times as long.
+        context = tuple.__new__(RequestContext, (key, version, correlation_id, client_id, listener_name, peer))
         metrics = route.metrics
         metrics.received += 1
         metrics.request_bytes += frame_bytes
@@ -104,7 +108,7 @@ class Dispatcher:
                 lambda _frame, _position: api.request(),
                 _encoder(key, 0),
                 api.response,
-                False,
+                _HEAD,
                 metrics,
             )
         route = Route(
@@ -113,7 +117,7 @@ class Dispatcher:
             request_decoder(key, version),
             _encoder(key, version),
             api.response,
-            api.has_flexible_response_header(version),
+            _FLEXIBLE_HEAD if api.has_flexible_response_header(version) else _HEAD,
             metrics,
         )
         self._routes[key, version] = route
@@ -126,11 +130,10 @@ class Dispatcher:
         except Exception as error:
             logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
             raise ProtocolError(f"{route.name} has no answer that can be sent") from error
-        header = response_header(context.correlation_id, route.flexible_header)
-        size_bytes = len(header) + sum(map(len, chunks))
+        size_bytes = route.head.size - _SIZE_BYTES + sum(map(len, chunks))
         route.metrics.answered(response, size_bytes, self._monotonic() - started)
-        first: Any = chunks[0] if chunks else b""
-        chunks[:1] = [_SIZE.pack(size_bytes) + header + first]
+        head: Any = route.head.pack(size_bytes, context.correlation_id)
+        chunks[:1] = [head + chunks[0] if chunks else head]
         return chunks
 
     def _encode_later(

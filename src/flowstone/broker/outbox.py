@@ -32,6 +32,8 @@ class FileSlice(Protocol):
 
 
 Chunk = bytes | bytearray | memoryview | FileSlice
+# Named once: a union in an isinstance call is made anew by each call.
+_IN_MEMORY = (bytes, bytearray, memoryview)
 
 # What one connection may send before the loop looks at the others.
 TURN_BYTES = 2 << 20
@@ -86,7 +88,7 @@ class Outbox:
                 if self.queued_bytes < turn_ends_at:
                     raise BlockingIOError  # a fast reader must not keep the loop to itself: the others have their turn
                 head = self._chunks[0]
-                if isinstance(head, bytes | bytearray | memoryview):
+                if isinstance(head, _IN_MEMORY):
                     self._send_bytes()
                 else:
                     self._send_slice(head)
@@ -112,9 +114,12 @@ class Outbox:
         sent = self._channel.send(run, more=slice_follows)
         self.queued_bytes -= sent
         self._unsent.bytes_sent(sent)
+        if not self.queued_bytes:
+            self._chunks.clear()
+            return
         while sent:
             head = self._chunks[0]
-            assert isinstance(head, bytes | bytearray | memoryview)
+            assert isinstance(head, _IN_MEMORY)
             if sent < len(head):
                 self._chunks[0] = memoryview(head)[sent:]
                 raise BlockingIOError
@@ -130,7 +135,7 @@ class Outbox:
         for at in range(min(len(self._chunks), IOVECS_MAX)):
             chunk = self._chunks[at]
             left_bytes -= len(chunk)
-            if not isinstance(chunk, bytes | bytearray | memoryview):
+            if not isinstance(chunk, _IN_MEMORY):
                 small = self._read_small(chunk) if left_bytes >= 0 else None
                 if small is None:
                     return run, True

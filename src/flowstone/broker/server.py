@@ -37,7 +37,7 @@ class Server:
         self._network: Network = network or SystemNetwork()
         self._config, self._clock = config, services.clock
         self._workers, self._waiting, self._partitions = services.workers, services.waiting, services.partitions
-        self._dispatcher = Dispatcher(services)
+        self.answer: Callable[[memoryview, str, str], Answer] = Dispatcher(services).answer
         self._loop_lag_seconds = services.metrics.loop_lag_seconds
         self.request_bytes_max = config.socket_request_max_bytes
         self.pipelined_requests_max = config.connection_max_pipelined_requests
@@ -105,9 +105,6 @@ class Server:
 
     def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
         return self._workers.read(function)
-
-    def answer(self, connection: Connection, frame: memoryview) -> Answer:
-        return self._dispatcher.answer(frame, connection.listener_name, connection.peer)
 
     def unreadable(self, slice_error: UnreadableSlice) -> None:
         partition = self._partitions.of_file(slice_error.file.path)

@@ -61,6 +61,7 @@ class Partition(FollowingReplica):
         self.is_leader = state.leader == node_id
         has_rivals = self._services is not None and not self._services.lease.is_forever
         self._is_alone = self.is_leader and state.replicas == (node_id,) and not has_rivals
+        assert not self._is_alone or state.isr == state.replicas  # so it never has too few replicas either
         if is_new_epoch:
             self._begin_epoch()
         self._update_in_sync(state, node_id)
@@ -137,10 +138,13 @@ class Partition(FollowingReplica):
 
         ApiError says why it was refused; nothing was written then.
         """
-        self.check_serving()
-        self._check_may_append(acks)
+        if self.fault is not None or self._closed_with is not None:
+            self.check_serving()
+        is_alone, log = self._is_alone, self.log
+        if not is_alone:
+            self._check_may_append(acks)
         try:
-            appended = self.log.append(records, leader_epoch=self.leader_epoch, is_own=is_own)
+            appended = log.append(records, leader_epoch=self.leader_epoch, is_own=is_own)
         except StorageFault as fault:
             raise self._failed(fault) from fault
         except ApiError as error:
@@ -149,18 +153,19 @@ class Partition(FollowingReplica):
         if self._is_full:
             self._note_room()
         if not appended.duplicate:
-            if self.log.config.flush_messages == 1:
-                self._flusher.request(self.log)
+            is_flushed = log.config.flush_messages == 1
+            if is_flushed:
+                self._flusher.request(log)
             else:
-                self._flusher.appended(self.log, appended.last_offset - appended.base_offset + 1)
-            if not self._is_alone:
+                self._flusher.appended(log, appended.last_offset - appended.base_offset + 1)
+            if not is_alone:
                 self._appended(len(records))
-            elif self.log.config.flush_messages > 1:
-                self._advance(self.log.end)
+            elif not is_flushed:
+                self._advance(log.end)
         return appended
 
     def _check_may_append(self, acks: int) -> None:
-        error = None if self._is_alone else self._why_not_leading()
+        error = self._why_not_leading()
         least = self.min_insync_replicas
         if error is None and acks == ACKS_ALL and self._isr_count < least:
             told = f"{self._isr_count} in-sync replicas, min.insync.replicas asks for {least}"

@@ -36,7 +36,7 @@ class Host:
     def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
         return asyncio.get_running_loop().run_in_executor(None, function)
 
-    def answer(self, connection: Connection, frame: memoryview) -> Answer:
+    def answer(self, frame: memoryview, _listener_name: str, _peer: str) -> Answer:
         request = bytes(frame)
         self.requests.append(request)
         if request.startswith(b"later"):

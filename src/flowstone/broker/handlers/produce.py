@@ -70,6 +70,7 @@ class _Produce:
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         self._services, self._request = services, request
         self._version, self._listener_name = context.api_version, context.listener_name
+        self._refusal = _why_refused(services, request)
         self.topics: list[ProduceResponseTopic] = []
         self.rewriting: list[Coroutine[Any, Any, None]] = []
         self._uncommitted: list[Uncommitted] = []
@@ -79,17 +80,18 @@ class _Produce:
         self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition, result: ProduceResponsePartition
     ) -> None:
         try:
-            self._check()
-            partition = self._find(topic, wanted.index)
-            if wanted.records is None:
+            if self._refusal is not None:
+                raise self._refusal
+            partition, records = self._find(topic, wanted.index), wanted.records
+            if records is None:
                 raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
-            self._services.room.take(partition.log, len(wanted.records))
-            if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(wanted.records).codec is Codec.ZSTD:
+            self._services.room.take(partition.log, len(records))
+            if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(records).codec is Codec.ZSTD:
                 raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
-            if self._services.rewriting.is_due(partition, wanted.records):
-                self.rewriting.append(self._rewrite(partition, bytes(wanted.records), result))
+            if self._services.rewriting.is_due(partition, records):
+                self.rewriting.append(self._rewrite(partition, bytes(records), result))
             else:
-                self._append(partition, wanted.records, result)
+                self._append(partition, records, result)
         except ApiError as error:
             image = self._services.metadata.image
             found = image.topics.get(topic.name) if topic.name else image.topics_by_id.get(topic.topic_id)
@@ -133,15 +135,6 @@ class _Produce:
             ProduceResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in node_endpoints(image, leaders, self._listener_name)
         ]
-
-    def _check(self) -> None:
-        request = self._request
-        if request.acks not in _VALID_ACKS:
-            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
-        if request.transactional_id is not None:
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-        if request.acks == ACKS_ALL and self._services.waiting.is_full:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many requests are waiting; try again")
 
     def _find(self, topic: ProduceRequestTopic, index: int) -> Partition:
         partitions = self._services.partitions
@@ -189,3 +182,14 @@ class _Produce:
             result.record_errors = [
                 ProduceResponseRecordError(batch_index=error.index, batch_index_error_message=error.message)
             ]
+
+
+def _why_refused(services: Services, request: ProduceRequest) -> ApiError | None:
+    """What speaks against the request as a whole; each partition is told."""
+    if request.acks not in _VALID_ACKS:
+        return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
+    if request.transactional_id is not None:
+        return ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    if request.acks == ACKS_ALL and services.waiting.is_full:
+        return ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many requests are waiting; try again")
+    return None
