@@ -6,7 +6,9 @@ coordinator is not asked, as in Kafka. Versions before 9 do not know GROUP_ID_NO
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import repeat
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer
@@ -25,8 +27,15 @@ from flowstone.wire.messages import (
 # For ever, and still a time when added to another one.
 RETENTION_TIME_MS_MAX = 1 << 60
 
+# Answers without an error that are kept, by the partitions they name; those that name more of them are not.
+ACCEPTANCES_CACHED_MAX = 1024
+CACHED_PARTITIONS_MAX = 128
+
 _GROUP_ID_NOT_FOUND_SINCE_VERSION = 9
 _TOPIC_IDS_SINCE_VERSION = 10
+
+# The partitions that a request names, in its order: each topic's name, id and partitions.
+_Layout = tuple[tuple[str, bytes, tuple[int, ...]], ...]
 
 
 def handle(
@@ -53,7 +62,7 @@ class _Commit:
     """The offsets that can be committed, and what becomes of each partition that was named."""
 
     def __init__(self, image: ClusterImage, version: int, request: OffsetCommitRequest) -> None:
-        self._version, self._request = version, request
+        self._version, self._topics = version, request.topics
         self.offsets: list[OffsetToCommit] = []
         # Of all partitions named, counted through the topics: those that the coordinator is not asked about, and why.
         self._refused: dict[int, ErrorCode] = {}
@@ -66,42 +75,33 @@ class _Commit:
             found, missing = image.topics_by_id.get(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         else:
             found, missing = image.topics.get(topic.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        name, partition_count = "", 0
+        name, known = "", range(0)
         if found is not None:
-            name, partition_count, missing = found.name, len(found.partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for each in topic.partitions:
-            index = each.partition_index
-            if 0 <= index < partition_count:
-                self.offsets.append(
-                    OffsetToCommit(
-                        name, index, each.committed_offset, each.committed_leader_epoch, each.committed_metadata
-                    )
-                )
-            else:
-                self._refused[len(self.offsets) + len(self._refused)] = missing
+            name, known, missing = found.name, range(len(found.partitions)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        offsets = [
+            (name, each.partition_index, each.committed_offset, each.committed_leader_epoch, each.committed_metadata)
+            for each in topic.partitions
+            if each.partition_index in known
+        ]
+        if len(offsets) < len(topic.partitions):
+            first = len(self.offsets) + len(self._refused)
+            for at, each in enumerate(topic.partitions, first):
+                if each.partition_index not in known:
+                    self._refused[at] = missing
+        self.offsets += offsets
 
     def respond(self, response: CommitResponse) -> OffsetCommitResponse:
-        codes = iter(self._codes(response.errors))
-        topics = [
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                    for each, code in zip(topic.partitions, codes, strict=False)  # the next topic goes on from there
-                ],
-            )
-            for topic in self._request.topics
-        ]
-        return OffsetCommitResponse(topics=topics)
+        layout = _layout(self._topics)
+        errors = response.errors
+        if self._refused or any(errors):
+            return _response(layout, self._codes(errors))
+        return _kept_acceptance(layout) if len(errors) <= CACHED_PARTITIONS_MAX else _response(layout, errors)
 
     def refuse(self, code: ErrorCode) -> OffsetCommitResponse:
         return self.respond(CommitResponse([code] * len(self.offsets)))
 
     def _codes(self, errors: Sequence[ErrorCode]) -> Sequence[ErrorCode]:
         """Of all partitions named, in order, from those of the offsets asked for."""
-        if not self._refused and not any(errors):
-            return errors
         told = iter(errors)
         count = len(errors) + len(self._refused)
         return [self._refused[at] if at in self._refused else self._known(next(told)) for at in range(count)]
@@ -110,3 +110,32 @@ class _Commit:
         if code is ErrorCode.GROUP_ID_NOT_FOUND and self._version < _GROUP_ID_NOT_FOUND_SINCE_VERSION:
             return ErrorCode.ILLEGAL_GENERATION
         return code
+
+
+def _layout(topics: Sequence[OffsetCommitRequestTopic]) -> _Layout:
+    return tuple(
+        [(topic.name, topic.topic_id, tuple([each.partition_index for each in topic.partitions])) for topic in topics]
+    )
+
+
+def _response(layout: _Layout, codes: Iterable[ErrorCode]) -> OffsetCommitResponse:
+    """Of the partitions in `layout`, with their codes in order."""
+    told = iter(codes)
+    topics = [
+        OffsetCommitResponseTopic(
+            name=name,
+            topic_id=topic_id,
+            partitions=[
+                OffsetCommitResponsePartition(partition_index=index, error_code=code)
+                for index, code in zip(indexes, told, strict=False)  # the next topic goes on from there
+            ],
+        )
+        for name, topic_id, indexes in layout
+    ]
+    return OffsetCommitResponse(topics=topics)
+
+
+@lru_cache(ACCEPTANCES_CACHED_MAX)
+def _kept_acceptance(layout: _Layout) -> OffsetCommitResponse:
+    """The answer that all was taken. Whoever commits again and again names the same partitions each time."""
+    return _response(layout, repeat(ErrorCode.NONE))

@@ -7,6 +7,7 @@ members takes commits of anybody who claims no generation: stand-alone consumers
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from flowstone.coordinator.groups.group import Group, GroupState
@@ -27,6 +28,8 @@ from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 
 _NOT_COMMITTED = CommittedOffset()
+# From a tuple of all its fields: what its own constructor takes is mostly to be a Python function.
+_new_committed = partial(tuple.__new__, OffsetCommitted)
 
 
 def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
@@ -41,13 +44,14 @@ def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
     expire_timestamp_ms = NO_TIMESTAMP
     if request.retention_time_ms != NO_RETENTION_TIME:
         expire_timestamp_ms = now_ms + request.retention_time_ms
+    new_committed = _new_committed
     metadata_length_max = turn.config.offset_metadata_max_bytes  # Kafka counts characters, whatever the name says
     for at, (topic, partition, offset, leader_epoch, metadata) in enumerate(request.offsets):
         if metadata and len(metadata) > metadata_length_max:
             errors[at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
-        accepted[topic, partition] = OffsetCommitted(
-            group_id, topic, partition, offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms
+        accepted[topic, partition] = new_committed(
+            (group_id, topic, partition, offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms)
         )
     if group is not None and request.member_id in group.members:
         turn.keep_session(group, request.member_id)

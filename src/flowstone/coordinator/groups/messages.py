@@ -106,12 +106,8 @@ class LeaveResponse(NamedTuple):
     members: tuple[LeftMember, ...] = ()
 
 
-class OffsetToCommit(NamedTuple):
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str | None = None
+# Topic, partition, offset, leader epoch, metadata. A plain tuple: one is made for every partition of every commit.
+OffsetToCommit = tuple[str, int, int, int, str | None]
 
 
 class CommitRequest(NamedTuple):

@@ -150,7 +150,7 @@ class Interpreter:
         partitions = [key for key in options if "-" in key]
         request = m.CommitRequest(
             "g",
-            [m.OffsetToCommit(*_partition(key), int(options[key]), epoch, metadata) for key in partitions],
+            [(*_partition(key), int(options[key]), epoch, metadata) for key in partitions],
             options.get("member", client.member_id),
             int(options.get("generation", client.generation)),
             client.options.get("instance"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowstone.coordinator.groups import messages as m
 from flowstone.coordinator.groups.consumer_protocol import assigned_partitions, owned_partitions
+from flowstone.coordinator.groups.records import NO_LEADER_EPOCH
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from tests.unit.coordinator.groups.harness import assignment, subscription
@@ -150,7 +151,7 @@ class Client:
 
     def _offsets(self) -> m.CommitRequest | None:
         offsets = tuple(
-            m.OffsetToCommit(TOPIC, partition, position)
+            (TOPIC, partition, position, NO_LEADER_EPOCH, None)
             for partition, position in self.positions.items()
             if position is not None
         )

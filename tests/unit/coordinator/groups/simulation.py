@@ -216,8 +216,8 @@ class World:
             assert owner == who, f"G1: {partition} of generation {request.generation_id} belongs to {owner} and {who}"
 
     def _check_commit(self, request: m.CommitRequest, response: m.CommitResponse) -> None:
-        for each, code in zip(request.offsets, response.errors, strict=True):
-            partition = TopicPartition(each.topic, each.partition)
+        for (topic, index, offset, *_), code in zip(request.offsets, response.errors, strict=True):
+            partition = TopicPartition(topic, index)
             if code is not ErrorCode.NONE:
                 continue
             stored = self.stored[request.group_id]
@@ -225,7 +225,7 @@ class World:
             mine = next((member for member in stored.members if member.member_id == request.member_id), None)
             assert mine is not None, "G2: a commit of somebody who is no member"
             assert partition in assigned_partitions(mine.assignment), "G2: a commit of a partition not owned"
-            assert each.offset <= self.read[request.group_id][each.partition], "G4: committed and not read"
+            assert offset <= self.read[request.group_id][index], "G4: committed and not read"
 
     def note_read(self, group_id: str, partition: int, position: int, end: int) -> None:
         read = self.read[group_id]

@@ -8,8 +8,8 @@ import pytest
 
 from flowstone.coordinator.groups import joining, membership
 from flowstone.coordinator.groups.config import EXPIRY_OFFSETS_PER_TICK, EXPIRY_PAUSE_MS, GroupConfig
-from flowstone.coordinator.groups.messages import CommitRequest, JoinRequest, OffsetToCommit, SyncRequest
-from flowstone.coordinator.groups.records import OffsetRemoved
+from flowstone.coordinator.groups.messages import CommitRequest, JoinRequest, SyncRequest
+from flowstone.coordinator.groups.records import NO_LEADER_EPOCH, OffsetRemoved
 from flowstone.errors import ErrorCode
 from tests.unit.coordinator.groups.harness import Coordinator
 
@@ -46,7 +46,7 @@ def test_a_group_too_large_to_store_is_told_so_and_leaves_the_shard_alone(monkey
 def test_old_offsets_are_removed_in_slices() -> None:
     coordinator = Coordinator(GroupConfig(offsets_retention_ms=1), lambda token, response: None)
     for number in range(4):
-        offsets = tuple(OffsetToCommit("t", partition, 1) for partition in range(EXPIRY_OFFSETS_PER_TICK // 2))
+        offsets = tuple(("t", partition, 1, NO_LEADER_EPOCH, None) for partition in range(EXPIRY_OFFSETS_PER_TICK // 2))
         request = CommitRequest(f"g{number}", offsets)
         coordinator.take(coordinator.shard.commit_offsets(coordinator.now_ms, None, request))
     coordinator.advance(coordinator.config.offsets_retention_check_interval_ms - 1)
