@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-ROUND_INTERVAL_S = 0.010
-# So many different shards within one interval make the next one a round: some eight hundred commits a second.
-CROWD_SHARDS = 8
+ROUND_INTERVAL_S = 0.020
+# So many different shards within one interval make the next one a round: some seven hundred commits a second.
+CROWD_SHARDS = 12
 
 
 class AppendRounds:
