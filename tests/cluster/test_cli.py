@@ -102,6 +102,13 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         yield prefix
 
 
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    """For all tests that start brokers one by one; each has a path of its own in it."""
+    with ZooKeeperServer() as server:
+        yield server
+
+
 @pytest.fixture
 def shell(tmp_path: Path, commands: list[str]) -> Iterator[Shell]:
     shell = Shell(tmp_path, commands)
@@ -166,52 +173,54 @@ def test_a_second_cluster_in_the_same_directory_is_refused(shell: Shell) -> None
     assert "is in use by another cluster" in refused
 
 
-def test_a_single_broker_grows_into_a_cluster_and_its_topics_get_more_replicas(shell: Shell) -> None:
+def test_a_single_broker_grows_into_a_cluster_and_its_topics_get_more_replicas(
+    shell: Shell, zookeeper: ZooKeeperServer
+) -> None:
+    ensemble = f"{zookeeper.address}/grown"
     shell.up("--listen", "127.0.0.1:0", "--data", "1")
     shell.run("topic", "create", "orders", "--partitions", "2")
     shell.run("produce", "orders", input="tea\ncoffee\n")
-    with ZooKeeperServer() as zookeeper:
-        found = ("cluster", "found", "--data", "1", "--zookeeper", zookeeper.address)
-        assert "is in use" in shell.run(*found, fails=True)
-        shell.end(shell.started[0])
-        assert "with 1 topic\n" in shell.run(*found)
-        assert "not that of a broker on its own" in shell.run(*found, fails=True)
+    found = ("cluster", "found", "--data", "1", "--zookeeper", ensemble)
+    assert "is in use" in shell.run(*found, fails=True)
+    shell.end(shell.started[0])
+    assert "with 1 topic\n" in shell.run(*found)
+    assert "not that of a broker on its own" in shell.run(*found, fails=True)
 
-        shell.bootstrap = ""
-        for node_id in ("1", "2", "3"):
-            shell.up(
-                *("--listen", "127.0.0.1:0", "--data", node_id),
-                *("--node-id", node_id, "--zookeeper", zookeeper.address),
-            )
-        assert sorted(shell.run("consume", "orders").split()) == ["coffee", "tea"]
-        shell.run("cluster", "reassign", "--brokers", "1,2,3", "--replication-factor", "3", "--watch")
-        status = shell.status()
-        assert (status["under_replicated"], status["offline"], status["moving"]) == (0, 0, 0)
-        assert {each["replicas"] for each in status["brokers"]} == {status["partitions"]}
+    shell.bootstrap = ""
+    for node_id in ("1", "2", "3"):
+        shell.up(
+            *("--listen", "127.0.0.1:0", "--data", node_id),
+            *("--node-id", node_id, "--zookeeper", ensemble),
+        )
+    assert sorted(shell.run("consume", "orders").split()) == ["coffee", "tea"]
+    shell.run("cluster", "reassign", "--brokers", "1,2,3", "--replication-factor", "3", "--watch")
+    status = shell.status()
+    assert (status["under_replicated"], status["offline"], status["moving"]) == (0, 0, 0)
+    assert {each["replicas"] for each in status["brokers"]} == {status["partitions"]}
 
-        shell.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports(status)[1:])
-        shell.end(shell.started[1], signal.SIGKILL)
-        shell.wait_until(offline=0, under_replicated=status["partitions"])
-        assert sorted(shell.run("consume", "orders").split()) == ["coffee", "tea"]
+    shell.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports(status)[1:])
+    shell.end(shell.started[1], signal.SIGKILL)
+    shell.wait_until(offline=0, under_replicated=status["partitions"])
+    assert sorted(shell.run("consume", "orders").split()) == ["coffee", "tea"]
 
 
 def ports(status: dict[str, Any]) -> list[int]:
     return [int(each["address"].rpartition(":")[2]) for each in status["brokers"]]
 
 
-def test_a_zookeeper_that_lost_its_data_gets_it_back_from_a_broker(shell: Shell) -> None:
-    with ZooKeeperServer() as lost:
-        shell.up("--listen", "127.0.0.1:0", "--data", "1", "--node-id", "1", "--zookeeper", lost.address)
-        shell.run("topic", "create", "orders")
-        shell.run("produce", "orders", input="tea\n")
-        shell.end(shell.started[0])
-    with ZooKeeperServer() as empty:
-        refused = shell.run("up", "--http", "off", "--data", "1", "--zookeeper", empty.address, fails=True)
-        assert "has lost cluster" in refused
-        restore = ("cluster", "restore-metadata", "--data", "1", "--zookeeper", empty.address)
-        assert "this copy goes to change " in shell.run(*restore, fails=True)
-        assert "restored cluster " in shell.run(*restore, "--yes")
-        assert "holds a cluster's metadata already" in shell.run(*restore, "--yes", fails=True)
-        shell.bootstrap = ""
-        shell.up("--listen", "127.0.0.1:0", "--data", "1", "--node-id", "1", "--zookeeper", empty.address)
-        assert shell.run("consume", "orders") == "tea\n"
+def test_a_zookeeper_that_lost_its_data_gets_it_back_from_a_broker(shell: Shell, zookeeper: ZooKeeperServer) -> None:
+    lost, empty = f"{zookeeper.address}/lost", f"{zookeeper.address}/empty"
+    shell.up("--listen", "127.0.0.1:0", "--data", "1", "--node-id", "1", "--zookeeper", lost)
+    shell.run("topic", "create", "orders")
+    shell.run("produce", "orders", input="tea\n")
+    shell.end(shell.started[0])
+
+    refused = shell.run("up", "--http", "off", "--data", "1", "--zookeeper", empty, fails=True)
+    assert "has lost cluster" in refused
+    restore = ("cluster", "restore-metadata", "--data", "1", "--zookeeper", empty)
+    assert "this copy goes to change " in shell.run(*restore, fails=True)
+    assert "restored cluster " in shell.run(*restore, "--yes")
+    assert "holds a cluster's metadata already" in shell.run(*restore, "--yes", fails=True)
+    shell.bootstrap = ""
+    shell.up("--listen", "127.0.0.1:0", "--data", "1", "--node-id", "1", "--zookeeper", empty)
+    assert shell.run("consume", "orders") == "tea\n"

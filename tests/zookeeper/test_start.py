@@ -11,12 +11,9 @@ from flowstone.embedded.zookeeper_server import ZooKeeperServer
 from flowstone.errors import StartupError
 
 
-def test_a_member_of_a_cluster_is_not_started_as_a_single_broker(tmp_path: Path) -> None:
+def test_a_member_of_a_cluster_is_not_started_as_a_single_broker(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     data = str(tmp_path)
-    with (
-        ZooKeeperServer() as zookeeper,
-        flowstone.Broker(data=data, settings={"zookeeper.connect": zookeeper.address}) as broker,
-    ):
+    with flowstone.Broker(data=data, settings={"zookeeper.connect": f"{zookeeper.address}/start"}) as broker:
         broker.create_topic("orders")
     with pytest.raises(StartupError, match=r"metadata is in ZooKeeper: say where with zookeeper\.connect"):
         flowstone.Broker(data=data)
