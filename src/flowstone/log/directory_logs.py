@@ -19,6 +19,7 @@ from functools import partial
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
 from flowstone.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from flowstone.log.clean_state import decode_clean_state, describe, encode_clean_state
 from flowstone.log.cleaner import Cleaner
 from flowstone.log.cleaner_process import compactor_for
 from flowstone.log.flusher import Flusher
@@ -93,7 +94,8 @@ class DirectoryLogs:
         found_partitions = self.log_directory.partitions()
         if found_partitions and not clean:
             logger.info("the last stop was not clean: %d partitions are recovered", len(found_partitions))
-        recovering = Recovering(self._files, self.path, self._handles, self._clock, topic_config)
+        left = decode_clean_state(self.log_directory.read_clean_state()) if clean else {}
+        recovering = Recovering(self._files, self.path, self._handles, self._clock, topic_config, left)
         stored = [
             StoredOffsets(recovery_points.get(each, 0), log_starts.get(each, 0), clean) for each in found_partitions
         ]
@@ -237,6 +239,7 @@ class DirectoryLogs:
                 self._flush_all()
                 self.housekeeping.checkpoint_writer()()
                 if not self.offline and not any(log.is_torn for log in self.logs.values()):
+                    self._write_clean_state()
                     self.log_directory.write_clean_marker()
         except OSError as error:
             logger.error("%s: the stop is not clean, the next start will check the logs: %s", self.path, error)
@@ -244,6 +247,14 @@ class DirectoryLogs:
             for log in self.logs.values():
                 log.close()
             self.log_directory.close()
+
+    def _write_clean_state(self) -> None:
+        """The next start does without it if it must."""
+        try:
+            left = ((topic_partition, describe(log)) for topic_partition, log in self.logs.items())
+            self.log_directory.write_clean_state(encode_clean_state(left))
+        except OSError as error:
+            logger.warning("%s: the next start will have to look into every log: %s", self.path, error)
 
     def _flush_all(self) -> None:
         """Some logs at a time: each has several files open until it is durable."""

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 LOCK_FILE = ".lock"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+CLEAN_STATE = ".flowstone-clean-state"
 DELETE_SUFFIX = "-delete"
 STAGED_SUFFIX = "-staged"
 FILE_NAME_BYTES_MAX = 255
@@ -148,12 +149,23 @@ class LogDirectory:
         return self.files.exists(self.file(CLEAN_SHUTDOWN_MARKER))
 
     def remove_clean_marker(self) -> None:
-        if self.files.exists(self.file(CLEAN_SHUTDOWN_MARKER)):
-            self.files.remove(self.file(CLEAN_SHUTDOWN_MARKER))
+        """With the state beside it, which must never meet another stop's marker."""
+        found = [path for name in (CLEAN_STATE, CLEAN_SHUTDOWN_MARKER) if self.files.exists(path := self.file(name))]
+        for path in found:
+            self.files.remove(path)
+        if found:
             self.files.sync_directory(self.path)
 
     def write_clean_marker(self) -> None:
         self.files.replace(self.file(CLEAN_SHUTDOWN_MARKER), _CLEAN_SHUTDOWN)
+
+    def read_clean_state(self) -> bytes:
+        """What the last stop left beside its marker: see `clean_state`. Nothing if it left nothing."""
+        path = self.file(CLEAN_STATE)
+        return self.files.read(path) if self.files.exists(path) else b""
+
+    def write_clean_state(self, data: bytes) -> None:
+        self.files.replace(self.file(CLEAN_STATE), data)
 
 
 def new_directory_id() -> str:

@@ -16,6 +16,7 @@ from flowstone.log.branch_point import BranchPoint, branch_point_name, encode_br
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
 from flowstone.ports.files import File, Files
 
+OFFSET_DIGITS = 20  # of an offset in a file's name
 SNAPSHOT_SUFFIX = ".snapshot"
 HOLE_SUFFIX = ".hole"
 HOLES_KEPT = 2
@@ -26,11 +27,11 @@ NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def snapshot_path(directory: str, offset: int) -> str:
-    return f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+    return f"{directory}/{offset:0{OFFSET_DIGITS}d}{SNAPSHOT_SUFFIX}"
 
 
 def hole_path(directory: str, end_offset: int) -> str:
-    return f"{directory}/{end_offset:020d}{HOLE_SUFFIX}"
+    return f"{directory}/{end_offset:0{OFFSET_DIGITS}d}{HOLE_SUFFIX}"
 
 
 class LogPosition(NamedTuple):
@@ -104,10 +105,17 @@ class PartitionDirectory:
         self._unsynced.append(metadata)
         self._note_all_names_changed()
 
-    def note_found(self, names: Sequence[str]) -> None:
-        """These are from an earlier life, which may have ended before anything beside the log was durable."""
+    def note_found(self, names: Sequence[str], recovery_point: int) -> None:
+        """These are from an earlier life, which may have ended before anything beside the log was durable.
+
+        What there was before a recovery point was is durable with it: the topic id, and the snapshots below it.
+        """
         for name in names:
-            if name == PARTITION_METADATA or name.endswith(SNAPSHOT_SUFFIX):
+            if name.endswith(SNAPSHOT_SUFFIX):
+                is_durable = name < f"{recovery_point:0{OFFSET_DIGITS}d}"
+            else:
+                is_durable = name != PARTITION_METADATA or recovery_point > 0
+            if not is_durable:
                 self._unsynced.append(self.files.open(f"{self.path}/{name}"))
         self._note_all_names_changed()
 
@@ -154,6 +162,10 @@ class PartitionDirectory:
         self._unsynced.append(file)
         self._directories[self.path] = None
         self.keep_snapshots([*(each for each in self._snapshots if each != offset), offset])
+
+    @property
+    def snapshots(self) -> list[int]:
+        return self._snapshots
 
     def keep_snapshots(self, offsets: list[int]) -> None:
         """Takes over these snapshots and removes all but the newest."""

@@ -1,5 +1,7 @@
 """Recovers all the logs of a directory: one after the other, but made durable some at a time, together.
 
+After a clean stop each is taken as the stop has left it, where that is known (`clean_state`).
+
 After an unclean stop, recovery of one log ends with its files and names being synced. With ten thousand logs that is
 nearly all of the time a start takes, and a disk that is asked for several syncs at once does them in little more time
 than one. So the syncs of some logs are put off and done together, by one syncfs where the log directory is a file
@@ -10,14 +12,16 @@ Waits for the disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from itertools import islice
+from itertools import chain, islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from flowstone.config import TopicConfig
 from flowstone.errors import StorageFault
 from flowstone.log.checkpoints import PARTITION_METADATA, decode_partition_metadata
+from flowstone.log.clean_state import LeftLog, reopen
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import FlushTask, LogPosition, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
@@ -64,7 +68,10 @@ class Recovering:
         handles: FileHandles,
         clock: Clock,
         topic_config: Callable[[str], TopicConfig],
+        left: Mapping[TopicPartition, LeftLog] = MappingProxyType({}),
     ) -> None:
+        """`left` is what a clean stop said of the logs."""
+        self._left = left
         self._files, self._path = files, path
         self._handles, self._clock = handles, clock
         self._topic_config = topic_config
@@ -91,6 +98,9 @@ class Recovering:
     def _open(self, topic_partition: TopicPartition, stored: StoredOffsets) -> _Recovering | OfflineLog:
         """The log as it is after recovery, but for what is put off."""
         directory = RecoveredDirectory(self._files, f"{self._path}/{topic_partition}", exists=True)
+        reopened = self._reopen(topic_partition, stored, directory)
+        if reopened is not None:
+            return _Recovering(topic_partition, stored, directory, reopened)
         metadata = f"{directory.path}/{PARTITION_METADATA}"
         found = decode_partition_metadata(self._files.read(metadata)) if self._files.exists(metadata) else None
         topic_id, config = found or ZERO_UUID, self._topic_config(topic_partition.topic)
@@ -104,6 +114,20 @@ class Recovering:
             directory.put_off = directory.put_off._replace(unsynced=())  # a syncfs needs no open files
         return _Recovering(topic_partition, stored, directory, log)
 
+    def _reopen(
+        self, topic_partition: TopicPartition, stored: StoredOffsets, directory: RecoveredDirectory
+    ) -> PartitionLog | None:
+        """The log as a clean stop has left it; None if nothing is known of it, or somebody has changed it since."""
+        left = self._left.get(topic_partition)
+        if left is None or stored != StoredOffsets(left.end_offset, left.log_start_offset, clean=True):
+            return None
+        config = self._topic_config(topic_partition.topic)
+        log = PartitionLog(topic_partition, left.topic_id, config, self._clock, self._handles, directory)
+        if not reopen(log, directory, self._handles, self._clock, left):
+            return None
+        directory.is_recovering = False
+        return log
+
     def _make_durable(
         self, recovering: Sequence[_Recovering], threads: Executor | None
     ) -> dict[TopicPartition, StorageFault]:
@@ -113,7 +137,10 @@ class Recovering:
             return {}
         if self._is_own_filesystem:
             threads = None  # next to nothing is left to do for each
-        outcomes = (threads.map if threads is not None else map)(self._sync, loose)
+        # A thread has several to sync: handing over each would cost more than many a sync.
+        chunks = [loose[first::SYNC_THREADS] for first in range(min(SYNC_THREADS, len(loose)))]
+        loose = list(chain.from_iterable(chunks))
+        outcomes = chain.from_iterable((threads.map if threads is not None else map)(self._sync_all, chunks))
         faults = {each.topic_partition: fault for each, fault in zip(loose, outcomes, strict=True) if fault is not None}
         try:
             (self._files.sync_filesystem if self._is_own_filesystem else self._files.sync_directory)(self._path)
@@ -121,6 +148,9 @@ class Recovering:
             fault = StorageFault(f"{self._path}: {error}")
             faults |= {each.topic_partition: fault for each in loose}
         return faults
+
+    def _sync_all(self, recovering: Sequence[_Recovering]) -> list[StorageFault | None]:
+        return [self._sync(each) for each in recovering]
 
     def _sync(self, recovering: _Recovering) -> StorageFault | None:
         """All of it, but for what is done for the whole directory."""

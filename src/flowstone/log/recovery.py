@@ -237,7 +237,7 @@ class _Recovery:
                 self._directory.note_unsynced(*(handle.get() for handle in segment.handles))
                 segment.indexes.seal()
         if not stored.clean:
-            self._directory.note_found(self._names)
+            self._directory.note_found(self._names, stored.recovery_point)
         self._log.branch_point = read_branch_point(self._files, self._directory.path, self._names)
         producers = load_producers(
             self._directory, self._names, segments, self._log.producers_from, end_offset, self._now_ms

@@ -65,6 +65,7 @@ class StoredLog:
         self._handles = handles
         self._directory = directory
         self._generation = 0
+        self._closed_at: tuple[LogPosition, int] | None = None  # all that a clean close leaves was there, as of then
         self._is_held = False
         self._untaken_bytes = 0
         self.first_dirty_offset = 0  # compaction has seen to all below it
@@ -96,6 +97,10 @@ class StoredLog:
     @property
     def path(self) -> str:
         return self._directory.path
+
+    @property
+    def directory(self) -> PartitionDirectory:
+        return self._directory
 
     @property
     def files(self) -> Files:
@@ -305,8 +310,8 @@ class StoredLog:
     # The end
 
     def closing_task(self) -> FlushTask | None:
-        """What makes all of the log durable, with what shortens the next start; None if nothing was ever appended."""
-        if not self._directory.exists:
+        """What makes all of the log durable, with what shortens the next start; None if all of that is there."""
+        if not self._directory.exists or (self._closed_at == self._state and not self._directory.has_unsynced):
             return None
         active = self._segments.active
         active.indexes.write()
@@ -314,6 +319,14 @@ class StoredLog:
         self._directory.note_names_changed()
         self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
         return self.take_dirty()
+
+    @property
+    def _state(self) -> tuple[LogPosition, int]:
+        return self.end, self._generation
+
+    def note_as_closed(self) -> None:
+        """The log is as a clean close has left it: as long as that is so, the next one has nothing to do."""
+        self._closed_at = self._state
 
     def close(self) -> None:
         """Lets go of the files."""
