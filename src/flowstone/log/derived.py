@@ -33,18 +33,21 @@ def load_producers(
     `names` are those in the directory. What lies below `from_offset`, where a segment begins, says nothing about
     producers.
     """
-    found = _snapshot_offsets(names)
-    states, start_offset, good = ProducerStates(), max(segments[0].base_offset, from_offset), list[int]()
-    for offset in found:
+    states, start_offset, kept = ProducerStates(), max(segments[0].base_offset, from_offset), list[int]()
+    oldest_offset = start_offset
+    for offset in reversed(_snapshot_offsets(names)):
         decoded = None
-        if start_offset <= offset <= end_offset:
+        if oldest_offset <= offset <= end_offset:
+            if kept:  # older than a good one: looked at if it is ever needed
+                kept.append(offset)
+                continue
             decoded = ProducerStates.decode_snapshot(directory.files.read(snapshot_path(directory.path, offset)))
         if decoded is not None:
             states, start_offset = decoded, offset
-            good.append(offset)
+            kept.append(offset)
         else:
             directory.remove_snapshot(offset)
-    directory.keep_snapshots(good)
+    directory.keep_snapshots(kept)
     for header in _headers_from(segments, start_offset, end_offset):
         if header.producer_id >= 0 and not header.is_control:
             states.update(header, header.base_offset, seen_ms)

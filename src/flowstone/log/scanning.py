@@ -15,6 +15,7 @@ from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch,
 
 VERIFY_CHUNK_BYTES = 1 << 20
 HEADERS_CHUNK_BYTES = 1 << 16
+HEADER_READ_BYTES = 1 << 10
 OFFSET_MAX = 2**63 - 1
 
 
@@ -79,11 +80,14 @@ def _walk(
     file: File, position: int, end: int, next_offset: int, verify_from_offset: int | None
 ) -> Iterator[ScannedBatch]:
     chunk, chunk_start = memoryview(b""), position
+    batch_bytes = HEADERS_CHUNK_BYTES  # of the batch before
     while position < end:
         if position + HEADER_BYTES > end:
             raise DamagedBatch(position, next_offset, "the file ends inside a header")
         if not chunk_start <= position <= chunk_start + len(chunk) - HEADER_BYTES:
-            chunk, chunk_start = _read(file, position, HEADERS_CHUNK_BYTES, end)
+            # Among large batches, all but the header would be read for nothing.
+            wanted_bytes = HEADERS_CHUNK_BYTES if batch_bytes < HEADERS_CHUNK_BYTES else HEADER_READ_BYTES
+            chunk, chunk_start = _read(file, position, wanted_bytes, end)
         header = _header(chunk, position - chunk_start, position, next_offset)
         _check(header, position, end, next_offset)
         if verify_from_offset is not None and header.next_offset > verify_from_offset:
@@ -92,7 +96,8 @@ def _walk(
             if not checksum_matches(chunk, position - chunk_start, header):
                 raise DamagedBatch(position, next_offset, "the checksum does not match")
         yield ScannedBatch(position, header)
-        position += header.size_bytes
+        batch_bytes = header.size_bytes
+        position += batch_bytes
         next_offset = header.next_offset
 
 
