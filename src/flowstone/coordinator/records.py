@@ -47,7 +47,8 @@ _PLAIN_OFFSET = Struct(">hqihq")
 _PLAIN_RECORD_END = Struct(">ichqihqc")
 _PLAIN_OFFSET_LENGTH, _NO_HEADERS = VARINTS[_PLAIN_OFFSET.size], VARINTS[0]
 # Offset deltas that take one byte, as do the attributes and the timestamp delta before them.
-_SMALL_DELTAS = tuple(VARINTS[delta] for delta in range(64))
+SMALL_DELTAS_COUNT = 64
+_SMALL_DELTAS = tuple(VARINTS[delta] for delta in range(SMALL_DELTAS_COUNT))
 _RECORD_START = bytes(2)
 
 
@@ -119,12 +120,15 @@ class _Reader:
 def encode_all(records: Sequence[GroupRecord]) -> list[bytes]:
     """The records as they stand in one batch, whose timestamp they have."""
     encoded = []
-    parts, pack_end, small_deltas = _plain_record_parts, _PLAIN_RECORD_END.pack, _SMALL_DELTAS
+    pack_end, small_deltas = _PLAIN_RECORD_END.pack, _SMALL_DELTAS
+    names_of: tuple[str, str] | None = None
     for offset_delta, record in enumerate(records):
-        if isinstance(record, OffsetCommitted) and offset_delta < len(small_deltas):
+        if isinstance(record, OffsetCommitted) and offset_delta < SMALL_DELTAS_COUNT:
             group_id, topic, partition, offset, leader_epoch, metadata, timestamp_ms, expire_timestamp_ms = record
             if not metadata and expire_timestamp_ms == NO_TIMESTAMP:  # as in nearly all: put together in one go
-                start, names = parts(group_id, topic)
+                if names_of != (group_id, topic):
+                    names_of = group_id, topic
+                    start, names = _plain_record_parts(group_id, topic)
                 end = pack_end(
                     partition, _PLAIN_OFFSET_LENGTH, VALUE_VERSION, offset, leader_epoch, 0, timestamp_ms, _NO_HEADERS
                 )

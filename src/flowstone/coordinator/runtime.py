@@ -144,8 +144,7 @@ class HostedShard(Generic[Machine]):
                 self._unappended += effects.records
                 if not effects.can_wait:
                     self._append(now_ms)
-                for record in effects.records:
-                    machine.replay(record)
+                machine.replay(effects.records)
         except Exception as error:
             self._call_failed(error)
             return not isinstance(error, ApiError)

@@ -20,7 +20,7 @@ LOAD_STEP_BYTES = 64 * 1024
 
 
 class ReplayedState(Protocol):
-    def replay(self, record: Any) -> None: ...
+    def replay(self, records: Sequence[Any]) -> None: ...
 
 
 class ShardLog:
@@ -47,14 +47,16 @@ class ShardLog:
     async def load(self, state: ReplayedState) -> None:
         """Replays the log, which must be committed, from its start to its end. ApiError, StorageFault."""
         start_offset, end_offset = self._log.log_start_offset, self._log.log_end_offset
-        offset, replay = start_offset, state.replay
+        offset, decode = start_offset, self._codec.decode
         while offset < end_offset:
             data = await self._log.read(offset, LOAD_STEP_BYTES)
             if not data:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log ends at {offset}, not at {end_offset}")
             for batch in decode_batches(data):
-                for record in batch.records:
-                    decoded = self._codec.decode(record.key, record.value) if record.key is not None else None
-                    if decoded is not None and record.offset >= start_offset:
-                        replay(decoded)
+                decoded = [
+                    decode(key, value)
+                    for record_offset, _, key, value, _ in batch.records
+                    if key is not None and record_offset >= start_offset
+                ]
+                state.replay([each for each in decoded if each is not None])
                 offset = batch.next_offset

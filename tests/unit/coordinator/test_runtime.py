@@ -40,9 +40,9 @@ class Counters:
         self.loaded_ms: int | None = None
         self._parked: list[tuple[int, Any]] = []
 
-    def replay(self, record: tuple[str, int]) -> None:
-        self.replayed.append(record)
-        self.values[record[0]] = record[1]
+    def replay(self, records: Sequence[tuple[str, int]]) -> None:
+        self.replayed += records
+        self.values.update(records)
 
     def loaded(self, now_ms: int) -> Effects[Any]:
         self.loaded_ms = now_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -32,12 +32,12 @@ class PairCodec:
 
 
 class Numbers(dict[str, int]):
-    def replay(self, record: Pair) -> None:
-        name, value = record
-        if value is None:
-            self.pop(name, None)
-        else:
-            self[name] = value
+    def replay(self, records: Iterable[Pair]) -> None:
+        for name, value in records:
+            if value is None:
+                self.pop(name, None)
+            else:
+                self[name] = value
 
 
 class Bench:
@@ -47,8 +47,7 @@ class Bench:
 
     def put(self, *records: Pair) -> None:
         self.log.append(records, self.clock.time_ms())
-        for record in records:
-            self.state.replay(record)
+        self.state.replay(records)
 
 
 def replayed(memory: MemoryInternalLog) -> dict[str, int]:

@@ -58,14 +58,19 @@ class GroupShard:
         self._state = ShardState(config, new_member_id)
         self._expiry = Expiry()
 
-    def replay(self, record: GroupRecord) -> None:
-        """Apply a stored record: one just appended, or one read while loading."""
-        groups = self._state.groups
-        if isinstance(record, OffsetCommitted):  # as nearly all are; a pattern takes several times as long to match
-            self._state.offsets.commit(record)
+    def replay(self, records: Iterable[GroupRecord]) -> None:
+        """Apply stored records, in their order: those just appended, or some read while loading."""
+        groups, commit = self._state.groups, self._state.offsets.commit
+        for record in records:
+            if not isinstance(record, OffsetCommitted):
+                self._replay_other(record)
+                continue
+            commit(record)  # as nearly all are; a pattern takes several times as long to match
             if record.group_id not in groups:
                 groups[record.group_id] = Group(record.group_id)
-            return
+
+    def _replay_other(self, record: GroupRecord) -> None:
+        groups = self._state.groups
         match record:
             case OffsetRemoved():
                 self._state.offsets.remove(record)

@@ -61,9 +61,8 @@ class Coordinator:
         self.shard.loaded(self.now_ms)
 
     def take(self, effects: Effects[GroupRecord]) -> None:
-        for record in effects.records:
-            self.log.append(record)
-            self.shard.replay(record)
+        self.log.extend(effects.records)
+        self.shard.replay(effects.records)
         self._held.extend((len(self.log), token, response) for token, response in effects.replies)
         if self.commits_at_once:
             self.commit()
@@ -89,8 +88,7 @@ class Coordinator:
         del self.log[log_end:]
         self._held.clear()
         self.shard = self._new_shard()
-        for record in self.log:
-            self.shard.replay(record)
+        self.shard.replay(self.log)
         self.take(self.shard.loaded(self.now_ms))
         self.commit()
 
