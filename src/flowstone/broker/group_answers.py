@@ -19,11 +19,11 @@ Response = TypeVar("Response")
 def answer(
     token: Token, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]
 ) -> Response | Promise[Response]:
-    """`respond` to the coordinator's response, or `refuse` with the code of its ApiError."""
+    """As `Answer`, for a token that must outlive the connection."""
     if token.done():
         return settle(_outcome(token), respond, refuse)
-    promise = _Answer(respond, refuse)
-    token.add_done_callback(promise.resolve)
+    promise = Answer(respond, refuse)
+    token.add_done_callback(promise.hear)
     return promise
 
 
@@ -44,24 +44,45 @@ def settle(outcome: Any, respond: Callable[[Any], Response], refuse: Callable[[E
     return refuse(outcome.code) if isinstance(outcome, ApiError) else respond(outcome)
 
 
-class _Answer(Promise[Response]):
-    """The answer to one request of a coordinator: most requests of clients come this way."""
+class Answer(Promise[Response]):
+    """What the coordinator says, turned into the response when it comes: a token that is the handler's answer.
+
+    When the connection goes away it counts as answered. What may wait for long must not: see `answer`.
+    """
 
     __slots__ = ("_refuse", "_respond")
 
     def __init__(self, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]) -> None:
+        """`respond` to the coordinator's response, or `refuse` with the code of its ApiError."""
         super().__init__()
         self._respond, self._refuse = respond, refuse
 
-    def resolve(self, token: Token) -> None:
+    def hear(self, token: Token) -> None:
+        """What has become of a token that the coordinator keeps for longer than the connection lasts."""
         if self.done():  # the connection is gone
             return
-        try:
-            response = settle(_outcome(token), self._respond, self._refuse)
-        except Exception as error:
-            self.set_exception(error)
+        error = token.exception()
+        if error is None:
+            self.set_result(token.result())
         else:
-            self.set_result(response)
+            self.set_exception(error)
+
+    def set_result(self, result: Any) -> None:
+        self._settle_with(self._respond, result)
+
+    def set_exception(self, error: BaseException) -> None:
+        if isinstance(error, ApiError):
+            self._settle_with(self._refuse, error.code)
+        else:
+            super().set_exception(error)
+
+    def _settle_with(self, make: Callable[[Any], Response], outcome: Any) -> None:
+        try:
+            response = make(outcome)
+        except Exception as error:
+            super().set_exception(error)
+        else:
+            super().set_result(response)
 
 
 class _Countdown:

@@ -117,17 +117,19 @@ class GroupCoordinator:
 
     # Requests
 
-    def request(self, group_id: str, call: GroupCall, *, may_wait: bool = False) -> Token:
-        """Hands a request to the group's shard; its response, or ApiError, comes with the promise.
+    def request(self, group_id: str, call: GroupCall, token: Token | None = None, *, may_wait: bool = False) -> Token:
+        """Hands a request to the group's shard; its response, or ApiError, comes with the promise: the one given.
 
         Of those that may wait for other members only so many are taken, so that the rest always gets through.
         """
+        token = Promise() if token is None else token
         shard = self._shard_of(group_id)
         if shard is None:
-            return _refused(ErrorCode.NOT_COORDINATOR)
-        if may_wait and len(self._waiting) >= self._waiting_max:
-            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        token = shard.request(call)
+            token.set_exception(ApiError(ErrorCode.NOT_COORDINATOR))
+        elif may_wait and len(self._waiting) >= self._waiting_max:
+            token.set_exception(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            shard.request(call, token)
         if may_wait and not token.done():
             self._waiting.add(token)
             token.add_done_callback(self._waiting.discard)
@@ -233,9 +235,3 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
 def _new_member_id(name: str) -> str:
     """Kafka's form: the client's or the instance's id, and what makes it its own."""
     return f"{name[:MEMBER_NAME_LENGTH_MAX]}-{uuid4()}"
-
-
-def _refused(code: ErrorCode) -> Token:
-    token: Token = Promise()
-    token.set_exception(ApiError(code))
-    return token

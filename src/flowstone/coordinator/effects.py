@@ -29,6 +29,3 @@ class Effects(Generic[Record]):
     records: list[Record] = field(default_factory=list)
     replies: list[tuple[Any, Any]] = field(default_factory=list)
     can_wait: bool = False  # a few milliseconds, to be appended together with others
-
-    def reply(self, token: Any, response: Any) -> None:
-        self.replies.append((token, response))

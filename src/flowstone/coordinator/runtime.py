@@ -105,9 +105,9 @@ class HostedShard(Generic[Machine]):
         self.loading: asyncio.Future[None]  # the load under way, or the last one
         self._begin_load()
 
-    def request(self, call: Callable[[Machine, int, Token], Effects[Any]]) -> Token:
-        """Has the state machine handle a request; its response, or ApiError, comes with the promise."""
-        token: Token = Promise()
+    def request(self, call: Callable[[Machine, int, Token], Effects[Any]], token: Token | None = None) -> Token:
+        """Has the state machine handle a request; its response, or ApiError, comes with the promise: the one given."""
+        token = Promise() if token is None else token
         machine = self._machine
         if machine is None:
             token.set_exception(ApiError(self._unavailable))
@@ -149,9 +149,9 @@ class HostedShard(Generic[Machine]):
             self._call_failed(error)
             return not isinstance(error, ApiError)
         if effects.replies:
-            tokens = [token for token, _ in effects.replies]
-            self._unanswered.difference_update(tokens)
-            self._uncommitted.update(tokens)
+            for token, _ in effects.replies:
+                self._unanswered.discard(token)
+                self._uncommitted.add(token)
             self._held_back += effects.replies
         self._schedule(machine)
         if not self._unappended:

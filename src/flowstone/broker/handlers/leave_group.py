@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import answer
+from flowstone.broker.group_answers import Answer
 from flowstone.coordinator.groups.messages import LeaveRequest, LeaveResponse, LeavingMember
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
@@ -12,17 +12,18 @@ from flowstone.wire.messages import LeaveGroupRequest, LeaveGroupResponse, Leave
 _MANY_MEMBERS_SINCE_VERSION = 3
 
 
-def handle(
-    services: Services, context: RequestContext, request: LeaveGroupRequest
-) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
+def handle(services: Services, context: RequestContext, request: LeaveGroupRequest) -> Promise[LeaveGroupResponse]:
     version = context.api_version
     if version >= _MANY_MEMBERS_SINCE_VERSION:
         members = tuple(LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in request.members)
     else:
         members = (LeavingMember(request.member_id),)
     leave = LeaveRequest(request.group_id, members)
-    token = services.groups.request(request.group_id, lambda shard, now_ms, token: shard.leave(now_ms, token, leave))
-    return answer(token, lambda response: _respond(version, response), _refuse)
+    return services.groups.request(
+        request.group_id,
+        lambda shard, now_ms, token: shard.leave(now_ms, token, leave),
+        Answer(lambda response: _respond(version, response), _refuse),
+    )
 
 
 def _respond(version: int, response: LeaveResponse) -> LeaveGroupResponse:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import repeat
 
 from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import answer
+from flowstone.broker.group_answers import Answer
 from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse, OffsetToCommit
 from flowstone.errors import ErrorCode
@@ -52,10 +52,11 @@ def handle(
         group_instance_id=request.group_instance_id,
         retention_time_ms=min(request.retention_time_ms, RETENTION_TIME_MS_MAX),
     )
-    token = services.groups.request(
-        request.group_id, lambda shard, now_ms, token: shard.commit_offsets(now_ms, token, asked)
+    return services.groups.request(
+        request.group_id,
+        lambda shard, now_ms, token: shard.commit_offsets(now_ms, token, asked),
+        Answer(commit.respond, commit.refuse),
     )
-    return answer(token, commit.respond, commit.refuse)
 
 
 class _Commit:

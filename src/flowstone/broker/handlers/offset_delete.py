@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import answer
+from flowstone.broker.group_answers import Answer
 from flowstone.coordinator.groups.messages import DeleteOffsetsRequest, DeleteOffsetsResponse
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
@@ -16,9 +16,7 @@ from flowstone.wire.messages import (
 )
 
 
-def handle(
-    services: Services, context: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
+def handle(services: Services, context: RequestContext, request: OffsetDeleteRequest) -> Promise[OffsetDeleteResponse]:
     image = services.metadata.image
     asked = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     known = tuple(partition for partition in asked if image.partition(partition) is not None)
@@ -38,7 +36,8 @@ def handle(
         return OffsetDeleteResponse(topics=topics)
 
     delete = DeleteOffsetsRequest(request.group_id, known)
-    token = services.groups.request(
-        request.group_id, lambda shard, now_ms, token: shard.delete_offsets(now_ms, token, delete)
+    return services.groups.request(
+        request.group_id,
+        lambda shard, now_ms, token: shard.delete_offsets(now_ms, token, delete),
+        Answer(respond, lambda code: OffsetDeleteResponse(error_code=code)),
     )
-    return answer(token, respond, lambda code: OffsetDeleteResponse(error_code=code))

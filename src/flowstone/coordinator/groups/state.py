@@ -50,7 +50,7 @@ class Turn:
         return self.shard.config
 
     def reply(self, token: Any, response: Any) -> None:
-        self.effects.reply(token, response)
+        self.effects.replies.append((token, response))
 
     def append(self, record: GroupRecord) -> None:
         self.effects.records.append(record)
