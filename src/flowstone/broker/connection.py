@@ -197,11 +197,12 @@ class Connection:
     def _received(self, received: memoryview) -> None:
         """Handles the whole requests in `received` and keeps what is left."""
         position, end = 0, len(received)
-        turn_ends = self._host.monotonic() + TURN_S
+        host = self._host
+        turn_ends, size_max = host.monotonic() + TURN_S, host.request_bytes_max
         while end - position >= _LENGTH_BYTES:
             (size,) = _LENGTH.unpack_from(received, position)
-            if not 0 < size <= self._host.request_bytes_max:
-                raise ProtocolError(f"a request of {size} bytes; from 1 to {self._host.request_bytes_max} are taken")
+            if not 0 < size <= size_max:
+                raise ProtocolError(f"a request of {size} bytes; from 1 to {size_max} are taken")
             start = position + _LENGTH_BYTES
             if self._must_wait():
                 self._keep(received[position:])
@@ -211,13 +212,13 @@ class Connection:
                 return
             self._handle(received[start : start + size])
             position = start + size
-            if end - position >= _LENGTH_BYTES and self._host.monotonic() > turn_ends:
+            if end - position >= _LENGTH_BYTES and host.monotonic() > turn_ends:
                 self._keep(received[position:])
                 self._schedule_flush()
                 return
         if position < end:
             self._kept = bytes(received[position:])
-            self.frame_started = self._host.monotonic()
+            self.frame_started = host.monotonic()
 
     def _begin_frame(self, size: int, part: memoryview) -> None:
         frame = self._host.buffers.take(size)

@@ -157,6 +157,8 @@ class Flusher:
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""
         config = log.config
+        if config.flush_messages == LONG_MAX and config.flush_ms == LONG_MAX:
+            return  # never
         count = self._unrequested_records.get(log, 0) + record_count
         if count >= config.flush_messages:
             self._unrequested_records.pop(log, None)

@@ -54,13 +54,14 @@ class PartitionLog(StoredLog):
 
         One of our own, which a coordinator has just made, is taken as it is.
         """
-        now_ms = self._clock.time_ms()
+        now_ms, config = self._clock.time_ms(), self.config
         if is_own:
             header = stored = parse_header(records)
         else:
-            header, stored = check_batch(records, self.config, now_ms)
-        append_time_ms = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
-        if header.producer_id >= 0:
+            header, stored = check_batch(records, config, now_ms)
+        append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
+        is_idempotent = header.producer_id >= 0
+        if is_idempotent:
             repeated = self.producers.check(header)
             if repeated is not None:
                 return Appended(repeated.base_offset, repeated.last_offset, append_time_ms, self.log_start_offset, True)
@@ -69,39 +70,27 @@ class PartitionLog(StoredLog):
         try:
             if not self._directory.exists:
                 self._create()
-            active, size_bytes = self._segments.active, len(records)
-            if must_roll(active, self.config, self._roll_ms, size_bytes, last_offset, stored.max_timestamp, now_ms):
+            size_bytes, timestamp = len(records), stored.max_timestamp
+            if must_roll(self._segments.active, config, self._roll_ms, size_bytes, last_offset, timestamp, now_ms):
                 self.roll()
         except OSError as error:
             raise self._file_error(error) from error
-        self._write(records, header, stored, base_offset, leader_epoch)
+        buffers = _placed(records, header, stored, base_offset, leader_epoch)
+        self._write(buffers, base_offset, size_bytes, last_offset, timestamp)
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
             self._directory.store_epochs(self.epochs.encode())
-        if header.producer_id >= 0:
+        if is_idempotent:
             self.producers.update(header, base_offset, now_ms)
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
 
-    def _write(
-        self, records: Bytes, header: BatchHeader, stored: BatchHeader, base_offset: int, leader_epoch: int
-    ) -> None:
-        buffers: list[Bytes]
-        if stored is header:
-            buffers = [
-                prefix(base_offset, header.batch_length, leader_epoch),
-                memoryview(records)[PREFIX_BYTES:],
-            ]
-        else:
-            payload = memoryview(records)[HEADER_BYTES:]
-            placed = stored._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
-            buffers = [encode_header(placed, payload), payload]
+    def _write(self, buffers: list[Bytes], base_offset: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
         segment = self._segments.active
-        last_offset = base_offset + header.last_offset_delta
         try:
-            segment.append(buffers, base_offset, len(records), last_offset, stored.max_timestamp)
+            segment.append(buffers, base_offset, size_bytes, last_offset, timestamp)
         except OSError as error:
             raise self._undo(segment, error) from error
         self.end = LogPosition(last_offset + 1, segment.base_offset, segment.size_bytes)
-        self._untaken_bytes += len(records)
+        self._untaken_bytes += size_bytes
 
     def append_replicated(self, records: Bytes, *, leader_epoch: int) -> Replicated:
         """Appends whole batches as the leader of this epoch has them; the last one may be cut short, and is left out.
@@ -236,3 +225,14 @@ class PartitionLog(StoredLog):
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.end.offset)
+
+
+def _placed(
+    records: Bytes, header: BatchHeader, stored: BatchHeader, base_offset: int, leader_epoch: int
+) -> list[Bytes]:
+    """The batch's bytes at their place in the log; all but the first few are the client's."""
+    if stored is header:
+        return [prefix(base_offset, header.batch_length, leader_epoch), memoryview(records)[PREFIX_BYTES:]]
+    payload = memoryview(records)[HEADER_BYTES:]
+    placed = stored._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
+    return [encode_header(placed, payload), payload]

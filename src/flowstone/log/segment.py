@@ -151,9 +151,9 @@ class Segment:
 
     def append(self, buffers: list[Bytes], base_offset: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
         """Writes one batch at the end. OSError if the file does not take it: the caller restores the size."""
-        position = self.size_bytes
-        self.log.pinned = True
-        self.log.get().write(position, buffers)
+        log, position = self.log, self.size_bytes
+        log.pinned = True
+        log.get().write(position, buffers)
         self.note(position, base_offset, size_bytes, last_offset, timestamp)
 
     def append_found(self, data: Bytes, headers: Sequence[BatchHeader]) -> None:

@@ -148,18 +148,17 @@ class _Produce:
 
     def _append(self, partition: Partition, records: Bytes, result: ProduceResponsePartition) -> None:
         acks = self._request.acks
-        appended = partition.append(records, acks)
-        result.base_offset = appended.base_offset
-        result.log_append_time_ms = appended.log_append_time_ms
-        result.log_start_offset = appended.log_start_offset
-        if not appended.duplicate:
+        base_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = partition.append(records, acks)
+        result.base_offset, result.log_append_time_ms = base_offset, append_time_ms
+        result.log_start_offset = log_start_offset
+        if not is_duplicate:
             topic = self._services.metrics.topic(partition.topic_partition.topic)
             topic.produced_batches += 1
-            topic.produced_records += appended.last_offset - appended.base_offset + 1
+            topic.produced_records += last_offset - base_offset + 1
             topic.produced_bytes += len(records)
         if acks == ACKS_ALL:
             epoch, on_committed = partition.leader_epoch, partial(self._committed, result)
-            self._uncommitted.append(Uncommitted(partition, appended.last_offset + 1, epoch, on_committed))
+            self._uncommitted.append(Uncommitted(partition, last_offset + 1, epoch, on_committed))
 
     async def _rewrite(self, partition: Partition, records: bytes, result: ProduceResponsePartition) -> None:
         try:
