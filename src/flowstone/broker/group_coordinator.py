@@ -42,6 +42,10 @@ OFFSETS_TOPIC_MESSAGE_BYTES_MAX = 16 * MIB
 # A member's id begins with its client's, and must fit where ids are stored and sent, which takes 32 KiB.
 MEMBER_NAME_LENGTH_MAX = 1024
 
+# Groups whose shard is kept at hand: the same ones ask again and again. Not by long names: a stranger may make them up.
+LOCATED_GROUPS_MAX = 4096
+LOCATED_GROUP_LENGTH_MAX = 256
+
 GroupCall = Callable[[GroupShard, int, Token], Effects[Any]]
 
 
@@ -67,6 +71,8 @@ class GroupCoordinator:
             rounds=AppendRounds(),
         )
         self._shards: dict[int, HostedShard[GroupShard]] = {}
+        # The shards of groups that were asked for, as long as no shard comes or goes.
+        self._shards_by_group: dict[str, HostedShard[GroupShard]] = {}
         # In which leader epoch each is hosted: what was loaded in an earlier one may have been decided otherwise since.
         self._epochs: dict[int, int] = {}
         self._closed = False
@@ -140,6 +146,15 @@ class GroupCoordinator:
         return [shard.request(call) for shard in self._shards.values()]
 
     def _shard_of(self, group_id: str) -> HostedShard[GroupShard] | None:
+        shard = self._shards_by_group.get(group_id)
+        if shard is None and (shard := self._find_shard(group_id)) is not None:
+            if len(self._shards_by_group) >= LOCATED_GROUPS_MAX:
+                self._shards_by_group.clear()
+            if len(group_id) <= LOCATED_GROUP_LENGTH_MAX:
+                self._shards_by_group[group_id] = shard
+        return shard
+
+    def _find_shard(self, group_id: str) -> HostedShard[GroupShard] | None:
         topic = self._metadata.image.topics.get(CONSUMER_OFFSETS)
         if topic is None:
             return None
@@ -164,6 +179,7 @@ class GroupCoordinator:
             for index in tuple(self._shards):
                 self._unhost(index)
         if changed:
+            self._shards_by_group.clear()
             self._host_shards(after)
         if deleted:
             self.remove_offsets([partition for topic in deleted for partition in _partitions(topic)])
@@ -187,9 +203,11 @@ class GroupCoordinator:
                 log = PartitionInternalLog(partition, self._workers)
                 self._shards[index] = HostedShard(str(topic_partition), log, self._host)
                 self._epochs[index] = partition.leader_epoch
+                self._shards_by_group.clear()
 
     def _unhost(self, index: int) -> None:
         del self._epochs[index]
+        self._shards_by_group.clear()
         self._shards.pop(index).close(ErrorCode.NOT_COORDINATOR)
 
 

@@ -245,8 +245,10 @@ def _member(member: DescribedMember, is_consumer: bool) -> GroupMember:
 
 async def _settle(tokens: Sequence[Token]) -> list[Any]:
     """The responses, and ApiError where there is none."""
-    outcomes = await asyncio.gather(*tokens, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException) and not isinstance(outcome, ApiError):
-            raise outcome
+    outcomes: list[Any] = []
+    for token in tokens:  # all are under way already; gathering them would make a task of each
+        try:
+            outcomes.append(await token)
+        except ApiError as error:
+            outcomes.append(error)
     return outcomes

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from struct import unpack
-
-# Keys whose hash is kept: the same groups ask again and again. Long ones, which a stranger may make up, are not kept.
-KEYS_CACHED_MAX = 4096
-CACHED_KEY_LENGTH_MAX = 256
 
 _INT_BITS = 32
 _INT_MASK = (1 << _INT_BITS) - 1
@@ -15,7 +10,7 @@ _INT_MIN = -(1 << (_INT_BITS - 1))
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    code = _kept_hash_code(key) if len(key) <= CACHED_KEY_LENGTH_MAX else java_hash_code(key)
+    code = java_hash_code(key)
     return 0 if code == _INT_MIN else abs(code) % partition_count  # -2^31 has no absolute value in Java
 
 
@@ -26,6 +21,3 @@ def java_hash_code(text: str) -> int:
     for unit in unpack(f">{len(data) // 2}H", data):
         code = (31 * code + unit) & _INT_MASK
     return code - (1 << _INT_BITS) if code >> (_INT_BITS - 1) else code
-
-
-_kept_hash_code = lru_cache(KEYS_CACHED_MAX)(java_hash_code)
