@@ -29,10 +29,8 @@ from pyspark_flowstone.positions import (
 )
 
 # An idle query is asked 70 times a second. Answering late, unless something arrives, costs nobody anything: the wait
-# ends with the first record. It is short because Spark asks the sources of one query in turn. Measured with these
-# figures, the driver's JVM and the planner together take less than 4 % of a core.
-IDLE_WAIT_S = 0.06
-IDLE_POLL_S = 0.03
+# ends with the first record. It is short because Spark asks the sources of one query in turn.
+IDLE_WAIT_S = 0.2
 # Whoever comes back this soon after "nothing new" had no batch to run: no other source of the query had anything.
 IDLE_GAP_S = 0.1
 # How long topics and partitions that come and go may stay unseen.
@@ -111,14 +109,11 @@ class StreamPlanner:
         )
 
     def _ends_after(self, start: Offsets) -> Offsets:
-        """The current ends; where nothing has come since `start`, they are waited for a moment."""
-        now = time.monotonic()
-        deadline_s = now + IDLE_WAIT_S if now - self._found_nothing_s < IDLE_GAP_S else now
-        ends = self._current_ends()
-        while ends == start and time.monotonic() < deadline_s:
-            time.sleep(IDLE_POLL_S)
-            ends = self._current_ends()
-        return ends
+        """The current ends; where there was nothing after `start` a moment ago, it is waited for."""
+        is_idle = time.monotonic() - self._found_nothing_s < IDLE_GAP_S
+        if is_idle and self._ends == start:
+            self._cluster.wait_for_records(start, IDLE_WAIT_S, read_committed=self._options.read_committed)
+        return self._current_ends()
 
     def _current_ends(self) -> Offsets:
         now = time.monotonic()

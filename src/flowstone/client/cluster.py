@@ -10,9 +10,11 @@ Every call goes on through leader changes, refused connections and timeouts unti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from flowstone.client.arrivals import wait_for_records
 from flowstone.client.brokers import Brokers
 from flowstone.client.buffers import ReceiveBuffers
 from flowstone.client.errors import Retriable, refusal
@@ -74,6 +76,16 @@ class Cluster:
         With `read_committed` LATEST is the last stable offset. `UnknownTopic`.
         """
         return list_offsets(self.brokers, wanted, Patience(self._deadline_s), read_committed=read_committed)
+
+    def wait_for_records(
+        self, ends: Mapping[TopicPartition, int], timeout_s: float, *, read_committed: bool = False
+    ) -> None:
+        """Returns when a partition has something at or after its offset, or after `timeout_s`.
+
+        It may return sooner, and in vain: where a log ends is told by `list_offsets`, which also tells what went wrong.
+        """
+        with suppress(Retriable):
+            wait_for_records(self.brokers, ends, timeout_s, read_committed=read_committed)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's offsets; partitions without one are absent."""
