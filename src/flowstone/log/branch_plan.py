@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from flowstone.log.epochs import LeaderEpochs
-from flowstone.log.index import IndexEntries
+from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.segment import Segment
 
@@ -21,6 +21,10 @@ class WholeSegment(NamedTuple):
     base_offset: int
     created_ms: int
     is_durable: bool
+    size_bytes: int
+    # None: there is no telling without a look.
+    offset_index_bytes: int | None
+    time_index_bytes: int | None
 
 
 class CutSegment(NamedTuple):
@@ -57,7 +61,7 @@ def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
     if end_offset > start_offset:
         segments = log.segments.from_offset(start_offset)
         whole = [
-            WholeSegment(segment.base_offset, segment.created_ms, following.base_offset <= log.recovery_point)
+            _whole(segment, is_durable=following.base_offset <= log.recovery_point)
             for segment, following in pairwise(segments)
             if following.base_offset <= end_offset
         ]
@@ -65,6 +69,18 @@ def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
             cut = _cut(log, segments[len(whole)], end_offset)
     return BranchPlan(
         log, start_offset, end_offset, tuple(whole), cut, epochs.encode(), min(log.first_dirty_offset, end_offset)
+    )
+
+
+def _whole(segment: Segment, *, is_durable: bool) -> WholeSegment:
+    offsets, times = segment.indexes.offsets, segment.indexes.times
+    return WholeSegment(
+        segment.base_offset,
+        segment.created_ms,
+        is_durable,
+        segment.size_bytes,
+        len(offsets) * OFFSET_ENTRY.size if isinstance(offsets, SealedIndex) else None,
+        len(times) * TIME_ENTRY.size if isinstance(times, SealedIndex) else None,
     )
 
 

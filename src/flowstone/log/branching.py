@@ -21,7 +21,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.branch_plan import BranchPlan, CutSegment
+from flowstone.log.branch_plan import BranchPlan, CutSegment, WholeSegment
 from flowstone.log.branch_point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
 from flowstone.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.handles import FileHandles
@@ -36,7 +36,6 @@ from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch,
 # The file system does not link, not there, or not once more: the file is copied instead.
 NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS)
 BUILDING_FILES_MAX = 8
-_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
 class BuiltSegment(NamedTuple):
@@ -104,7 +103,7 @@ class _Building:
     def run(self, common_path: str) -> BuiltBranch:
         files, plan = self._files, self._plan
         files.new_directory(self._path)
-        segments = [self._link_segment(*each) for each in plan.whole]
+        segments = [self._link_segment(each) for each in plan.whole]
         end_offset = plan.end_offset
         if plan.cut is not None:
             copied, end_offset = self._copy_segment(plan.cut)
@@ -124,19 +123,26 @@ class _Building:
 
     # Whole segments
 
-    def _link_segment(self, base_offset: int, created_ms: int, is_durable: bool) -> BuiltSegment:
-        sizes = [self._link_part(base_offset, suffix, is_durable) for suffix in _SUFFIXES]
-        if sizes[0] is None:
-            raise FileNotFoundError(errno.ENOENT, "the segment is gone", self._source_path)
-        return BuiltSegment(base_offset, created_ms, sizes[0], sizes[1], sizes[2])
+    def _link_segment(self, whole: WholeSegment) -> BuiltSegment:
+        """The log first: where that is gone, FileNotFoundError, so is the segment."""
+        self._link_part(whole, LOG_SUFFIX, whole.size_bytes)
+        indexes = list[int | None]()
+        for suffix, size_bytes in (
+            (INDEX_SUFFIX, whole.offset_index_bytes),
+            (TIME_INDEX_SUFFIX, whole.time_index_bytes),
+        ):
+            try:
+                indexes.append(self._link_part(whole, suffix, size_bytes))
+            except FileNotFoundError:  # it is made again when it is needed
+                indexes.append(None)
+        return BuiltSegment(whole.base_offset, whole.created_ms, whole.size_bytes, *indexes)
 
-    def _link_part(self, base_offset: int, suffix: str, is_durable: bool) -> int | None:
-        """The file's size; None if there is none: an index may be missing."""
-        source, target = (segment_path(each, base_offset, suffix) for each in (self._source_path, self._path))
-        if not self._files.exists(source):
-            return None
-        is_linked = self._link(source, target, is_durable)
-        size_bytes = self._files.size(target)
+    def _link_part(self, whole: WholeSegment, suffix: str, size_bytes: int | None) -> int:
+        """The file's size."""
+        source, target = (segment_path(each, whole.base_offset, suffix) for each in (self._source_path, self._path))
+        is_linked = self._link(source, target, whole.is_durable)
+        if size_bytes is None:
+            size_bytes = self._files.size(target)
         if is_linked:
             self._linked_bytes += size_bytes
         else:

@@ -51,6 +51,7 @@ class FlushTask(NamedTuple):
     files: Files
     unsynced: tuple[File, ...]
     replacements: tuple[tuple[str, bytes], ...]
+    removals: tuple[str, ...]
     directories: tuple[str, ...]
 
     @property
@@ -66,6 +67,10 @@ class FlushTask(NamedTuple):
             self.files.sync_directory(directory)
 
     def replace_files(self) -> None:
+        """And removes those that were to go."""
+        for path in self.removals:
+            if self.files.exists(path):  # not if the partition was deleted, or cut, meanwhile
+                self.files.remove(path)
         for path, data in self.replacements:
             try:
                 self.files.replace(path, data)
@@ -88,6 +93,7 @@ class PartitionDirectory:
         self.exists = exists
         self._unsynced: list[File] = []
         self._replacements: dict[str, bytes] = {}
+        self._removals: dict[str, None] = {}
         self._directories: dict[str, None] = {}
         self._snapshots: list[int] = []
         self.hole_ends: list[int] = []
@@ -148,20 +154,27 @@ class PartitionDirectory:
             self.files,
             (*self._unsynced, active),
             tuple(self._replacements.items()),
+            tuple(self._removals),
             tuple(self._directories),
         )
-        self._unsynced, self._replacements, self._directories = [], {}, {}
+        self._unsynced, self._replacements, self._removals, self._directories = [], {}, {}, {}
         return task
 
     # Producer snapshots, named by the offset they were taken at
 
     def write_snapshot(self, offset: int, data: bytes) -> None:
-        file = self.files.open(snapshot_path(self.path, offset), create=True)
-        file.truncate(len(data))
+        """All but the newest go with the next flush: a roll must not wait for that."""
+        path = snapshot_path(self.path, offset)
+        file = self.files.open(path, create=True)
         file.write(0, [data])
+        if file.size() > len(data):
+            file.truncate(len(data))
         self._unsynced.append(file)
         self._directories[self.path] = None
-        self.keep_snapshots([*(each for each in self._snapshots if each != offset), offset])
+        self._removals.pop(path, None)
+        offsets = sorted({*self._snapshots, offset})
+        self._removals |= {snapshot_path(self.path, each): None for each in offsets[:-SNAPSHOTS_KEPT]}
+        self._snapshots = offsets[-SNAPSHOTS_KEPT:]
 
     @property
     def snapshots(self) -> list[int]:

@@ -50,7 +50,7 @@ class RecoveredDirectory(PartitionDirectory):
             return task
         assert self.put_off is None
         self.put_off = task
-        return task._replace(unsynced=(), replacements=(), directories=())
+        return task._replace(unsynced=(), replacements=(), removals=(), directories=())
 
 
 class _Recovering(NamedTuple):

@@ -52,8 +52,9 @@ class SegmentIndexes:
             assert isinstance(self.offsets, IndexEntries)
             self.offsets.append(last_offset - self._base_offset, position)
             self.add_time_entry()
-            self._unindexed_bytes = 0
-        self._unindexed_bytes += size_bytes
+            self._unindexed_bytes = size_bytes
+        else:
+            self._unindexed_bytes += size_bytes
 
     def add_time_entry(self) -> None:
         assert isinstance(self.times, IndexEntries)
@@ -79,8 +80,9 @@ class SegmentIndexes:
         for handle, entries in ((self.offset_handle, self.offsets), (self.time_handle, self.times)):
             data = entries.encode()
             file = handle.create_own()
-            file.truncate(len(data))
             file.write(0, [data])
+            if file.size() > len(data):
+                file.truncate(len(data))
 
     def seal(self) -> None:
         """No append comes any more: what was written is searched in its files."""

@@ -176,7 +176,9 @@ class StoredLog:
         segment = self._new_segment(self.end.offset)
         sealed.indexes.write()
         self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
-        segment.log.create().truncate(0)
+        file = segment.log.create()
+        if file.size():  # what a crash left of a roll that never came to be
+            file.truncate(0)
         self._directory.note_names_changed()
         self._directory.note_unsynced(*(handle.get() for handle in sealed.handles))
         sealed.log.pinned = False  # the list of unsynced files keeps it now

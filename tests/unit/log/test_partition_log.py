@@ -296,7 +296,8 @@ def test_a_roll_leaves_indexes_and_a_snapshot_as_kafka_names_them(world: Any) ->
     )
 
 
-def test_the_two_newest_snapshots_are_kept(filled: Any) -> None:
+def test_the_two_newest_snapshots_are_kept_when_the_log_is_flushed(filled: Any) -> None:
+    filled.flush()
     newest = [f"{segment.base_offset:020d}.snapshot" for segment in filled.log.segments[-2:]]
     assert filled.names(".snapshot") == newest
 
