@@ -48,6 +48,8 @@ SAMPLE_INTERVAL_S = 5.0
 # The time between two looks is at least so many times what one takes, but no longer than this.
 SAMPLE_PAUSE_FACTOR = 50
 SAMPLE_INTERVAL_MAX_S = 60.0
+# Of so many groups the answers are waited for together: each may be held until the next commits are on disk.
+GROUPS_ASKED_AT_ONCE = 50
 # How many partitions are looked at before others get their turn: about half a millisecond.
 SLICE_PARTITIONS = 50
 
@@ -93,19 +95,29 @@ class GroupSurvey:
         )
         shards = [each for each in await _settle(tokens) if not isinstance(each, ApiError)]
         names = sorted(group.group_id for shard in shards for group in shard.groups)
-        found = [await self.group(name) for name in names]
+        found = []
+        for first in range(0, len(names), GROUPS_ASKED_AT_ONCE):
+            asked = []
+            for name in names[first : first + GROUPS_ASKED_AT_ONCE]:
+                asked.append(self._ask(name))
+                await others_turn()
+            found += [await self._told(tokens) for tokens in asked]
         return [group for group in found if group is not None]
 
     async def group(self, group_id: str) -> GroupStatus | None:
         """None if there is no such group, or its coordinator is not here or still loading."""
+        return await self._told(self._ask(group_id))
+
+    def _ask(self, group_id: str) -> Sequence[Token]:
         asked = FetchOffsetsRequest(group_id)
         groups = self._services.groups
-        described, fetched = await _settle(
-            [
-                groups.request(group_id, lambda shard, now_ms, token: shard.describe_group(now_ms, token, group_id)),
-                groups.request(group_id, lambda shard, now_ms, token: shard.fetch_offsets(now_ms, token, asked)),
-            ]
+        return (
+            groups.request(group_id, lambda shard, now_ms, token: shard.describe_group(now_ms, token, group_id)),
+            groups.request(group_id, lambda shard, now_ms, token: shard.fetch_offsets(now_ms, token, asked)),
         )
+
+    async def _told(self, tokens: Sequence[Token]) -> GroupStatus | None:
+        described, fetched = await _settle(tokens)
         if isinstance(described, ApiError) or isinstance(fetched, ApiError):
             return None
         if described.error_code is not ErrorCode.NONE:
