@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowstone.broker.disk_space import Room
+from flowstone.broker.log_starts import LogStarts
 from flowstone.broker.metadata_parts import MetadataParts
 from flowstone.broker.metrics import Metrics
 from flowstone.broker.unsent import UnsentTotal
@@ -62,6 +63,7 @@ class Services:
     metrics: Metrics = field(default_factory=Metrics)
     metadata_parts: MetadataParts = field(default_factory=MetadataParts)
     room: Room = field(default_factory=Room)
+    log_starts: LogStarts = field(default_factory=LogStarts)
     unsent: UnsentTotal = field(default_factory=UnsentTotal)
     # A test's wire faults: asked once per route, so that without it serving costs what it did.
     intercept: Intercept | None = None

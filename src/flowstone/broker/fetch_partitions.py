@@ -76,7 +76,7 @@ class ReplicaFetchPartition(FetchPartition):
     Where it fetches from is its position, which the partition must be told of even if there is nothing to read.
     """
 
-    __slots__ = ("_high_watermark_moves", "is_position_told")
+    __slots__ = ("_high_watermark_moves", "is_position_told", "log_start_offset")
 
     def __init__(self, session: FetchSession, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
         super().__init__(session, topic, wanted)
@@ -84,6 +84,7 @@ class ReplicaFetchPartition(FetchPartition):
 
     def update(self, wanted: FetchRequestPartition) -> None:
         super().update(wanted)
+        self.log_start_offset = wanted.log_start_offset
         self.is_position_told = False
 
     def knows_all_of(self, partition: Partition) -> bool:

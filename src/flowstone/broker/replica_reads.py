@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flowstone.broker.fetch_partitions import FetchPartition, ReplicaFetchPartition
+from flowstone.broker.log_starts import LogStarts
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.fetcher import Throttle
 from flowstone.replication.partition import Partition
@@ -32,9 +33,16 @@ NO_REPLICA = -1
 class ReplicaReader:
     """One broker's fetches."""
 
-    def __init__(self, replica_id: int, replica_epoch: int, throttle: Throttle, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        replica_id: int,
+        replica_epoch: int,
+        throttle: Throttle,
+        monotonic: Callable[[], float],
+        log_starts: LogStarts,
+    ) -> None:
         self._replica_id, self._replica_epoch = replica_id, replica_epoch
-        self._throttle, self._monotonic = throttle, monotonic
+        self._throttle, self._monotonic, self._log_starts = throttle, monotonic, log_starts
 
     def read(
         self, partition: Partition, wanted: FetchPartition, max_bytes: int, *, at_least_one: bool
@@ -42,18 +50,21 @@ class ReplicaReader:
         """May raise NotCached. ApiError for the partition's part of the answer."""
         if self._replica_id not in partition.isr and self._throttle.free_at_s > self._monotonic():
             max_bytes, at_least_one = 0, False
+        assert isinstance(wanted, ReplicaFetchPartition), "a session is a follower's or a consumer's"
         fetch = ReplicaFetch(
             self._replica_id,
             self._replica_epoch,
             wanted.fetch_offset,
             wanted.last_fetched_epoch,
             wanted.current_leader_epoch,
+            wanted.log_start_offset,
         )
         result = FetchResponsePartition(partition_index=wanted.index, records=b"")
         try:
             found = partition.read_as_replica(fetch, max_bytes, at_least_one=at_least_one)
-            assert isinstance(wanted, ReplicaFetchPartition), "a session is a follower's or a consumer's"
-            wanted.is_position_told = True
+            if not wanted.is_position_told:
+                wanted.is_position_told = True
+                self._log_starts.told(partition)
         except ApiError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -68,6 +79,17 @@ class ReplicaReader:
         result.high_watermark = result.last_stable_offset = partition.high_watermark.offset
         result.log_start_offset = partition.log.log_start_offset
         return result
+
+
+def is_urgent(wanted: FetchPartition, result: FetchResponsePartition) -> bool:
+    """Whether a follower should hear of it at once, and not with the next records.
+
+    Where the leader has deleted what the follower still has, somebody may wait for it.
+    """
+    if result.error_code != ErrorCode.NONE or result.diverging_epoch is not None:
+        return True
+    assert isinstance(wanted, ReplicaFetchPartition)
+    return 0 <= wanted.log_start_offset < result.log_start_offset != wanted.told_log_start_offset
 
 
 class LogEnd:
@@ -90,7 +112,7 @@ def replica_reader(services: Services, request: FetchRequest) -> ReplicaReader |
     if state is None or broker is None or broker.epoch != state.replica_epoch:
         return None
     throttle = services.fetch_sessions.catch_up_rate.throttle(image, services.config)
-    return ReplicaReader(state.replica_id, state.replica_epoch, throttle, services.clock.monotonic)
+    return ReplicaReader(state.replica_id, state.replica_epoch, throttle, services.clock.monotonic, services.log_starts)
 
 
 def refuse_replica(request: FetchRequest) -> FetchResponse:

@@ -14,6 +14,7 @@ The rules:
 - Where the logs part ways the leader says so instead of sending records (`diverging_epoch`, KIP-320): the follower
   drops what lies beyond and asks again. Where it asks for what the leader has deleted it starts over at the leader's
   log start; where it is beyond the leader's end that, too, is divergence.
+- A request names where the follower's log starts, too: who deletes records waits for it.
 - A follower that is not in the ISR catches up no faster than `follower.replication.throttled.rate`.
 """
 
@@ -249,7 +250,7 @@ class LeaderFetches:
         if result.diverging_epoch is not None and result.diverging_epoch.epoch >= 0:
             diverging = DivergingEpoch(result.diverging_epoch.epoch, result.diverging_epoch.end_offset)
             return DueCut(partition, diverging=diverging)
-        records = result.records or b""
+        records, log_start_offset = result.records or b"", partition.log.log_start_offset
         assert isinstance(records, bytes | memoryview)
         try:
             partition.append_fetched(records, followed.asked[0], result.high_watermark, result.log_start_offset)
@@ -259,7 +260,8 @@ class LeaderFetches:
             return None
         followed.failures = 0
         if not records:
-            del self._changed[followed.key]
+            if partition.log.log_start_offset == log_start_offset:  # else the leader should hear of it
+                del self._changed[followed.key]
         elif self._node_id not in partition.isr:
             self._throttle.spend(len(records), now_s)
         return None

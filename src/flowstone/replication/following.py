@@ -32,6 +32,7 @@ class FollowingReplica(Replica):
         self.refused_fetches = 0  # answers of a leader that were not the next batches, or none
         self._services = services
         self._leader_high_watermark = 0  # as last told in this epoch
+        self._leader_log_start_offset = 0
 
     @property
     def _cluster(self) -> ReplicaServices:
@@ -39,8 +40,11 @@ class FollowingReplica(Replica):
         return self._services
 
     def _move_high_watermark(self) -> None:
-        """As far as the leader told, and the replica's own position reaches."""
+        """As far as the leader told, and the replica's own position reaches; and so the log's start."""
         self._commit(min(self.position.offset, self._leader_high_watermark))
+        if self._leader_log_start_offset > self.log.log_start_offset:
+            reached = min(self.high_watermark.offset, self.log.end.offset)  # the log may just have been cut
+            self.log.advance_log_start(min(self._leader_log_start_offset, reached))
 
     @property
     def last_epoch(self) -> int:
@@ -72,9 +76,8 @@ class FollowingReplica(Replica):
         if self._is_full:
             self._note_room()
         self._request_flush_since(before)
-        self._leader_high_watermark = high_watermark
+        self._leader_high_watermark, self._leader_log_start_offset = high_watermark, log_start_offset
         self._move_high_watermark()
-        self.log.advance_log_start(min(log_start_offset, self.high_watermark.offset))
         return replicated
 
     def _request_flush_since(self, offset: int) -> None:

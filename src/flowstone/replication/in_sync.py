@@ -24,9 +24,10 @@ The rules (R1 to R8):
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.replication.state import UNKNOWN_BROKER_EPOCH, IsrMember, PartitionState
+from flowstone.replication.state import NO_OFFSET, UNKNOWN_BROKER_EPOCH, IsrMember, PartitionState
 
 # So long after a follower was last caught up the high watermark waits for it to join.
 JOIN_WAIT_S = 1.0
@@ -37,11 +38,20 @@ ProposedIsr = tuple[IsrMember, ...]
 class Follower:
     """What a leader knows of one of the other replicas."""
 
-    __slots__ = ("_fetched_s", "_leader_end_offset", "broker_epoch", "caught_up_s", "is_awaited", "position")
+    __slots__ = (
+        "_fetched_s",
+        "_leader_end_offset",
+        "broker_epoch",
+        "caught_up_s",
+        "is_awaited",
+        "log_start_offset",
+        "position",
+    )
 
     def __init__(self, caught_up_s: float) -> None:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.position: int | None = None  # None: it has not fetched in this leader epoch
+        self.log_start_offset = NO_OFFSET
         self.caught_up_s = caught_up_s
         self.is_awaited = True  # to join; until it was not let in, and fetches no more
         # Of its last fetch: when it was, and where the leader's log ended.
@@ -126,6 +136,15 @@ class InSyncReplicas:
     def fetched(self, replica_id: int, broker_epoch: int, position: int, leader_end_offset: int, now_s: float) -> None:
         """A replica that `check` let pass fetches from here: all below is durable with it."""
         self._followers[replica_id].fetched(broker_epoch, position, leader_end_offset, now_s)
+
+    def log_starts_at(self, replica_id: int, offset: int) -> None:
+        """A replica that `check` let pass told with its fetch where its log starts."""
+        self._followers[replica_id].log_start_offset = offset
+
+    def low_watermark(self, own: int, live: Container[int]) -> int:
+        """The lowest start of the live replicas' logs, given the leader's own; NO_OFFSET while one has not told."""
+        others = (each.log_start_offset for node_id, each in self._followers.items() if node_id in live)
+        return min((own, *others))
 
     def high_watermark(self, own: int, min_insync_replicas: int, now_s: float) -> int | None:
         """The end of what is committed, given the leader's own position; None: it must stay where it is.

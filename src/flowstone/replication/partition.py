@@ -12,6 +12,8 @@ for each move of the high watermark (R7). One that has the only replica, and nob
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition_log import Appended, LogSlice, PartitionLog
 from flowstone.replication.divergence import find_divergence
@@ -256,9 +258,20 @@ class Partition(FollowingReplica):
     def _note_fetched(self, in_sync: InSyncReplicas, fetch: ReplicaFetch) -> None:
         now_s = self._cluster.monotonic()
         in_sync.fetched(fetch.replica_id, fetch.replica_epoch, fetch.fetch_offset, self.log.end.offset, now_s)
+        in_sync.log_starts_at(fetch.replica_id, fetch.log_start_offset)
         self._move_high_watermark()
         if fetch.replica_id not in self.isr:
             self.check_in_sync()
+
+    def low_watermark(self, live: Container[int]) -> int:
+        """The lowest offset that any of the live replicas has, as far as they have told this leader; else -1."""
+        own = self.log.log_start_offset
+        return own if self._in_sync is None else self._in_sync.low_watermark(own, live)
+
+    def log_start_moved(self) -> None:
+        """Followers wait for more records, and should hear of this at once."""
+        for watcher in tuple(self._end_watchers):
+            watcher.interrupted()
 
     # The high watermark
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 NO_LEADER_EPOCH = -1
 UNKNOWN_BROKER_EPOCH = -1
+NO_OFFSET = -1
 
 
 class PartitionState(Protocol):
@@ -49,6 +50,7 @@ class ReplicaFetch(NamedTuple):
     fetch_offset: int
     last_fetched_epoch: int  # of its last record; NO_LEADER_EPOCH if it has none
     current_leader_epoch: int
+    log_start_offset: int = NO_OFFSET  # its own
 
 
 class DivergingEpoch(NamedTuple):

@@ -1,15 +1,19 @@
 """DeleteRecords, versions 0 to 2: a partition's log starts later from now on.
 
 Offset -1 means everything that is committed. The new start is on disk before the answer; what lies before it is gone
-for readers at once, and from the disk when whole segments lie before it. Followers take the start over with what they
-fetch next; unlike Kafka's, the answer does not wait for them.
+for readers at once, and from the disk when whole segments lie before it. The answer waits, for as long as the request
+says, until the logs of all live replicas start there: a follower that leads next must not show again what was deleted.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.leaders import find_led
+from flowstone.broker.log_starts import low_watermark
 from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.replication.partition import Partition
 from flowstone.wire.messages import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -21,33 +25,51 @@ EVERYTHING = -1
 NO_OFFSET = -1
 
 
+class _Deletion(NamedTuple):
+    partition: Partition
+    log_start_offset: int
+    result: DeleteRecordsResponsePartition
+
+
 async def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    topics = []
+    topics, deletions = [], []
     for topic in request.topics:
-        partitions = [
-            await _delete(services, topic.name, each.partition_index, each.offset) for each in topic.partitions
-        ]
-        topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=partitions))
+        results = []
+        for each in topic.partitions:
+            result = DeleteRecordsResponsePartition(partition_index=each.partition_index, low_watermark=NO_OFFSET)
+            try:
+                deletions.append(await _delete(services, topic.name, each.offset, result))
+            except ApiError as error:
+                result.error_code = error.code
+            results.append(result)
+        topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=results))
+    await _wait(services, deletions, request.timeout_ms)
     return DeleteRecordsResponse(topics=topics)
 
 
-async def _delete(services: Services, topic: str, index: int, offset: int) -> DeleteRecordsResponsePartition:
-    result = DeleteRecordsResponsePartition(partition_index=index, low_watermark=NO_OFFSET)
+async def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsResponsePartition) -> _Deletion:
+    """Deletes the leader's records."""
+    partition = find_led(services, topic, result.partition_index)
+    partition.check_serving()
+    if "delete" not in partition.log.config.cleanup_policy:
+        raise ApiError(ErrorCode.POLICY_VIOLATION, "records of a compacted topic cannot be deleted")
+    end = partition.high_watermark.offset
+    before = end if offset == EVERYTHING else offset
+    if not 0 <= before <= end:
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
     try:
-        partition = find_led(services, topic, index)
-        partition.check_serving()
-        if "delete" not in partition.log.config.cleanup_policy:
-            raise ApiError(ErrorCode.POLICY_VIOLATION, "records of a compacted topic cannot be deleted")
-        end = partition.high_watermark.offset
-        before = end if offset == EVERYTHING else offset
-        if not 0 <= before <= end:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        try:
-            await services.logs.delete_records_before(partition.log, before)
-        except StorageFault as fault:
-            partition.fail(fault)
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from fault
-        result.low_watermark = partition.log.log_start_offset
-    except ApiError as error:
-        result.error_code = error.code
-    return result
+        await services.logs.delete_records_before(partition.log, before)
+    except StorageFault as fault:
+        partition.fail(fault)
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from fault
+    partition.log_start_moved()
+    return _Deletion(partition, before, result)
+
+
+async def _wait(services: Services, deletions: list[_Deletion], timeout_ms: int) -> None:
+    """All of them at the same time."""
+    waits = [services.log_starts.wait(services, partition, offset, timeout_ms) for partition, offset, _ in deletions]
+    for wait, (partition, _, result) in zip(waits, deletions, strict=True):
+        result.error_code = await wait
+        if result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
+            result.low_watermark = low_watermark(services, partition)

@@ -33,6 +33,7 @@ from flowstone.broker.replica_reads import (
     LogEnd,
     ReplicaReader,
     failed_partition,
+    is_urgent,
     refuse_replica,
     replica_reader,
 )
@@ -244,7 +245,7 @@ class _Fetch:
             self._reading = partition
             max_bytes = min(wanted.max_bytes, left_bytes)
             result = self._replica.read(partition, wanted, max_bytes, at_least_one=not self._size_bytes)
-            self._is_urgent |= result.error_code != ErrorCode.NONE or result.diverging_epoch is not None
+            self._is_urgent |= is_urgent(wanted, result)
             if self._session.hurries_high_watermarks and result.high_watermark != wanted.told_high_watermark:
                 self._is_urgent = True
             return result
