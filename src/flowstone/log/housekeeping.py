@@ -89,18 +89,18 @@ class Housekeeping:
             self.retention.cancel()
 
     async def checkpoint(self) -> None:
-        """Puts recovery points, log starts and high watermarks on disk; StorageFault if that fails.
+        """Puts recovery points, log starts and high watermarks on disk.
 
-        ApiError if the disk is full: what was there is there still, which is no reason to give up the logs.
+        ApiError if that fails: what was there is there still, which is no reason to give up a log. Whether the
+        directory has failed is found out meanwhile.
         """
         try:
             await asyncio.wrap_future(self._worker.submit(self.checkpoint_writer()))
         except OSError as error:
+            if error.errno not in NO_SPACE:
+                self.on_error(error)
             told = f"{self._directory.path}: checkpoints cannot be written: {error}"
-            if error.errno in NO_SPACE:
-                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, told) from error
-            self.on_error(error)
-            raise StorageFault(told) from error
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, told) from error
 
     async def apply_retention(self) -> None:
         """Lets every log lose what is too old or too much, and forget producers that are gone."""
@@ -114,9 +114,9 @@ class Housekeeping:
             return
         try:
             await self.checkpoint()
-        except (ApiError, StorageFault) as fault:
+        except ApiError as error:
             # A full disk must not keep itself full. Where part of the last segment is durable, it tells as much.
-            logger.warning("%s", fault)
+            logger.warning("%s", error)
             dropping = [log for log in dropping if log.recovery_point > log.segments.active.base_offset]
         self.drop_segments(dropping)
 

@@ -403,25 +403,15 @@ def test_deleted_records_are_gone_for_good_when_the_call_returns(broker: Broker)
     run(body)
 
 
-def test_deleting_records_says_when_the_disk_fails(broker: Broker) -> None:
+@pytest.mark.parametrize(("operation", "error"), [("write", errno.ENOSPC), ("sync", errno.EIO), ("rename", errno.EIO)])
+def test_deleting_records_without_a_checkpoint_fails_the_call_and_not_the_log(
+    broker: Broker, operation: str, error: int
+) -> None:
     async def body() -> None:
         broker.open()
         broker.append(broker.log())
         await broker.settle()
-        broker.files.fail_next("rename", errno.EIO)
-        with pytest.raises(StorageFault, match="checkpoints cannot be written"):
-            await broker.logs.delete_records_before(broker.log(), 1)
-        broker.logs.abort()
-
-    run(body)
-
-
-def test_deleting_records_on_a_full_disk_fails_the_call_and_not_the_log(broker: Broker) -> None:
-    async def body() -> None:
-        broker.open()
-        broker.append(broker.log())
-        await broker.settle()
-        broker.files.fail_next("write", errno.ENOSPC)
+        broker.files.fail_next(operation, error)
         with pytest.raises(ApiError, match="checkpoints cannot be written"):
             await broker.logs.delete_records_before(broker.log(), 1)
         await broker.logs.delete_records_before(broker.log(), 1)

@@ -114,10 +114,11 @@ def test_a_log_that_is_rolled_meanwhile_is_looked_at_afresh(broker: Broker) -> N
     run(body)
 
 
-def test_nothing_is_changed_where_the_checkpoint_finds_no_room(broker: Broker) -> None:
+@pytest.mark.parametrize(("operation", "error"), [("write", errno.ENOSPC), ("sync", errno.EIO)])
+def test_nothing_is_changed_where_the_checkpoint_cannot_be_written(broker: Broker, operation: str, error: int) -> None:
     async def body() -> None:
         log = await filled(broker)
-        broker.files.fail_next("write", errno.ENOSPC, times=10)
+        broker.files.fail_next(operation, error, times=10 if error == errno.ENOSPC else 1)
         with pytest.raises(ApiError):
             await broker.logs.truncate_to(log, 20)
         broker.files.fail_nothing()
