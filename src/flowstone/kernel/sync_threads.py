@@ -57,7 +57,7 @@ class SyncThreads:
         taken: list[tuple[int, int]] = []
         outcomes = self._outcomes
         while count := _take(self._threads, outcomes, OUTCOMES_PER_TAKE_MAX):
-            taken.extend((outcomes[at], outcomes[at + 1]) for at in range(0, 2 * count, 2))
+            taken.extend([(outcomes[at], outcomes[at + 1]) for at in range(0, 2 * count, 2)])
             if count < OUTCOMES_PER_TAKE_MAX:
                 break
         return taken

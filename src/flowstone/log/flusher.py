@@ -29,7 +29,7 @@ from flowstone.errors import StorageFault
 from flowstone.log.partition_directory import NO_DESCRIPTORS, FlushTask
 from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import Clock, Timer
-from flowstone.ports.files import Files
+from flowstone.ports.files import File, Files
 
 if TYPE_CHECKING:
     from flowstone.ports.file_syncs import FileSyncs
@@ -142,17 +142,26 @@ class Flusher:
                 self._start_group(self._take_due(min(-(-len(self._due) // free_threads), GROUP_LOGS_MAX)))
 
     def _take_due(self, count: int) -> dict[PartitionLog, FlushTask]:
-        logs = [self._due.popitem(last=False)[0] for _ in range(min(count, len(self._due)))]
-        return {log: task for log in logs if (task := log.take_dirty()) is not None}
+        tasks: dict[PartitionLog, FlushTask] = {}
+        for _ in range(min(count, len(self._due))):
+            log = self._due.popitem(last=False)[0]
+            task = log.take_dirty()
+            if task is not None:
+                tasks[log] = task
+        return tasks
 
     def _start_group(self, tasks: dict[PartitionLog, FlushTask]) -> None:
-        plain = {log: task for log, task in tasks.items() if task.is_one_file} if self._syncs is not None else {}
+        plain: dict[PartitionLog, FlushTask] = {}
+        unsynced: list[File] = []
         for log, task in tasks.items():
-            if log not in plain:
+            if self._syncs is not None and task.is_one_file:
+                plain[log] = task
+                unsynced += task.unsynced
+            else:
                 self._start_in_thread({log: task}, is_crowd=False)
         if plain:
             assert self._syncs is not None
-            self._syncs.submit(self._new_job(plain), [task.unsynced[0] for task in plain.values()])
+            self._syncs.submit(self._new_job(plain), unsynced)
 
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""
@@ -254,7 +263,8 @@ class Flusher:
             if log in self._again:
                 self._again.discard(log)
                 self._due[log] = None
-        self._start_due()
+        if self._due:
+            self._start_due()
         for log in job.tasks:
             self._on_flushed(log)
 
