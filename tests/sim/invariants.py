@@ -23,7 +23,7 @@ from .loop import running_process
 from .replicas import Replica
 
 if TYPE_CHECKING:
-    from .cluster import Cluster
+    from .cluster import Cluster, Machine
 
 MIN_IN_SYNC = int(SETTINGS["min.insync.replicas"])
 
@@ -33,6 +33,7 @@ class Invariants:
         self._cluster = cluster
         self.violations: list[str] = []
         self._replicas: dict[tuple[int, TopicPartition], Replica] = {}
+        self._lost: dict[tuple[int, TopicPartition], Replica] = {}  # as they were on the disk before the present one
         # What is at an offset in an epoch: the checksum of the log up to there.
         self._pasts: dict[tuple[TopicPartition, int, int], tuple[int, int]] = {}
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
@@ -72,10 +73,16 @@ class Invariants:
         copies = [
             machine.node_id
             for machine in self._cluster.machines
-            if self._replica(machine.node_id, partition).durable.end_offset >= next_offset
+            if self._durable_end(machine, partition) >= next_offset
         ]
         if len(copies) < MIN_IN_SYNC:
             self._violated(f"R8 {partition}: {next_offset - 1} was acknowledged with durable copies on {copies} only")
+
+    def _durable_end(self, machine: Machine, partition: TopicPartition) -> int:
+        """What was on a disk that is lost counts while the cluster may still go by it: it was there when it counted."""
+        end = self._replica(machine.node_id, partition).durable.end_offset
+        lost = self._lost.get((machine.node_id, partition))
+        return max(end, lost.durable.end_offset) if lost is not None and machine.is_blank else end
 
     def _look_at(self, partition: TopicPartition) -> None:
         for machine in self._cluster.machines:
@@ -139,6 +146,9 @@ class Invariants:
         disk = self._cluster.machines[node_id - 1].disk
         replica = self._replicas.get((node_id, partition))
         if replica is None or replica.disk is not disk:
+            if replica is not None:
+                replica.durable.read_on()
+                self._lost[node_id, partition] = replica
             replica = self._replicas[node_id, partition] = Replica(disk, SETTINGS["log.dirs"], partition)
         return replica
 
