@@ -41,6 +41,10 @@ _COUNT = Struct(">i")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 
 
+class SequenceGap(ApiError):
+    """A batch that is ahead of its producer: another one should have come before it. Kafka has one code for both."""
+
+
 class ProducerBatch(NamedTuple):
     last_sequence: int
     last_offset: int
@@ -90,15 +94,16 @@ class ProducerStates:
                     f"producer {header.producer_id} has epoch {producer.epoch}, not {header.producer_epoch}",
                 )
             if header.base_sequence:
-                _refuse(header, "0, its epoch being new")
+                _refuse(header, 0, "0, its epoch being new")
             return None
         last = producer.batches[-1].last_sequence
-        if header.base_sequence == (last + 1 if last < SEQUENCE_MAX else 0):
+        due = last + 1 if last < SEQUENCE_MAX else 0
+        if header.base_sequence == due:
             return None
         for batch in producer.batches:
             if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
                 return batch
-        return _forgotten(producer, header) or _refuse(header, f"the one after {last}")
+        return _forgotten(producer, header) or _refuse(header, due, f"the one after {last}")
 
     def update(self, header: BatchHeader, base_offset: int, seen_ms: int) -> None:
         """A batch of this producer is in the log at `base_offset`."""
@@ -173,8 +178,9 @@ def _forgotten(producer: Producer, header: BatchHeader) -> ProducerBatch | None:
     return ProducerBatch(header.last_sequence, first.base_offset - 1, 0, header.max_timestamp, is_place_known=False)
 
 
-def _refuse(header: BatchHeader, expected: str) -> NoReturn:
-    raise ApiError(
+def _refuse(header: BatchHeader, due: int, expected: str) -> NoReturn:
+    is_ahead = header.base_sequence - due & SEQUENCE_MAX <= _BEHIND_MAX
+    raise (SequenceGap if is_ahead else ApiError)(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"producer {header.producer_id} epoch {header.producer_epoch}: "
         f"sequence {header.base_sequence}, expected {expected}",

@@ -16,6 +16,7 @@ from collections.abc import Container
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition_log import Appended, LogSlice, PartitionLog
+from flowstone.log.producer_state import SequenceGap
 from flowstone.replication.divergence import find_divergence
 from flowstone.replication.following import FollowingReplica
 from flowstone.replication.in_sync import InSyncReplicas
@@ -195,7 +196,7 @@ class Partition(FollowingReplica):
         """
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             self._note_refusal(error.code)
-        if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or self._refused is None:
+        if self._refused is None or not isinstance(error, SequenceGap):
             return error
         refused_s, code = self._refused
         if self._cluster.monotonic() - refused_s >= GAP_AFTER_REFUSAL_S:

@@ -6,7 +6,7 @@ import pytest
 from fastcrc.crc32 import iscsi as crc32c
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.producer_state import SEQUENCE_MAX, ProducerStates
+from flowstone.log.producer_state import SEQUENCE_MAX, ProducerStates, SequenceGap
 from flowstone.wire.record_batch import BatchHeader
 
 PRODUCER = 9
@@ -64,6 +64,22 @@ def test_only_the_last_five_batches_are_remembered(states: ProducerStates) -> No
 @pytest.mark.parametrize("first", [9, 0, 100])
 def test_a_gap_in_the_sequence_is_refused(states: ProducerStates, first: int) -> None:
     assert refused(states, header(first, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize(("batch", "is_gap"), [(header(9), True), (header(0, 3), False), (header(4, epoch=1), True)])
+def test_a_batch_that_is_ahead_is_told_from_one_that_is_behind(
+    states: ProducerStates, batch: BatchHeader, is_gap: bool
+) -> None:
+    with pytest.raises(ApiError) as error:
+        states.check(batch)
+    assert isinstance(error.value, SequenceGap) == is_gap
+
+
+def test_a_gap_may_lie_where_sequences_begin_again() -> None:
+    made = ProducerStates()
+    made.update(header(SEQUENCE_MAX - 1), 0, seen_ms=1000)
+    with pytest.raises(SequenceGap):
+        made.check(header(3))
 
 
 def test_the_same_first_sequence_with_another_count_is_no_duplicate(states: ProducerStates) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.producer_state import BATCHES_PER_PRODUCER
 from flowstone.replication.partition import GAP_AFTER_REFUSAL_S
 from flowstone.wire.record_batch import Record, build_batch
 from tests.unit.replication.replicas import ReplicaWorld
@@ -50,3 +51,13 @@ def test_a_gap_long_after_a_refusal_is_a_gap(world: ReplicaWorld):
     world.decide(isr=(1, 2))
     world.wait(GAP_AFTER_REFUSAL_S)
     assert append_of_producer(world, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_from_long_ago_is_no_gap_even_right_after_a_refusal(world: ReplicaWorld):
+    """To send it again would help nobody: it has been written, and its place is not remembered."""
+    for sequence in range(BATCHES_PER_PRODUCER + 1):
+        append_of_producer(world, sequence)
+    world.decide(isr=(1,))
+    append_of_producer(world, BATCHES_PER_PRODUCER + 1)
+    world.decide(isr=(1, 2))
+    assert append_of_producer(world, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
