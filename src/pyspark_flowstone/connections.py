@@ -17,6 +17,7 @@ CLIENT_ID = "flowstone-spark"
 # By process: a fork must not use the sockets of its parent.
 _clusters: dict[tuple[int, str], Cluster] = {}
 _memory = Memory()
+_is_settled = False
 
 
 def cluster_of(bootstrap: str) -> Cluster:
@@ -39,6 +40,8 @@ def settle_process() -> None:
     Spark collects garbage after whatever it has asked of a process. That walks all that Spark, Arrow and we have
     imported, 20 ms each time, which is more than a small task takes. None of it is ever garbage: it is left out.
     """
-    if not gc.get_freeze_count():
+    global _is_settled  # the number of frozen objects would tell as well, but counting them takes 4 ms
+    if not _is_settled:
         gc.collect()
         gc.freeze()
+        _is_settled = True
