@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,6 +29,10 @@ from bench.spark.systems import FLUSHED, OUR_FORMAT, STOCK_FORMAT, STOCK_ON_FLOW
 
 TITLE = "Topics in Spark: Flowstone's format and the Kafka connector"
 PARTS = ("read", "write", "small", "decode")
+# The best of some, apart from each other: one look at the kernel is a tenth of a second, and whatever else the machine
+# does just then has been seen to halve its rate.
+DECODE_LOOKS = 5
+DECODE_APART_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +111,14 @@ class Bench:
         return [reads, batches, small_batches.idle(self._ours, self._sizes.idle_s)]
 
     def _decode(self) -> list[Case]:
-        rate = columns.rate(columns.kernel(100)) / 1e6
-        rounds = {FLOWSTONE: [{gates.DECODE_RATE: rate}]}
+        rounds = {FLOWSTONE: [{gates.DECODE_RATE: max(map(_decode_rate, range(DECODE_LOOKS)))}]}
         return [Case(gates.DECODE, gates.ONE_CORE, gates.DECODE_VARIANT, gates.DECODE_RATE, rounds)]
+
+
+def _decode_rate(look: int) -> float:
+    if look:
+        time.sleep(DECODE_APART_S)
+    return columns.rate(columns.kernel(100)) / 1e6
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
