@@ -17,7 +17,7 @@ import signal
 import socket  # noqa: TID251 - keeps a port from being given to others; nothing is sent through it
 import subprocess
 import tempfile  # noqa: TID251 - the embedding program's scratch space, which the broker's file port must not know
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -62,8 +62,12 @@ class ZooKeeperServer:
         *,
         host: str = HOST,
         session_timeout_ms_max: int = SESSION_TIMEOUT_MS_MAX,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
-        """Without `directory` its data is in a temporary one, removed by `stop`. StartupError."""
+        """Without `directory` its data is in a temporary one, removed by `stop`. StartupError.
+
+        `settings` are further ones, by ZooKeeper's names: one of several servers serves once most of them run.
+        """
         self._command_start = [_java(), *_FLAGS, "-cp", os.pathsep.join(_jars()), _MAIN]
         # Held for as long as this object lives: a killed server comes back on the same port.
         self._reservation = _reserve(host, port)
@@ -87,6 +91,7 @@ class ZooKeeperServer:
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr",
             "autopurge.purgeInterval": 1,
+            **(settings or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
         try:
