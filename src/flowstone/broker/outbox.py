@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from flowstone.broker.cold import bring_in
 from flowstone.broker.unsent import Unsent
 from flowstone.ports.files import IOVECS_MAX, File
 from flowstone.ports.network import SEND_FILE_BYTES_MAX, Channel
@@ -181,7 +182,7 @@ class Outbox:
     def _warm(self, file: File, position: int, count: int) -> None:
         self._waiting = True
         self._slice_warm = self._slice_sent + count
-        future = self._read(lambda: file.read(position, count))
+        future = self._read(lambda: bring_in(file, position, count))
         future.add_done_callback(partial(self._warmed, file))
 
     def _warmed(self, file: File, future: asyncio.Future[object]) -> None:
