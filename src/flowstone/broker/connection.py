@@ -77,6 +77,7 @@ class Connection:
         self.peer, self.listener_name = channel.peer, listener_name
         self._host, self._channel = host, channel
         self._answer = host.answer
+        self._call_soon = asyncio.get_running_loop().call_soon  # to ask for the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
         self._outbox = Outbox(channel, self.unsent, host.read, self._progress, self._broken)
         # Requests whose answers are not in the outbox yet, in order; an answer waits here for those before it.
@@ -313,7 +314,7 @@ class Connection:
         """Answers that become ready in the same turn of the loop leave together."""
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_scheduled = False
