@@ -282,6 +282,26 @@ def test_offsets_of_what_does_not_exist_are_refused_one_by_one(client: Client, g
     ]
 
 
+@pytest.mark.parametrize("indexes", [(0, 1), (1, 0), (1,)])
+def test_a_commit_is_answered_for_the_partitions_it_names_in_its_order(
+    client: Client, group_id: str, indexes: tuple[int, ...]
+) -> None:
+    partitions = [m.OffsetCommitRequestPartition(partition_index=index, committed_offset=3) for index in indexes]
+    topics = [m.OffsetCommitRequestTopic(name=TOPIC, partitions=partitions)]
+    for _ in range(2):  # the second answer is one that was kept
+        response = client.ask(8, m.OffsetCommitRequest(group_id=group_id, topics=topics))
+        assert [(each.partition_index, each.error_code) for each in response.topics[0].partitions] == [
+            (index, ErrorCode.NONE) for index in indexes
+        ]
+
+
+def test_a_commit_counts_though_its_connection_breaks(broker: Broker, client: Client, group_id: str) -> None:
+    with Client(_address(broker)) as second:
+        second.send(frame(8, commit_request(group_id, 7)))
+    while fetched_partition(7, client.ask(7, fetch_request(7, group_id, bytes(16)))).committed_offset != 7:
+        pass
+
+
 def test_of_a_partition_named_twice_the_last_offset_counts_and_each_has_its_own_code(
     client: Client, group_id: str
 ) -> None:
