@@ -27,13 +27,16 @@ from fastcrc.crc32 import iscsi as crc32c
 
 from flowstone.config import MIB
 from flowstone.log.branch_point import BranchPoint
+from flowstone.log.compaction_job import CLEANED_SUFFIX
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
-from flowstone.log.partition_directory import PartitionDirectory
+from flowstone.log.partition_directory import DELETED_SUFFIX, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.segment import LeftSegment, Segment
+from flowstone.log.segment_swap import SWAP_SUFFIX
+from flowstone.log.sharing import TEMPORARY_SUFFIX
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Stamp
 from flowstone.types import TopicPartition
@@ -41,6 +44,8 @@ from flowstone.types import TopicPartition
 # Logs beyond it are left out: reading them as one is no faster than one by one.
 CLEAN_STATE_BYTES_MAX = 64 * MIB
 _VERSION = "1"
+# Files that recovery removes, or puts in their place.
+_UNFINISHED_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 class _LeftSealed(NamedTuple):
@@ -80,6 +85,8 @@ def describe(log: PartitionLog) -> LeftLog | None:
     """A log all of which is durable, as it will be found; None if that can only be read from its files. OSError."""
     files, directory, segments = log.files, log.directory, log.segments
     if not log.exists or log.is_torn or log.flushed_end != log.end:
+        return None
+    if any(name.endswith(_UNFINISHED_SUFFIXES) for name in files.names(directory.path)):
         return None
     sealed = []
     for segment in segments[:-1]:

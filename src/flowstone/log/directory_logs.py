@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -258,12 +258,12 @@ class DirectoryLogs:
 
     def _flush_all(self) -> None:
         """Some logs at a time: each has several files open until it is durable."""
-        logs = list(self.logs.values())
-        with self._files.threads(self._config.num_flush_threads, "closing") as pool:
+        logs, threads = list(self.logs.values()), self._config.num_flush_threads
+        with self._files.threads(threads, "closing") as pool:
             for first in range(0, len(logs), CLOSING_LOGS_MAX):
                 some = logs[first : first + CLOSING_LOGS_MAX]
                 tasks = {log: task for log in some if (task := log.closing_task()) is not None}
-                for _done in pool.map(FlushTask.run, tasks.values()):
+                for _done in pool.map(_run_all, [list(tasks.values())[at::threads] for at in range(threads)]):
                     pass
                 for log, task in tasks.items():
                     log.flushed(task)
@@ -291,6 +291,11 @@ class DirectoryLogs:
 
     def partition_path(self, topic_partition: TopicPartition) -> str:
         return f"{self.path}/{topic_partition}"
+
+
+def _run_all(tasks: Sequence[FlushTask]) -> None:
+    for task in tasks:
+        task.run()
 
 
 def _offline_since(log: PartitionLog | None, fault: StorageFault) -> OfflineLog:

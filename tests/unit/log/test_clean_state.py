@@ -82,7 +82,8 @@ def test_a_log_is_reopened_as_its_own_files_give_it(make_world: Callable[[], Any
     fill(world, seed)
     if not world.log.exists:
         world.append()
-    world.log.drop_segments()
+    for path in world.log.drop_segments():
+        world.files.remove(path)
     left = left_by(world)
     log = reopened(world, left)
     assert log is not None
@@ -163,6 +164,14 @@ def test_a_log_whose_index_is_only_in_memory_is_left_to_recovery(world: Any) -> 
     world.stop_cleanly()
     first = world.log.segments[0]
     first.indexes.offsets = None
+    assert describe(world.log) is None
+
+
+@pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap", ".tmp"])
+def test_a_log_with_files_to_be_removed_is_left_to_recovery(world: Any, suffix: str) -> None:
+    world.append()
+    world.stop_cleanly()
+    world.files.open(f"{world.path}/{0:020d}.index{suffix}", create=True)
     assert describe(world.log) is None
 
 
