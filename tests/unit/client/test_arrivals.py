@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import flowstone
 from flowstone.client import LATEST, Cluster, Producer
 from flowstone.embedded import Broker
 from flowstone.types import TopicPartition
@@ -69,3 +70,18 @@ def test_a_broker_that_is_gone_is_left_to_others_to_tell():
         cluster.wait_for_records({TopicPartition("short-lived", 0): 0}, SHORT_S)
     with cluster:
         assert timed_wait(cluster, {TopicPartition("short-lived", 0): 0}, LONG_S) < LONG_S / 2
+
+
+def test_among_several_leaders_the_first_that_has_a_record_ends_the_wait():
+    with flowstone.Cluster(brokers=3) as brokers:
+        brokers.create_topic("spread", partitions=3)
+        assert {brokers.leader("spread", index) for index in range(3)} == {1, 2, 3}
+        ends = {TopicPartition("spread", index): 0 for index in range(3)}
+        with Cluster(brokers.bootstrap, deadline_s=10) as cluster:
+            cluster.wait_for_records(ends, SHORT_S)
+            for index in range(3):  # the others' connections were given up each time
+                with Producer(cluster) as producer:
+                    producer.send(TopicPartition("spread", index), batch_of(b"x"), 1)
+                assert timed_wait(cluster, ends, LONG_S) < LONG_S / 2
+                ends[TopicPartition("spread", index)] = 1
+            assert timed_wait(cluster, ends, SHORT_S) > SHORT_S * 0.9
