@@ -3,11 +3,13 @@
 - `follow a b epoch=1 isr=1,2`: the cluster has decided on these (`a` is partition 0, and so on), or decides anew;
 - `unfollow a`: broker 1 leads it no more; `fail a`: it could not be cut; `throttle 100`: so many bytes a second;
 - `ask`: the next request: in which session and epoch, who is named with which offset (and the epoch of its last record
-  after a slash), who is forgotten, and how long the leader may take if less than usual;
+  after a slash; where its log starts, if not at 0), who is forgotten, and how long the leader may take if less than
+  usual;
 - `when`: after how many seconds there is something to ask for;
 - `answer 7 a=+2 b=-6 c=1/5 d=>9`: the leader answers in session 7 that `a` has two records more, `b` error 6, `c`
-  diverged at epoch 1, offset 5, and `d` was asked for out of range, while the log starts at 9; `bytes=900000` is how
-  long the records are. The trace tells what must be done before the next request;
+  diverged at epoch 1, offset 5, and `d` was asked for out of range, while the log starts at 9; `e=from3` that all is
+  committed, and what lies before 3 deleted; `bytes=900000` is how long the records are. The trace tells what must be
+  done before the next request;
 - `refuse 70`: the leader answers with an error for all; `lose`: the connection breaks;
 - `flush`: what was appended is on disk; `cut`: what diverged is cut; `wait 0.1`: so many seconds pass.
 """
@@ -101,6 +103,7 @@ class FetchInterpreter:
         named = [
             f"{_letter(each.partition)}@{each.fetch_offset}"
             + (f"/{each.last_fetched_epoch}" if each.last_fetched_epoch >= 0 else "")
+            + (f" from {each.log_start_offset}" if each.log_start_offset else "")
             for topic in request.topics
             for each in topic.partitions
         ]
@@ -130,6 +133,8 @@ class FetchInterpreter:
             result.log_start_offset = -1
         elif told.startswith(">"):
             result.error_code, result.log_start_offset = ErrorCode.OFFSET_OUT_OF_RANGE, int(told[1:])
+        elif told.startswith("from"):
+            result.high_watermark, result.log_start_offset = partition.log.log_end_offset, int(told[4:])
         elif told == "damaged":
             result.records = bytes(100)
         elif told:
