@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import flowstone
-
 from tests.clients.conftest import Java
 
 
