@@ -71,8 +71,8 @@ def test_the_checker_catches_a_broker_that_loses_data_with_the_power(
 @pytest.mark.parametrize(
     ("bug", "expected"),
     [
-        ("write_later", {"lost write"}),
-        ("recover_one_batch_less", {"lost write", "two values at one offset"}),
+        ("write_later", {"lost write", "taken back"}),
+        ("recover_one_batch_less", {"lost write", "taken back", "two values at one offset"}),
         ("forget_producers", {"duplicate", "two values at one offset"}),
     ],
 )
