@@ -122,24 +122,24 @@ class RowBuilder:
             case "timestamp":
                 return pa.Array.from_buffers(self._schema.field(name).type, rows, [None, columns.timestamps], 0)
             case "topic":
-                return self._constant(name, pa.scalar(self._partition.topic)).slice(0, rows)
+                return self._constant(name, self._partition.topic, pa.string()).slice(0, rows)
             case "partition":
-                return self._constant(name, pa.scalar(self._partition.partition, pa.int32())).slice(0, rows)
+                return self._constant(name, self._partition.partition, pa.int32()).slice(0, rows)
             case "timestampType":
                 return self._timestamp_type_array()
         assert name == HEADERS, name
         return _headers_array(rows, columns)
 
-    def _constant(self, key: str | int, value: Any) -> Any:
+    def _constant(self, key: str | int, value: str | int, kind: Any) -> Any:
         if key not in self._constants:
-            self._constants[key] = pa.repeat(value, self._rows_max)
+            self._constants[key] = pa.repeat(pa.scalar(value, kind), self._rows_max)
         return self._constants[key]
 
     def _timestamp_type_array(self) -> Any:
         """One type in all rows but where the topic's setting was changed."""
         runs, first = [], 0
         for timestamp_type, end in self._timestamp_types:
-            runs.append(self._constant(timestamp_type, pa.scalar(timestamp_type, pa.int32())).slice(0, end - first))
+            runs.append(self._constant(timestamp_type, timestamp_type, pa.int32()).slice(0, end - first))
             first = end
         return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
 
