@@ -98,12 +98,17 @@ class Membership:
         node_id, incarnation = self._broker.node_id, self._broker.incarnation
         return any(member == (node_id, incarnation) for member in self._consensus.members)
 
+    @property
+    def _is_forgotten(self) -> bool:
+        """Whether it was unregistered, having been taken for dead."""
+        return self._registered and self._broker.node_id not in self._metadata.image.brokers
+
     async def _keep(self) -> None:
         """Runs as long as the broker does."""
         interval_s = self._consensus.session_timeout_s / RENEWALS_PER_SESSION
         while True:
             await self._clock.sleep(interval_s)
-            if not await self._renew() and not self._is_member:
+            if self._is_forgotten or (not await self._renew() and not self._is_member):
                 await self._rejoin()
 
     async def _renew(self) -> bool:

@@ -87,7 +87,7 @@ class Interpreter:
     def do_return(self, names: list[str], options: Options) -> None:
         node_id = int(names[0])
         self.members = [member for member in self.members if member.node_id != node_id]
-        broker = self.image.brokers[node_id]
+        broker = self.image.brokers.get(node_id, BrokerImage(node_id, None, {}))
         self._register(broker, is_clean="unclean" not in names, is_empty="empty" in names)
 
     def _register(self, broker: BrokerImage, *, is_clean: bool = True, is_empty: bool = False) -> None:

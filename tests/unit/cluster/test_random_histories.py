@@ -50,6 +50,7 @@ class History:
             self.stop,
             self.move,
             self.operate,
+            self.forget,
             self.look_with_old_eyes,
         ]
         for _ in range(STEPS):
@@ -100,6 +101,10 @@ class History:
         unnoticed = self.random.choice(("", "unnoticed "))
         self.do(f"{unnoticed}die {' '.join(map(str, dying))}")
 
+    def forget(self) -> None:
+        """Refused for most, who are alive or have replicas."""
+        self.do(f"forget {self.random.choice(BROKERS)}")
+
     def come_back(self) -> None:
         away = [node_id for node_id in BROKERS if node_id not in self.alive()]
         node_id = self.random.choice(away or BROKERS)
@@ -142,8 +147,8 @@ class History:
 
     def alive(self) -> set[int]:
         """Whose present life is registered."""
-        brokers = self.cluster.image.brokers
-        return {member.node_id for member in self.cluster.members if brokers[member.node_id].incarnation == member[1]}
+        registered = {(node_id, broker.incarnation) for node_id, broker in self.cluster.image.brokers.items()}
+        return {member.node_id for member in self.cluster.members if member in registered}
 
     def do(self, command: str) -> list[str]:
         self.commands.append(command)
