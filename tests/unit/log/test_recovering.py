@@ -147,3 +147,13 @@ def test_a_recovered_log_is_flushed_as_any_other(clean: bool) -> None:
     again = broker.recover()[TopicPartition("t", 0)]
     assert isinstance(again, PartitionLog)
     assert again.log_end_offset == 2
+
+
+def test_what_was_durable_with_the_recovery_point_is_not_synced_again() -> None:
+    broker = KilledBroker(FEW)
+    broker.recover()
+    assert broker.files.calls["sync"] == 3 * FEW  # whose log it is, its epochs, and the log
+    broker.found = [(topic_partition, StoredOffsets(1, 0, clean=False)) for topic_partition, _ in broker.found]
+    broker.files.calls.clear()
+    broker.recover()
+    assert broker.files.calls["sync"] == FEW

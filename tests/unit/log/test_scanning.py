@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from flowstone.log.scanning import DamagedBatch, scan
+from flowstone.log.scanning import HEADER_READ_BYTES, HEADERS_CHUNK_BYTES, DamagedBatch, scan
 from flowstone.ports.files import File
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.wire.record_batch import Record, build_batch
@@ -56,3 +56,22 @@ def test_a_batch_behind_a_hole_comes_before_the_damage_after_it() -> None:
     assert [next(batches).header.base_offset, next(batches).header.base_offset] == [0, 5]
     with pytest.raises(DamagedBatch, match="beyond the file's end"):
         next(batches)
+
+
+@pytest.mark.parametrize(("value_bytes", "reads_max"), [(10, 2), (HEADERS_CHUNK_BYTES, 20)])
+def test_of_large_batches_only_the_headers_are_read_and_small_ones_many_at_a_time(
+    value_bytes: int, reads_max: int
+) -> None:
+    file = SimulatedFiles().open("/log", create=True)
+    value = b"v" * value_bytes
+    file.write(0, [build_batch([Record(offset, 0, None, value)], base_offset=offset) for offset in range(20)])
+    read, sizes = file.read, list[int]()
+
+    def noted(position: int, count: int) -> bytes:
+        sizes.append(count)
+        return read(position, count)
+
+    file.read = noted  # type: ignore[method-assign]
+    assert found(file) == list(range(20))
+    assert len(sizes) <= reads_max
+    assert sum(sizes) <= 20 * HEADER_READ_BYTES + HEADERS_CHUNK_BYTES
