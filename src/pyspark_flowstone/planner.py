@@ -78,7 +78,7 @@ class StreamPlanner:
     def next_end(self, start: Offsets, *, is_limited: bool) -> Offsets:
         """How far the next batch goes; `start` if there is nothing for it."""
         self.finished(start)
-        ends = self._target if self._target is not None else self._ends_after(start)
+        ends = self._target if self._target is not None else self._next_ends()
         known = self._known_start(start, ends)
         end = ends
         if is_limited:
@@ -108,11 +108,10 @@ class StreamPlanner:
             offsets_max=self._options.records_per_partition_max,
         )
 
-    def _ends_after(self, start: Offsets) -> Offsets:
-        """The current ends; where there was nothing after `start` a moment ago, it is waited for."""
-        is_idle = time.monotonic() - self._found_nothing_s < IDLE_GAP_S
-        if is_idle and self._ends == start:
-            self._cluster.wait_for_records(start, IDLE_WAIT_S, read_committed=self._options.read_committed)
+    def _next_ends(self) -> Offsets:
+        """The current ends; where those before them were not enough for a batch a moment ago, more is waited for."""
+        if self._ends is not None and time.monotonic() - self._found_nothing_s < IDLE_GAP_S:
+            self._cluster.wait_for_records(self._ends, IDLE_WAIT_S, read_committed=self._options.read_committed)
         return self._current_ends()
 
     def _current_ends(self) -> Offsets:

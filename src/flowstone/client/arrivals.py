@@ -28,6 +28,8 @@ def wait_for_records(
     brokers: Brokers, ends: Mapping[TopicPartition, int], timeout_s: float, *, read_committed: bool
 ) -> None:
     """Returns when a partition has something at or after its offset, or after `timeout_s`. Retriable."""
+    if not ends:  # a pattern without topics, for now
+        wait_readable((), timeout_s)
     asked: list[Connection] = []
     try:
         for address, share in brokers.by_leader(ends, REQUEST_TIMEOUT_S).items():

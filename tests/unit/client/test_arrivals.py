@@ -34,6 +34,10 @@ def test_where_nothing_comes_the_wait_ends_with_its_time(cluster: Cluster, fill:
     assert SHORT_S * 0.9 < waited_s < LONG_S / 2
 
 
+def test_where_there_is_no_partition_the_time_is_waited(cluster: Cluster):
+    assert timed_wait(cluster, {}, SHORT_S) > SHORT_S * 0.9
+
+
 def test_what_is_there_already_is_not_waited_for(cluster: Cluster, fill: Fill):
     partition = fill(2)
     assert timed_wait(cluster, {partition: 19}, LONG_S) < LONG_S / 2

@@ -119,6 +119,17 @@ def test_asked_again_and_again_about_nothing_it_takes_its_time(reader, topic):
     assert time.monotonic() - began > 3 * IDLE_WAIT_S * 0.9
 
 
+def test_asked_again_and_again_about_too_little_it_takes_its_time(reader, topic, produce):
+    produce(3)
+    source, start = reader(minOffsetsPerTrigger="5"), {topic: {"0": 0, "1": 0}}
+    assert source.latestOffset(start, ReadMinRows(5)) == start
+    began = time.monotonic()
+    assert source.latestOffset(start, ReadMinRows(5)) == start
+    assert time.monotonic() - began > IDLE_WAIT_S * 0.9
+    produce(2)
+    assert source.latestOffset(start, ReadMinRows(5)) == {topic: {"0": 5, "1": 0}}
+
+
 def test_after_a_batch_it_answers_at_once(reader, topic):
     source, start = reader(), {topic: {"0": 0, "1": 0}}
     source.latestOffset(start, ALL)
