@@ -10,7 +10,7 @@ What is in the log was written by this broker or one like it: if it cannot be re
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
 
@@ -120,7 +120,7 @@ class _Reader:
 def encode_all(records: Sequence[GroupRecord]) -> list[bytes]:
     """The records as they stand in one batch, whose timestamp they have."""
     encoded = []
-    pack_end, small_deltas = _PLAIN_RECORD_END.pack, _SMALL_DELTAS
+    small_deltas = _SMALL_DELTAS
     names_of: tuple[str, str] | None = None
     for offset_delta, record in enumerate(records):
         if isinstance(record, OffsetCommitted) and offset_delta < SMALL_DELTAS_COUNT:
@@ -128,11 +128,14 @@ def encode_all(records: Sequence[GroupRecord]) -> list[bytes]:
             if not metadata and expire_timestamp_ms == NO_TIMESTAMP:  # as in nearly all: put together in one go
                 if names_of != (group_id, topic):
                     names_of = group_id, topic
-                    start, names = _plain_record_parts(group_id, topic)
-                end = pack_end(
-                    partition, _PLAIN_OFFSET_LENGTH, VALUE_VERSION, offset, leader_epoch, 0, timestamp_ms, _NO_HEADERS
-                )
-                encoded.append(start + small_deltas[offset_delta] + names + end)
+                    pack, start, names = _plain_record_parts(group_id, topic)
+                delta, length = small_deltas[offset_delta], _PLAIN_OFFSET_LENGTH
+                encoded.append(
+                    pack(
+                        start, delta, names, partition, length,
+                        VALUE_VERSION, offset, leader_epoch, 0, timestamp_ms, _NO_HEADERS,
+                    )
+                )  # fmt: skip
                 continue
         key, value = encode(record)
         encoded.append(encode_record(offset_delta, 0, key, value))
@@ -140,12 +143,13 @@ def encode_all(records: Sequence[GroupRecord]) -> list[bytes]:
 
 
 @lru_cache(OFFSET_NAMES_CACHED_MAX)
-def _plain_record_parts(group_id: str, topic: str) -> tuple[bytes, bytes]:
-    """What comes before the offset delta, of one byte, and what comes between it and the partition."""
+def _plain_record_parts(group_id: str, topic: str) -> tuple[Callable[..., bytes], bytes, bytes]:
+    """What puts a record together, what comes before its offset delta and what between that and the partition."""
     prefix = _offset_key_prefix(group_id, topic)
     names = VARINTS[len(prefix) + _INT.size] + prefix
     size_bytes = len(_RECORD_START) + 1 + len(names) + _PLAIN_RECORD_END.size
-    return VARINTS[size_bytes] + _RECORD_START, names
+    start = VARINTS[size_bytes] + _RECORD_START
+    return Struct(f">{len(start)}sc{len(names)}s{_PLAIN_RECORD_END.format[1:]}").pack, start, names
 
 
 def encode(record: GroupRecord) -> CoordinatorRecord:
