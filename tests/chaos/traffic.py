@@ -151,7 +151,10 @@ class PacedProducer:
 
 
 class GroupMember:
-    """Reads what its group gives it and commits after every poll; what it is told goes into the group's history."""
+    """Reads what its group gives it and commits after every poll; what it is told goes into the group's history.
+
+    A commit that nobody could take then is tried again with the next poll, though it may have no records.
+    """
 
     def __init__(
         self, bootstrap: str, history: GroupHistory, journal: Journal, partitions: Sequence[TopicPartition]
@@ -172,6 +175,7 @@ class GroupMember:
             }
         )
         self._consumer.subscribe([self._topic])
+        self._uncommitted: dict[TopicPartition, int] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"member{next(_names)}", daemon=True)
         self._thread.start()
@@ -185,21 +189,19 @@ class GroupMember:
         try:
             while not self._ended.is_set():
                 messages = [each for each in self._consumer.consume(500, POLL_S) if each.error() is None]
-                if messages:
-                    self._take(messages)
+                self._take(messages)
+                for partition, end in list(self._uncommitted.items()):
+                    self._commit(partition, end)
         finally:
             self._consumer.close()
 
     def _take(self, messages: Sequence[Message]) -> None:
-        ends: dict[TopicPartition, int] = {}
         for message in messages:
             number, offset = message.partition(), message.offset()
             assert number is not None
             assert offset is not None
             self._history.deliver(TopicPartition(self._topic, number), (offset,))
-            ends[TopicPartition(self._topic, number)] = offset + 1
-        for partition, end in ends.items():
-            self._commit(partition, end)
+            self._uncommitted[TopicPartition(self._topic, number)] = offset + 1
 
     def _commit(self, partition: TopicPartition, offset: int) -> None:
         promised = self._history.acknowledged().get(partition, NOT_COMMITTED)
@@ -217,8 +219,10 @@ class GroupMember:
                 self._history.anomalies.append(Anomaly("commit regression", partition, offset, detail))
         elif error.code() in _TRY_AGAIN:
             self.errors[error.name()] += 1
+            return
         elif error.code() not in _MOVED_ON:
             self._history.refuse(partition, str(error))
+        del self._uncommitted[partition]
 
 
 def committed_offsets(bootstrap: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
