@@ -49,7 +49,7 @@ fixture: setup   ## the pytest plugin in a project and an environment of its own
 
 cluster: setup   ## clients, suites and Spark against three brokers, one of which is killed under clients and Spark (about 30 minutes)
 	$(PY) -m tests.clients.hunted
-	FLOWSTONE_CLUSTER_LONG=1 $(PY) -m pytest tests/cluster_spark
+	FLOWSTONE_CLUSTER_LONG=1 $(PY) -m pytest tests/cluster_spark tests/cluster/test_ensemble.py
 	$(PY) scripts/clients.py --cluster
 
 spark: setup     ## Spark source and sink, long: a kill at every step, a standalone cluster, five million rows, examples

@@ -9,8 +9,7 @@ import sys
 import pytest
 
 SEEDS = int(os.environ.get("FLOWSTONE_SIM_SEEDS", "300"))
-# Of the minute and a half that the cluster's tests may take; the rest is for planted bugs, chaos and ZooKeeper.
-SECONDS_MAX = 40
+SECONDS_MAX = 60
 SEEDS_MIN = 100
 
 

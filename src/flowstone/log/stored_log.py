@@ -174,6 +174,7 @@ class StoredLog:
         sealed = self._segments.active
         assert sealed.size_bytes
         segment = self._new_segment(self.end.offset)
+        sealed.give_back()
         sealed.indexes.write()
         self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
         file = segment.log.create()
@@ -200,7 +201,10 @@ class StoredLog:
         if self.flushed_end.offset == self.end.offset and not self._directory.has_unsynced:
             return None
         appended_bytes, self._untaken_bytes = self._untaken_bytes, 0
-        return self._directory.take(self.end, self._generation, appended_bytes, self._segments.active.log.get())
+        active = self._segments.active
+        if active.size_bytes > active.reserved_end:
+            active.reserve()
+        return self._directory.take(self.end, self._generation, appended_bytes, active.log.get())
 
     def flushed(self, task: FlushTask) -> None:
         """The task has run: what it covers is durable."""
@@ -316,6 +320,7 @@ class StoredLog:
         if not self._directory.exists or (self._closed_at == self._state and not self._directory.has_unsynced):
             return None
         active = self._segments.active
+        active.give_back()
         active.indexes.write()
         self._directory.note_unsynced(*(handle.get() for handle in active.handles))
         self._directory.note_names_changed()

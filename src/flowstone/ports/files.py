@@ -22,6 +22,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 from flowstone.ports.page_cache import cached_pages, read_nowait
+from flowstone.ports.room import reserve
 from flowstone.types import Bytes
 
 IOVECS_MAX = 1024
@@ -74,6 +75,10 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None: ...
+
+    def reserve(self, position: int, count: int) -> None:
+        """Room on the disk for bytes beyond the end, if it has any; `truncate` to the size gives it back."""
+        ...
 
     def close(self) -> None: ...
 
@@ -220,6 +225,9 @@ class SystemFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
+
+    def reserve(self, position: int, count: int) -> None:
+        reserve(self._descriptor, position, count)
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -245,6 +245,9 @@ class SimulatedFile:
         del self._node.data[size:]
         self._node.data.extend(bytes(size - len(self._node.data)))
 
+    def reserve(self, position: int, count: int) -> None:
+        """There is room."""
+
     def close(self) -> None:
         pass
 
