@@ -46,7 +46,7 @@ from flowstone.replication.partitions import Partitions
 
 if TYPE_CHECKING:
     from flowstone.broker.clustering import Clustering
-    from flowstone.broker.pages import BrokerPages
+    from flowstone.broker.pages.parts import BrokerPages
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ class App:
         return self._serving and not self._failed.done()
 
     def _open_pages(self) -> BrokerPages:
-        from flowstone.broker.pages import BrokerPages
+        from flowstone.broker.pages.parts import BrokerPages
 
         self._pages = BrokerPages(self, self.services, self._server, self.survey, self._disks)
         return self._pages

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from flowstone.config import TopicConfig
 from flowstone.kernel.compaction import DELETE_HORIZON_FLAG
-from flowstone.log.cleaner import sealed_facts
-from flowstone.log.compaction import Compaction
-from flowstone.log.compaction_job import CompactionJob, SourceSegment
-from flowstone.log.compaction_plan import plan_compaction
+from flowstone.log.compaction.cleaner import sealed_facts
+from flowstone.log.compaction.job import CompactionJob, SourceSegment
+from flowstone.log.compaction.one_log import Compaction
+from flowstone.log.compaction.plan import plan_compaction
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import wait_for
-from flowstone.log.throttle import Throttle
+from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.wire.record_batch import decode_records, parse_header
 

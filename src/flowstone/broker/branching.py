@@ -28,7 +28,7 @@ from flowstone.cluster.topic_branches import branch_topic, find_source
 from flowstone.cluster.topic_changes import delete_topics
 from flowstone.coordinator.groups.branching import BranchOffsetsRequest
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.branch_staging import StagedBranch
+from flowstone.log.branching.staging import StagedBranch
 from flowstone.log.timestamps import first_record_at
 from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition

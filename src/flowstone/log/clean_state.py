@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from fastcrc.crc32 import iscsi as crc32c
 
 from flowstone.config import MIB
-from flowstone.log.branch_point import BranchPoint
-from flowstone.log.compaction_job import CLEANED_SUFFIX
+from flowstone.log.branching.point import BranchPoint
+from flowstone.log.compaction.job import CLEANED_SUFFIX
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex

@@ -20,8 +20,8 @@ from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
 from flowstone.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from flowstone.log.clean_state import decode_clean_state, describe, encode_clean_state
-from flowstone.log.cleaner import Cleaner
-from flowstone.log.cleaner_process import compactor_for
+from flowstone.log.compaction.cleaner import Cleaner
+from flowstone.log.compaction.cleaner_process import compactor_for
 from flowstone.log.flusher import Flusher
 from flowstone.log.handles import FileHandles
 from flowstone.log.housekeeping import Housekeeping

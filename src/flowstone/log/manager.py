@@ -16,14 +16,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StartupError, StorageFault
-from flowstone.log.branches import Branches
+from flowstone.log.branching.branches import Branches
 from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.log.handles import FileHandles
 from flowstone.log.log_directories import open_directories
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovery import OfflineLog, StoredOffsets
 from flowstone.log.restoring import StagedLog, install
-from flowstone.log.scrubber import Scrubber, checker_for
+from flowstone.log.scrubbing.scrubber import Scrubber, checker_for
 from flowstone.log.truncating import IsDue
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files

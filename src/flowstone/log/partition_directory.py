@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowstone.log.branch_point import BranchPoint, branch_point_name, encode_branch_source
+from flowstone.log.branching.point import BranchPoint, branch_point_name, encode_branch_source
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
 from flowstone.ports.files import File, Files
 

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from flowstone.errors import StorageFault
-from flowstone.log.branch_point import read_branch_point
+from flowstone.log.branching.point import read_branch_point
 from flowstone.log.derived import load_epochs, load_producers
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.branch_point import BranchPoint, branch_point_name, encode_branch_source
+from flowstone.log.branching.point import BranchPoint, branch_point_name, encode_branch_source
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.log.epochs import LeaderEpochs

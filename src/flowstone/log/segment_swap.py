@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from flowstone.errors import StorageFault
-from flowstone.log.compaction_job import CLEANED_SUFFIX, CleanedSegment
+from flowstone.log.compaction.job import CLEANED_SUFFIX, CleanedSegment
 from flowstone.log.partition_directory import DELETED_SUFFIX, PartitionDirectory
 from flowstone.log.scanning import DamagedBatch, scan
 from flowstone.log.segment import (

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.branch_point import BranchPoint
-from flowstone.log.compaction_job import CleanedSegment
+from flowstone.log.branching.point import BranchPoint
+from flowstone.log.compaction.job import CleanedSegment
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import (

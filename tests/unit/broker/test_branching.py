@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker import branch_page, branching, http_server
+from flowstone.broker import branching, http_server
 from flowstone.broker.group_coordinator import GroupCoordinator
+from flowstone.broker.pages import branch as branch_page
 from flowstone.cluster.ids import parse_id
 from flowstone.embedded import Broker
 from flowstone.errors import ApiError, ErrorCode
@@ -332,7 +333,7 @@ def test_a_branch_that_fails_leaves_nothing_and_can_be_asked_for_again(
         raise OSError(5, "no such luck")
 
     with monkeypatch.context() as patched:
-        patched.setattr("flowstone.log.branching._Building.run", fail)
+        patched.setattr("flowstone.log.branching.files._Building.run", fail)
         status, told = branch(broker)
     assert (status, told["error"]) == (503, "KAFKA_STORAGE_ERROR")
     broker.run(broker.app._logs.directories[0].housekeeping.in_thread(lambda: None))

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker import group_metrics, group_page, group_survey
+from flowstone.broker import group_metrics, group_survey
 from flowstone.broker.group_status import GroupStatus, group_document, read_group_document
+from flowstone.broker.pages import groups as group_page
 from flowstone.config import MIB
 from flowstone.embedded import Broker
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from flowstone.errors import ApiError
-from flowstone.log import branch_staging
-from flowstone.log.branch_point import branch_point_name, read_branch_point
+from flowstone.log.branching import staging as branch_staging
+from flowstone.log.branching.point import branch_point_name, read_branch_point
 from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from flowstone.log import branching, stored_log
+from flowstone.log import stored_log
+from flowstone.log.branching import files as branching
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import wait_for
 from flowstone.types import TopicPartition

@@ -11,7 +11,7 @@ import pytest
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.log import clean_state
-from flowstone.log.branch_point import BranchPoint
+from flowstone.log.branching.point import BranchPoint
 from flowstone.log.clean_state import LeftLog, decode_clean_state, describe, encode_clean_state, reopen
 from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER, CLEAN_STATE
 from flowstone.log.manager import LogManager

@@ -15,7 +15,7 @@ import pytest
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
-from flowstone.log.cleaner_process import CompactorProcess
+from flowstone.log.compaction.cleaner_process import CompactorProcess
 from flowstone.log.manager import LogManager
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowstone.config import TopicConfig
-from flowstone.log.compaction_plan import CompactionPlan, SealedFacts, group_segments, plan_compaction
+from flowstone.log.compaction.plan import CompactionPlan, SealedFacts, group_segments, plan_compaction
 from flowstone.log.segment import RELATIVE_OFFSET_MAX
 
 NOW_MS = 1_000_000

@@ -10,8 +10,10 @@ import pytest
 from flowstone.kernel import compaction_batches
 from flowstone.kernel import compaction_twin as twin
 from flowstone.kernel.compaction import DELETE_HORIZON_FLAG
-from flowstone.log import compaction, compaction_filter, compaction_output
-from flowstone.log.compaction_job import CompactionJob
+from flowstone.log.compaction import filter as compaction_filter
+from flowstone.log.compaction import one_log as compaction
+from flowstone.log.compaction import output as compaction_output
+from flowstone.log.compaction.job import CompactionJob
 from flowstone.log.segment_swap import SegmentSwap
 from tests.support import compacted_log
 from tests.support.compaction_history import run_history

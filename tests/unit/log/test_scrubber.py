@@ -16,10 +16,10 @@ import pytest
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.log.manager import LogManager
-from flowstone.log.scrubber import LOOK_INTERVAL_S, CheckerProcess
-from flowstone.log.scrubber_check import SegmentToCheck
-from flowstone.log.scrubber_worker import PassingFile, answer
-from flowstone.log.throttle import Throttle
+from flowstone.log.scrubbing.check import SegmentToCheck
+from flowstone.log.scrubbing.scrubber import LOOK_INTERVAL_S, CheckerProcess
+from flowstone.log.scrubbing.worker import PassingFile, answer
+from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.files import SystemFiles
 from flowstone.types import TopicPartition
@@ -139,14 +139,14 @@ async def test_damage_is_told_once(broker: Broker) -> None:
     told: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = told.append  # type: ignore[method-assign]
-    logging.getLogger("flowstone.log.scrubber").addHandler(handler)
+    logging.getLogger("flowstone.log.scrubbing.scrubber").addHandler(handler)
     try:
         broker.damage(0)
         for _ in range(2):
             await broker.scrubber.scrub_all()
             broker.clock.advance(8 * DAY_S)
     finally:
-        logging.getLogger("flowstone.log.scrubber").removeHandler(handler)
+        logging.getLogger("flowstone.log.scrubbing.scrubber").removeHandler(handler)
     (error,) = [each.getMessage() for each in told if each.levelno == logging.ERROR]
     assert "00000000000000000000.log is damaged" in error
     assert "flowstone log verify" in error

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from flowstone.errors import StorageFault
-from flowstone.log.compaction import Compaction
-from flowstone.log.throttle import Throttle
+from flowstone.log.compaction.one_log import Compaction
+from flowstone.log.workers.throttle import Throttle
 from tests.support.compacted_log import UNLIMITED, CompactionRun
 
 FIRST = "00000000000000000000"

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.branch_point import BranchPoint
-from flowstone.log.branch_staging import StagedBranch, WantedBranch, discard, stage
+from flowstone.log.branching.point import BranchPoint
+from flowstone.log.branching.staging import StagedBranch, WantedBranch, discard, stage
 from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.handles import FileHandles

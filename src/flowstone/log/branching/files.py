@@ -21,8 +21,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.branch_plan import BranchPlan, CutSegment, WholeSegment
-from flowstone.log.branch_point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
+from flowstone.log.branching.plan import BranchPlan, CutSegment, WholeSegment
+from flowstone.log.branching.point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
 from flowstone.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.handles import FileHandles
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries

@@ -1,6 +1,6 @@
 """Keeps compacted logs compact: looks for the filthiest one, has it compacted, and swaps its segments.
 
-Owns when a log is compacted and what happens when that fails; what is due is `compaction_plan`'s business, the work is
+Owns when a log is compacted and what happens when that fails; what is due is `plan`'s business, the work is
 another process's (`cleaner_process`), and how files change places is `segment_swap`'s. Runs on the event loop and only
 swaps files there.
 
@@ -21,10 +21,10 @@ from itertools import pairwise
 
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, StorageFault
-from flowstone.log.cleaner_process import Compactor
-from flowstone.log.cleaner_stats import CleanerStats
-from flowstone.log.compaction_job import CompactionError, CompactionJob, SourceSegment
-from flowstone.log.compaction_plan import NOTHING, CompactionPlan, SealedFacts, is_lag_over, plan_compaction
+from flowstone.log.compaction.cleaner_process import Compactor
+from flowstone.log.compaction.cleaner_stats import CleanerStats
+from flowstone.log.compaction.job import CompactionError, CompactionJob, SourceSegment
+from flowstone.log.compaction.plan import NOTHING, CompactionPlan, SealedFacts, is_lag_over, plan_compaction
 from flowstone.log.housekeeping import Housekeeping
 from flowstone.log.partition_directory import NO_DESCRIPTORS, NO_SPACE
 from flowstone.log.partition_log import PartitionLog

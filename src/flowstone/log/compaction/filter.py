@@ -19,11 +19,11 @@ from flowstone.kernel.compaction import (
     Stop,
     Walk,
 )
-from flowstone.log.compaction_job import CompactionError, CompactionJob, SourceSegment
-from flowstone.log.compaction_output import CleanedOutput
-from flowstone.log.compaction_transactions import Transactions
-from flowstone.log.compaction_walk import CHUNK_BYTES, StoppedAt, Then, walk_segment
-from flowstone.log.throttle import Throttle
+from flowstone.log.compaction.job import CompactionError, CompactionJob, SourceSegment
+from flowstone.log.compaction.output import CleanedOutput
+from flowstone.log.compaction.transactions import Transactions
+from flowstone.log.compaction.walk import CHUNK_BYTES, StoppedAt, Then, walk_segment
+from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import File
 from flowstone.types import Bytes
 from flowstone.wire.compression import compress

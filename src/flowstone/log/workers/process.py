@@ -1,7 +1,7 @@
 """A process that does what would hold up the event loop, as the broker sees it: line by line over its pipes.
 
 Started when first needed, asked from a thread that only waits, ended when the broker ends. A request and its answer are
-one line of JSON each; what runs there is `worker_loop` and what it is given.
+one line of JSON each; what runs there is `loop` and what it is given.
 """
 
 from __future__ import annotations

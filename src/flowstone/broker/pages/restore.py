@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from flowstone.broker.context import Services
-from flowstone.broker.json_errors import error_answer
+from flowstone.broker.pages.json_errors import error_answer
 from flowstone.broker.restoring import RestoreRequest, restore_topic
 from flowstone.cluster.ids import id_text
 from flowstone.errors import ApiError, ConfigError, ErrorCode, StorageFault

@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 
 from flowstone.config import BrokerConfig
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.scrubber_check import SegmentToCheck, check_segment
+from flowstone.log.scrubbing.check import SegmentToCheck, check_segment
 from flowstone.log.segment import Segment
-from flowstone.log.worker_process import WorkerProcess
+from flowstone.log.workers.process import WorkerProcess
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.files import Files, SystemFiles
 from flowstone.types import TopicPartition
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 # How often segments that are due are looked for.
 LOOK_INTERVAL_S = 60.0
-_WORKER = "flowstone.log.scrubber_worker"
+_WORKER = "flowstone.log.scrubbing.worker"
 
 
 class DamagedSegment(NamedTuple):

@@ -1,4 +1,4 @@
-"""The process that compacts: `python -m flowstone.log.cleaner_worker`. One job at a time.
+"""The process that compacts: `python -m flowstone.log.compaction.cleaner_worker`. One job at a time.
 
 A request `{"job": …}` begins a job and is answered with where its map ends, `{"clean": n}` writes the n-th group anew,
 `{}` ends the job and frees its memory.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowstone.log.compaction import Compaction
-from flowstone.log.compaction_job import CompactionError, CompactionJob
-from flowstone.log.throttle import Throttle
-from flowstone.log.worker_loop import serve
+from flowstone.log.compaction.job import CompactionError, CompactionJob
+from flowstone.log.compaction.one_log import Compaction
+from flowstone.log.workers.loop import serve
+from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import SystemFiles
 
 

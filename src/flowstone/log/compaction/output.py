@@ -6,9 +6,9 @@ They are durable when `finish` returns; their names are not, which is for whoeve
 from __future__ import annotations
 
 from flowstone.kernel.compaction import IndexBuilder
-from flowstone.log.compaction_job import CLEANED_SUFFIX, CleanedSegment, CompactionError, SourceSegment
+from flowstone.log.compaction.job import CLEANED_SUFFIX, CleanedSegment, CompactionError, SourceSegment
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
-from flowstone.log.throttle import Throttle
+from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import File, Files
 from flowstone.types import Bytes
 

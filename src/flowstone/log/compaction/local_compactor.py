@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flowstone.log.compaction import Compaction
-from flowstone.log.compaction_job import CleanedSegment, CompactionJob
-from flowstone.log.throttle import Throttle
+from flowstone.log.compaction.job import CleanedSegment, CompactionJob
+from flowstone.log.compaction.one_log import Compaction
+from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import Files
 
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowstone.broker.branch_page import branch_page
 from flowstone.broker.branching import TopicBranches
 from flowstone.broker.context import Services
-from flowstone.broker.disk_page import DiskPage
 from flowstone.broker.disk_space import DiskSpace
 from flowstone.broker.explain import Explaining
-from flowstone.broker.explain_page import explain_page
-from flowstone.broker.group_page import groups_page
 from flowstone.broker.group_survey import GroupSurvey
 from flowstone.broker.http import Condition
-from flowstone.broker.restore_page import restore_page
+from flowstone.broker.pages.branch import branch_page
+from flowstone.broker.pages.disks import DiskPage
+from flowstone.broker.pages.explain import explain_page
+from flowstone.broker.pages.groups import groups_page
+from flowstone.broker.pages.restore import restore_page
 from flowstone.broker.scrape import Scrape
 from flowstone.broker.server import Server
 

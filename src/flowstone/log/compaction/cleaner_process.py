@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from flowstone.log.compaction_job import CleanedSegment, CompactionError, CompactionJob
-from flowstone.log.worker_process import WorkerProcess
+from flowstone.log.compaction.job import CleanedSegment, CompactionError, CompactionJob
+from flowstone.log.workers.process import WorkerProcess
 from flowstone.ports.files import Files, SystemFiles
 
-_WORKER = "flowstone.log.cleaner_worker"
+_WORKER = "flowstone.log.compaction.cleaner_worker"
 
 
 class Compactor(Protocol):
@@ -36,7 +36,9 @@ class Compactor(Protocol):
 def compactor_for(files: Files) -> Compactor:
     if isinstance(files, SystemFiles):
         return CompactorProcess()
-    from flowstone.log.local_compactor import LocalCompactor  # a real broker does not need it, and starts sooner
+    from flowstone.log.compaction.local_compactor import (
+        LocalCompactor,  # a real broker does not need it, and starts sooner
+    )
 
     return LocalCompactor(files)
 

@@ -1,4 +1,4 @@
-"""The process that scrubs: `python -m flowstone.log.scrubber_worker`. One segment at a time.
+"""The process that scrubs: `python -m flowstone.log.scrubbing.worker`. One segment at a time.
 
 A request `{"segment": …, "bytes_per_s": …}` is answered with `{"damage": … or null}`, or with the error of the disk.
 What is read goes from the page cache again, unless it was there already: readers need that more.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from flowstone.log.scrubber_check import SegmentToCheck, check_segment
-from flowstone.log.throttle import Throttle
-from flowstone.log.worker_loop import serve
+from flowstone.log.scrubbing.check import SegmentToCheck, check_segment
+from flowstone.log.workers.loop import serve
+from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import SystemFile, SystemFiles
 
 

@@ -15,8 +15,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.branch_plan import BranchPlan, plan_branch
-from flowstone.log.branching import BuiltBranch, build_branch, make_common, sync_branch
+from flowstone.log.branching.files import BuiltBranch, build_branch, make_common, sync_branch
+from flowstone.log.branching.plan import BranchPlan, plan_branch
 from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.log.partition_log import PartitionLog
 from flowstone.types import TopicPartition

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from flowstone.broker.explain import Explaining
-from flowstone.broker.json_errors import error_answer
+from flowstone.broker.pages.json_errors import error_answer
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import CorruptBatch

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from flowstone.errors import ApiError
 from flowstone.kernel.compaction import BatchFields, Stop, Walk
-from flowstone.log.compaction_job import CompactionError, SourceSegment
-from flowstone.log.throttle import Throttle
+from flowstone.log.compaction.job import CompactionError, SourceSegment
+from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import File
 from flowstone.wire.record_batch import BatchHeader, parse_header, read_payload
 

@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 from flowstone.broker.branching import BranchedTopic, BranchRequest, TopicBranches
-from flowstone.broker.json_errors import error_answer
+from flowstone.broker.pages.json_errors import error_answer
 from flowstone.cluster.ids import id_text
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 

@@ -1,0 +1,1 @@
+"""The broker's pages of JSON: one module each."""
