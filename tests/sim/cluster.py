@@ -245,7 +245,9 @@ class Cluster:
             nonlocal arrives_at
             delay_s = self.random.uniform(ENSEMBLE_DELAY_S_MIN, self._ensemble_delay_s_max)
             arrives_at = max(arrives_at, self.loop.time() + delay_s)
-            process.later(arrives_at - self.loop.time(), callback)
+            self.loop.call_at(
+                arrives_at, callback, context=process.context
+            )  # a delay would be rounded, and may overtake
 
         return deliver
 
