@@ -245,9 +245,8 @@ class Cluster:
             nonlocal arrives_at
             delay_s = self.random.uniform(ENSEMBLE_DELAY_S_MIN, self._ensemble_delay_s_max)
             arrives_at = max(arrives_at, self.loop.time() + delay_s)
-            self.loop.call_at(
-                arrives_at, callback, context=process.context
-            )  # a delay would be rounded, and may overtake
+            # The moment itself: a delay would be rounded, and one may overtake another.
+            self.loop.call_at(arrives_at, callback, context=process.context)
 
         return deliver
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from posixpath import dirname
 from random import Random
 from typing import Any
 
@@ -27,6 +28,7 @@ class SimulatedDisk(SimulatedFiles):
         self.slowness = 1.0
         self.version = 0  # how often something was taken away
         self._shortened: dict[_Node, None] = {}  # and not synced since
+        self._renamed_in: set[str] = set()  # directories, and not synced since
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         file = super().open(path, create=create)
@@ -38,7 +40,20 @@ class SimulatedDisk(SimulatedFiles):
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
-        self.version += source.endswith(LOG_SUFFIXES) or target.endswith(LOG_SUFFIXES)
+        if source.endswith(LOG_SUFFIXES) or target.endswith(LOG_SUFFIXES):
+            self.version += 1
+            self._renamed_in |= {dirname(source), dirname(target)}
+
+    def sync_directory(self, path: str) -> None:
+        super().sync_directory(path)
+        if path in self._renamed_in:
+            self._renamed_in.remove(path)
+            self.version += 1
+
+    def sync_filesystem(self, path: str) -> None:
+        super().sync_filesystem(path)
+        self._renamed_in.clear()
+        self.version += 1
 
     def shortened(self, node: _Node) -> None:
         self.version += 1
