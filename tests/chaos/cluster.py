@@ -22,7 +22,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from flowstone.embedded.zookeeper_server import ZooKeeperServer
 from flowstone.types import TopicPartition
 from tests.faults.filesystems import LoopExt4
-from tests.support.broker_process import UP, BrokerDied, BrokerProcess, free_port
+from tests.support.broker_process import UP, BrokerDied, BrokerProcess
+from tests.support.ports import free_ports
 
 from .network import Loopback, Namespaces
 
@@ -183,7 +184,7 @@ class ChaosCluster:
         if disk_bytes is not None:
             disk = LoopExt4(directory, disk_bytes)
             self._stack.callback(disk.unmount)
-        port = PORT if isinstance(self.network, Namespaces) else free_port()
+        port = PORT if isinstance(self.network, Namespaces) else free_ports()
         return Node(self, node_id, directory, disk, port)
 
     def __enter__(self) -> Self:

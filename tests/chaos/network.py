@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Sequence
 
-from tests.support.broker_process import HOST
+from tests.support.ports import HOST
 
 _NET = "10.77.0"
 _BRIDGE = "chaos"

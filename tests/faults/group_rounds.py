@@ -17,7 +17,8 @@ from pathlib import Path
 
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import generated as messages
-from tests.support.broker_process import HOST, BrokerDied, BrokerProcess, free_port
+from tests.support.broker_process import BrokerDied, BrokerProcess
+from tests.support.ports import HOST, free_ports
 
 from .checker import ACKS_ALL, Anomaly, History
 from .crash_points import CrashPoint
@@ -59,7 +60,7 @@ class GroupRounds:
         self.output = ""
         self._records = History()
         self._data, self._sabotages = data, sabotages
-        self._port = free_port()
+        self._port = free_ports()
         self._partitions = [TopicPartition(TOPIC, number) for number in range(PARTITION_COUNT)]
         with self._start() as broker, RawClient(broker.bootstrap) as client:
             client.create_topic(TOPIC, PARTITION_COUNT)

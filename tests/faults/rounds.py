@@ -15,7 +15,8 @@ from pathlib import Path
 
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import CorruptBatch
-from tests.support.broker_process import HOST, UP, BrokerDied, BrokerProcess, free_port
+from tests.support.broker_process import UP, BrokerDied, BrokerProcess
+from tests.support.ports import HOST, free_ports
 
 from .checker import ACKS_ALL, Anomaly, Fault, History, ObservedLog
 from .crash_points import CrashPoint
@@ -58,7 +59,7 @@ class Rounds:
         self._in_flight_max = in_flight_max
         self._settings = settings
         self._program = program
-        self._port = free_port()
+        self._port = free_ports()
         with self.start() as broker:
             with RawClient(broker.bootstrap) as client:
                 client.create_topic(TOPIC, partition_count)

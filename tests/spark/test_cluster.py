@@ -7,7 +7,6 @@ package by themselves.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import pyspark
 import pytest
+
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("FLOWSTONE_SPARK_LONG") != "1", reason="takes a minute: set FLOWSTONE_SPARK_LONG=1"
@@ -29,16 +30,10 @@ QUERY_TIMEOUT_S = 240
 RECORDS = 20_000
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     """The address of a master with one worker of two cores."""
-    port = free_port()
+    port = free_ports()
     address = f"spark://127.0.0.1:{port}"
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     master = ["--port", str(port)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.ports import HOST
 from tests.support.wire_client import Client
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -23,15 +23,7 @@ EXIT_TIMEOUT_S = 20
 LINE_TIMEOUT_S = 1.0
 POLL_S = 0.001
 STOPPED_STATES = "TtDZX"
-HOST = "127.0.0.1"
 UP = (sys.executable, "-m", "flowstone.cli", "up")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class BrokerDied(Exception):

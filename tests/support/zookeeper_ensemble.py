@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from flowstone.embedded.zookeeper_server import ZooKeeperServer
-from tests.support.broker_process import free_port
+from tests.support.ports import free_ports
 
 HOST = "127.0.0.1"
 SERVER_IDS = (1, 2, 3)
@@ -23,7 +23,7 @@ class ZooKeeperEnsemble:
     """Serves once constructed, until the end of its `with` block."""
 
     def __init__(self, directory: Path) -> None:
-        peers = {f"server.{number}": f"{HOST}:{free_port()}:{free_port()}" for number in SERVER_IDS}
+        peers = {f"server.{number}": f"{HOST}:{free_ports()}:{free_ports()}" for number in SERVER_IDS}
 
         def start(number: int) -> ZooKeeperServer:
             home = directory / str(number)

@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,11 +27,13 @@ from flowstone.cli import settings_table
 from flowstone.cli.commands import build_app
 from flowstone.cli.up import build_parser
 from tests.support.pages import DOCS, ROOT, STOP, Block, assert_prints, blocks, is_same, is_same_word
+from tests.support.ports import free_ports
 from tests.unit.cli.command_server import commands_in
 
 README = ROOT / "README.md"
 DOCUMENTED_ADDRESS, DOCUMENTED_HTTP_ADDRESS = "127.0.0.1:9092", "127.0.0.1:9080"
 BROKER = f"flowstone up --data my-data --listen {DOCUMENTED_ADDRESS}"
+BROKERS_MAX = 3  # on a page; their ports count up
 TIMEOUT_S = 120  # a page about Spark starts a session
 
 RUN = ("sh", "python")
@@ -74,8 +75,7 @@ class Machine:
     """Where a page is run: a directory, a broker in a first terminal, and a second one for everything else."""
 
     def __init__(self, directory: Path, commands: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            self.address = f"127.0.0.1:{server.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_ports(BROKERS_MAX)}"
         self._http_address = DOCUMENTED_HTTP_ADDRESS
         self._directory = directory
         self._environment = {

@@ -169,7 +169,10 @@ class LogDirectory:
 
 
 def new_directory_id() -> str:
-    return format_uuid(uuid.uuid4().bytes)
+    """Does not begin with a dash, which command lines would take for an option."""
+    while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
+        pass
+    return text
 
 
 def _encode_properties(identity: Identity) -> bytes:
