@@ -38,7 +38,7 @@ class Metadata:
         self._under_way: deque[Sequence[MetadataRecord]] = deque()
         self._listeners: list[ChangeListener] = []
         self._producer_ids: Iterator[int] = iter(())
-        self._producer_ids_lock = asyncio.Lock()
+        self._reserving: asyncio.Task[None] | None = None
         log.on_commit(self._committed)
         log.on_refusal(self._refused)
 
@@ -71,13 +71,18 @@ class Metadata:
         await self._log.append(records)
 
     async def next_producer_id(self) -> int:
-        """A producer id never given out before, by any broker; most come from a block reserved earlier."""
-        async with self._producer_ids_lock:
-            producer_id = next(self._producer_ids, None)
-            if producer_id is None:
-                self._producer_ids = iter(await self.change(reserve_producer_ids))
-                producer_id = next(self._producer_ids)
-            return producer_id
+        """A producer id never given out before, by any broker; most come from a block reserved earlier.
+
+        Whoever waits may be cancelled: the next block is reserved for all of them.
+        """
+        while (producer_id := next(self._producer_ids, None)) is None:
+            if self._reserving is None or self._reserving.done():
+                self._reserving = asyncio.ensure_future(self._reserve_producer_ids())
+            await asyncio.shield(self._reserving)
+        return producer_id
+
+    async def _reserve_producer_ids(self) -> None:
+        self._producer_ids = iter(await self.change(reserve_producer_ids))
 
     async def close(self) -> None:
         await self._log.close()

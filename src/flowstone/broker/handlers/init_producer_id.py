@@ -3,13 +3,20 @@
 An idempotent producer has no identity to come back to, so each request gets a fresh id at epoch 0, whatever id it had
 before. Transactions are not served: of the errors that stock clients treat as final and show, rather than retry for
 ever, TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the one that all of them know.
+
+Ids are reserved through the metadata log. A broker that is cut off from it says so soon, as Kafka's do: the producer
+then asks another.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from flowstone.broker.context import RequestContext, Services
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import InitProducerIdRequest, InitProducerIdResponse
+
+PRODUCER_ID_WAIT_S_MAX = 1.0
 
 
 async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -17,4 +24,13 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=await services.metadata.next_producer_id(), producer_epoch=0)
+    asking = asyncio.ensure_future(services.metadata.next_producer_id())
+    patience = asyncio.ensure_future(services.clock.sleep(PRODUCER_ID_WAIT_S_MAX))
+    try:
+        await asyncio.wait((asking, patience), return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
+        return InitProducerIdResponse(producer_id=asking.result(), producer_epoch=0)
+    finally:
+        asking.cancel()
+        patience.cancel()

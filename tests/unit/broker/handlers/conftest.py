@@ -37,7 +37,8 @@ class AdminBroker:
     def __init__(self, *, brokers: int = 1, **settings: str) -> None:
         values = {name.replace("_", "."): value for name, value in settings.items()}
         config, topic_defaults = parse_broker_config(values)
-        self.metadata = Metadata(MemoryLog())
+        self.log = MemoryLog()
+        self.metadata = Metadata(self.log)
         for node_id in range(1, brokers + 1):
             listeners = {"PLAINTEXT": Endpoint(f"host-{node_id}", 9092), "INSIDE": Endpoint("inside", 9000 + node_id)}
             broker = BrokerImage(node_id, f"rack-{node_id}", listeners)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from flowstone.broker.context import RequestContext
+from flowstone.broker.handlers.init_producer_id import PRODUCER_ID_WAIT_S_MAX
 from flowstone.broker.registry import ENDPOINTS
 from flowstone.errors import ErrorCode
 from flowstone.wire.apis import APIS
@@ -20,6 +22,7 @@ from flowstone.wire.messages import (
 
 SOFTWARE = {"client_software_name": "a-client", "client_software_version": "1.2.3-rc.4"}
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+TURNS = 5  # of the loop, until a request waits for what it waits for
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -91,6 +94,24 @@ def test_every_idempotent_producer_gets_an_id_of_its_own_at_epoch_0(broker: Any,
     assert [(each.error_code, each.producer_id, each.producer_epoch) for each in answers] == [
         (ErrorCode.NONE, producer_id, 0) for producer_id in range(3)
     ]
+
+
+def test_a_producer_hears_soon_that_this_broker_has_no_id_for_it(broker: Any) -> None:
+    """It is cut off from the metadata log; once it is not, there are ids again, and none was given twice."""
+
+    async def body() -> None:
+        broker.log.cut()
+        asking = [asyncio.ensure_future(broker.ask(4, InitProducerIdRequest(transactional_id=None))) for _ in range(2)]
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        broker.services.clock.advance(PRODUCER_ID_WAIT_S_MAX)
+        answers = await asyncio.gather(*asking)
+        assert [each.error_code for each in answers] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+        broker.log.heal()
+        answers = [await broker.ask(4, InitProducerIdRequest(transactional_id=None)) for _ in range(2)]
+        assert [each.producer_id for each in answers] == [0, 1]
+
+    asyncio.run(body())
 
 
 @pytest.mark.parametrize("version", range(7))
