@@ -10,6 +10,7 @@ by being slow.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from array import array
 
@@ -68,6 +69,7 @@ def main() -> None:
         for made in admin.create_topics([NewTopic(TABLE, 1, config=config)]).values():
             made.result()
         fill(server.address, TABLE, Case(100, "none", log_bytes, log_bytes // 600))
+        os.sync()  # the system would get to it in the middle of what follows
         with Connection(server.address) as connection:
             topics.create(connection, BESIDE, 1)
             appender = Appender(connection, BESIDE, ACKS_ALL)
