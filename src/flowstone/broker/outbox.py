@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from flowstone.broker.cold import bring_in
 from flowstone.broker.unsent import Unsent
+from flowstone.log.reading import bring_in
 from flowstone.ports.files import IOVECS_MAX, File
 from flowstone.ports.network import SEND_FILE_BYTES_MAX, Channel
 from flowstone.types import Bytes

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.leaders import find_led
 from flowstone.broker.log_starts import low_watermark
-from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
 from flowstone.wire.messages import (
     DeleteRecordsRequest,
@@ -57,11 +57,7 @@ async def _delete(services: Services, topic: str, offset: int, result: DeleteRec
     before = end if offset == EVERYTHING else offset
     if not 0 <= before <= end:
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    try:
-        await services.logs.delete_records_before(partition.log, before)
-    except StorageFault as fault:
-        partition.fail(fault)
-        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from fault
+    await services.logs.delete_records_before(partition.log, before)
     partition.log_start_moved()
     return _Deletion(partition, before, result)
 
