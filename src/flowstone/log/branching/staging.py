@@ -1,7 +1,7 @@
 """The directories of a branch, made under names that every start removes. Runs on the event loop; threads do the rest.
 
 Three steps, each for all partitions before the next begins, for names are made slowly while others are synced: what the
-partitions have alike is made; each gets its directory (`branching`); all are made durable, with one syncfs where there
+partitions have alike is made; each gets its directory (`files`); all are made durable, with one syncfs where there
 are many and the log directory is a file system of its own. What fails leaves nothing behind.
 """
 
