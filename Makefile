@@ -13,10 +13,11 @@ demo: setup      ## the main job, end to end
 	@$(PY) scripts/demo.py
 
 # Those that mind the time, or need the whole machine, go one after the other; the others two at a time.
+# A few that fail are run once more, alone, and named (scripts/run_tests.py).
 TOGETHER := tests/unit tests/zookeeper tests/cluster tests/clients tests/examples
 test: lint       ## every functional check
-	$(PY) -m pytest tests $(addprefix --ignore=,$(TOGETHER))
-	$(PY) -m pytest $(TOGETHER) -n 2 --dist loadfile
+	$(PY) scripts/run_tests.py tests $(addprefix --ignore=,$(TOGETHER))
+	$(PY) scripts/run_tests.py $(TOGETHER) -n 2 --dist loadfile
 
 lint: setup      ## style, types, layers, generated code
 	.venv/bin/ruff check .
