@@ -32,8 +32,10 @@ class FetchPartition:
         "topic_id",
     )
 
-    def __init__(self, session: FetchSession, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
-        self._session = session
+    # Known from when it watches: what lives for one request only should go with it, and not wait for a collector.
+    _session: FetchSession
+
+    def __init__(self, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
         self.topic, self.topic_id, self.index = topic.topic, topic.topic_id, wanted.partition
         self.told_high_watermark = self.told_log_start_offset = -1
         # Found with the first read; looked for again once it is closed.
@@ -49,8 +51,8 @@ class FetchPartition:
             and partition.fault is None
         )
 
-    def watch(self, partition: Partition) -> None:
-        self.partition = partition
+    def watch(self, partition: Partition, session: FetchSession) -> None:
+        self.partition, self._session = partition, session
         partition.watch(self)
 
     def unwatch(self) -> None:
@@ -78,10 +80,6 @@ class ReplicaFetchPartition(FetchPartition):
 
     __slots__ = ("_high_watermark_moves", "is_position_told", "log_start_offset")
 
-    def __init__(self, session: FetchSession, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
-        super().__init__(session, topic, wanted)
-        self._high_watermark_moves = _HighWatermarkMoves(session, self)
-
     def update(self, wanted: FetchRequestPartition) -> None:
         super().update(wanted)
         self.log_start_offset = wanted.log_start_offset
@@ -98,8 +96,9 @@ class ReplicaFetchPartition(FetchPartition):
             and partition.fault is None
         )
 
-    def watch(self, partition: Partition) -> None:
-        self.partition = partition
+    def watch(self, partition: Partition, session: FetchSession) -> None:
+        self.partition, self._session = partition, session
+        self._high_watermark_moves = _HighWatermarkMoves(session, self)
         partition.watch_end(self)
         partition.watch(self._high_watermark_moves)
 

@@ -72,7 +72,7 @@ class FetchSession:
             for wanted in topic.partitions:
                 known = self._partitions.get((name, wanted.partition))
                 if known is None:
-                    known = self._partitions[name, wanted.partition] = self._new_partition(self, topic, wanted)
+                    known = self._partitions[name, wanted.partition] = self._new_partition(topic, wanted)
                 else:
                     known.update(wanted)
                 self._unsettled[known] = None
@@ -93,7 +93,7 @@ class FetchSession:
 
     def found(self, wanted: FetchPartition, partition: Partition) -> None:
         if self.session_id != NO_SESSION:
-            wanted.watch(partition)
+            wanted.watch(partition, self)
         else:
             wanted.partition = partition
 

@@ -104,10 +104,11 @@ class _Produce:
             if errors:
                 raise ProtocolError(f"a produce without acknowledgement was refused: {ErrorCode(errors[0]).name}")
             return None
-        if not self._uncommitted:
+        # Each holds this request: kept here too, they would keep each other, and its records, until garbage is collected.
+        uncommitted, self._uncommitted = self._uncommitted, []
+        if not uncommitted:
             return self._respond()
-        waiting, timeout_ms = self._services.waiting, self._request.timeout_ms
-        return ParkedProduce(waiting, self._uncommitted, timeout_ms, self._respond)
+        return ParkedProduce(self._services.waiting, uncommitted, self._request.timeout_ms, self._respond)
 
     async def finish_later(self) -> ProduceResponse | None:
         await asyncio.gather(*self.rewriting)
