@@ -2,8 +2,8 @@
 
 A producer sends a record every few milliseconds with acks=all; a group reads and commits them; measured is the time
 from sending to having. Every round measures it alone and then beside each kind of company, so that a machine that
-changes its mind is compared with itself. The company runs at nice 19: what it takes from the broker counts, not what
-its own Python takes from the two cores.
+changes its mind is compared with itself. The company runs at nice 19, in a session of its own, and gives way to whoever
+wakes up: what it takes from the broker counts, not what its own Python takes from the two cores.
 
 Where the disk is shared, a reader that keeps it busy also makes every flush wait, whoever asks for it. `--page-cache`
 leaves flushing to the system (flush.messages), so that what is left is the broker's own part.
@@ -33,6 +33,7 @@ from bench.servers import Flowstone
 from bench.shared_reads import forget_cached
 from bench.topics import RoundFailed
 from bench.workers import Load, produce
+from flowstone.ports.background import give_way
 
 ROUNDS = 5
 SECONDS = 4.0
@@ -161,7 +162,8 @@ def company(work: Callable[[], None] | None) -> Iterator[None]:
         return
 
     def run() -> None:
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+        os.setsid()  # niceness counts within a session
+        give_way(NICE)
         work()
 
     process = multiprocessing.get_context("fork").Process(target=run, daemon=True)

@@ -158,7 +158,7 @@ class DirectoryLogs:
             raise fault from error
         self._forget(topic_partition)
         if path is not None:
-            self.housekeeping.later(delay_ms, partial(self._files.remove_tree, path))
+            self.housekeeping.remove_tree_later(path, delay_ms)
 
     def take_offline(self, topic_partition: TopicPartition, fault: StorageFault) -> None:
         """For the start: the log is left alone until the next one."""

@@ -31,6 +31,7 @@ from flowstone.log.reading import NotCached
 from flowstone.log.recovery import OfflineLog
 from flowstone.log.retention import SegmentFacts, retained_from
 from flowstone.log.segment_index import NO_TIMESTAMP
+from flowstone.ports import page_cache
 from flowstone.ports.clock import Clock, Timer
 from flowstone.types import TopicPartition
 
@@ -163,7 +164,21 @@ class Housekeeping:
     def _remove_files(self, paths: list[str]) -> None:
         for path in paths:
             if self._files.exists(path):  # not if the partition was deleted meanwhile
+                self._let_go(path)
                 self._files.remove(path)
+
+    def remove_tree_later(self, path: str, delay_ms: int) -> None:
+        """Removes a directory that nobody knows any more."""
+        self.later(delay_ms, partial(self._remove_tree, path))
+
+    def _remove_tree(self, path: str) -> None:
+        for name in self._files.names(path):
+            self._let_go(f"{path}/{name}")
+        self._files.remove_tree(path)
+
+    def _let_go(self, path: str) -> None:
+        if self._files.has_descriptors:
+            page_cache.forget(path)
 
     def checkpoint_writer(self) -> Callable[[], None]:
         """The offsets as they are now, to be written in a thread."""

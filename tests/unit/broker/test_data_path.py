@@ -1,5 +1,6 @@
 """Produce, Fetch, ListOffsets, DeleteRecords and OffsetForLeaderEpoch over a real socket, in every version."""
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -89,6 +90,21 @@ def test_every_version_of_fetch_reads_them_back(client: Client, topic: str, vers
     answer = client.ask(version, request).responses[0].partitions[0]
     assert (answer.error_code, answer.high_watermark, answer.last_stable_offset) == (0, 3, 3)
     assert values(answer) == [b"c"]
+
+
+def test_what_is_answered_is_not_left_to_the_garbage_collector(client: Client, topic: str) -> None:
+    """Collecting it stops the loop: 20 ms for what a few thousand requests left."""
+    requests = 100
+    client.produce(topic, batch_of(b"a"))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(requests):
+            client.produce(topic, batch_of(b"a"))
+            client.fetch(topic, 0)
+        assert gc.collect() < requests
+    finally:
+        gc.enable()
 
 
 def test_a_fetch_from_the_middle_of_a_batch_gives_the_whole_batch(client: Client, topic: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from flowstone.ports import files as files_module
 from flowstone.ports.files import IOVECS_MAX, PROBE_STRIDE_BYTES, File, Files, SystemFiles
+from flowstone.ports.page_cache import FORGET_BYTES, forget
 from flowstone.ports.simulated_files import SimulatedFiles
 
 
@@ -101,6 +102,16 @@ def test_bytes_that_are_not_in_the_page_cache_are_known_to_be_missing(tmp_path: 
     file.read(1 << 20, 1 << 20)
     assert file.is_cached(1 << 20, 1 << 20)
     assert file.read_cached(1 << 20, 100) is not None
+
+
+def test_a_file_that_will_be_removed_can_leave_the_page_cache_before(tmp_path: Path) -> None:
+    file = evicted(str(tmp_path), 3 * FORGET_BYTES)
+    if file.is_cached(0, 3 * FORGET_BYTES):
+        pytest.skip("this file system keeps its pages when asked to drop them")
+    file.read(0, 3 * FORGET_BYTES)
+    forget(file.path)
+    assert not any(file.is_cached(at, FORGET_BYTES) for at in range(0, 3 * FORGET_BYTES, FORGET_BYTES))
+    forget(str(tmp_path / "not there"))
 
 
 def test_without_the_system_call_residency_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

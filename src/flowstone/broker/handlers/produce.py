@@ -104,7 +104,7 @@ class _Produce:
             if errors:
                 raise ProtocolError(f"a produce without acknowledgement was refused: {ErrorCode(errors[0]).name}")
             return None
-        # Each holds this request: kept here too, they would keep each other, and its records, until garbage is collected.
+        # Each holds this request: kept here too, they would keep each other, and the records, for a garbage collector.
         uncommitted, self._uncommitted = self._uncommitted, []
         if not uncommitted:
             return self._respond()

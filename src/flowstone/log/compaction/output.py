@@ -13,7 +13,7 @@ from flowstone.ports.files import File, Files
 from flowstone.types import Bytes
 
 # Synced as often as this, a large segment does not hold up the broker's own flushes when it is done.
-SYNC_BYTES = 16 << 20
+SYNC_BYTES = 1 << 20
 POSITION_MAX = 2**31 - 1  # what an entry of an index can name
 
 

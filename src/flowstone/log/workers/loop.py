@@ -14,12 +14,11 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-# The broker's own work goes first.
-NICENESS = 10
+from flowstone.ports.background import give_way
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    os.nice(NICENESS)
+    give_way()
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     while True:

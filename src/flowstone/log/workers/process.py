@@ -71,7 +71,7 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                start_new_session=True,  # Ctrl-C in a terminal is for the broker
+                start_new_session=True,  # Ctrl-C in a terminal is for the broker; and it can give way as a whole
                 env={**os.environ, "PYTHONPATH": python_path},
             )
         return self._process

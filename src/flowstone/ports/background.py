@@ -1,0 +1,39 @@
+"""Work that can wait leaves the processors to whoever wants them: the broker's loop, its clients, anything.
+
+A lower priority alone does not do that on Linux. Niceness counts among the processes of one session only, where
+sessions are scheduled as groups (autogroup), so a session of its own must be made nice as a whole. And whoever wakes up
+still waits until the one that runs has had its slice, which is looked at when the clock ticks: 4 ms where it ticks 250
+times a second. Who has a shorter slice than that one need not wait (from Linux 6.12), so this asks for the longest.
+
+Processors that are free are used in full.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+NICENESS = 19
+SLICE_NS = 100_000_000  # the longest there is
+
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
+_SCHED_BATCH = 3
+# struct sched_attr: its size, policy, flags, niceness, priority, runtime, deadline, period, utilisation bounds.
+_SCHED_ATTR = struct.Struct("=IIQiIQQQII")
+
+
+def give_way(niceness: int = NICENESS) -> None:
+    """The calling process, at its start, does its work in the background from now on; as far as the system lets it."""
+    with suppress(OSError):  # it is that nice already
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    if os.getsid(0) == os.getpid():  # else the session is somebody else's
+        with suppress(OSError):  # there are no groups
+            Path("/proc/self/autogroup").write_text(str(niceness))
+    number = _SCHED_SETATTR.get(platform.machine()) if platform.system() == "Linux" else None
+    if number is not None:
+        attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, _SCHED_BATCH, 0, niceness, 0, SLICE_NS, 0, 0, 0, 0)
+        ctypes.CDLL(None).syscall(number, 0, attributes, 0)  # what it does not know it leaves as it is
