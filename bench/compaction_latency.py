@@ -4,7 +4,7 @@
 
 A compacted topic is filled while compaction is told to wait; the producer, on another topic, is timed; then compaction
 may begin, and the producer is timed for as long as it takes. Compaction's own rate is shown too: it must not be polite
-by being slow.
+by being slow. The old segments are removed a minute later, as by default; with `--delete-at-once` while it is timed.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from bench.servers import Flowstone
 TABLE, BESIDE = "table", "beside"
 SEGMENT_BYTES = 64 << 20
 ACKS_ALL = -1
+DELETE_DELAY_MS = 60_000
 
 
 def timed(appender: Appender, seconds: float, server: Flowstone | None) -> array[float]:
@@ -56,9 +57,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=1024)
     parser.add_argument("--seconds", type=float, default=5.0, help="how long it is timed without compaction")
+    parser.add_argument("--delete-at-once", action="store_true", help="remove old segments while it is timed")
     options = parser.parse_args()
     log_bytes = options.mb << 20
-    with Flowstone({"log.cleaner.backoff.ms": "200"}) as server:
+    delay_ms = 0 if options.delete_at_once else DELETE_DELAY_MS
+    with Flowstone({"log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": str(delay_ms)}) as server:
         admin = AdminClient({"bootstrap.servers": server.address})
         config = {
             "cleanup.policy": "compact",

@@ -5,15 +5,19 @@ They are durable when `finish` returns; their names are not, which is for whoeve
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from flowstone.kernel.compaction import IndexBuilder
 from flowstone.log.compaction.job import CLEANED_SUFFIX, CleanedSegment, CompactionError, SourceSegment
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from flowstone.log.workers.throttle import Throttle
+from flowstone.ports import page_cache
 from flowstone.ports.files import File, Files
 from flowstone.types import Bytes
 
-# Synced as often as this, a large segment does not hold up the broker's own flushes when it is done.
-SYNC_BYTES = 1 << 20
+# So much at a time goes to the disk's queue, without a flush of its own: the broker's flushes, which come all the time,
+# each take a little of it along. A flush of many megabytes would hold up one of them, one of each piece all of them.
+WRITE_BACK_BYTES = 256 << 10
 POSITION_MAX = 2**31 - 1  # what an entry of an index can name
 
 
@@ -24,7 +28,7 @@ class CleanedOutput:
         self._files, self._directory, self._group, self._throttle = files, directory, group, throttle
         self._indexes = IndexBuilder(group[0].base_offset, interval_bytes)
         self._file = self._create(LOG_SUFFIX)
-        self._size_bytes = self._synced_bytes = 0
+        self._size_bytes = self._begun_bytes = 0
 
     def write(self, batches: Bytes) -> None:
         """Whole batches, which follow those before."""
@@ -36,9 +40,10 @@ class CleanedOutput:
         self._file.write(self._size_bytes, [batches])
         self._indexes.add(batches)
         self._size_bytes += len(batches)
-        if self._size_bytes - self._synced_bytes >= SYNC_BYTES:
-            self._file.sync()
-            self._synced_bytes = self._size_bytes
+        if self._size_bytes - self._begun_bytes >= WRITE_BACK_BYTES:
+            with suppress(OSError):  # a simulated file has no descriptor
+                page_cache.begin_writing(self._file.fileno(), self._begun_bytes, self._size_bytes - self._begun_bytes)
+            self._begun_bytes = self._size_bytes
 
     def finish(self) -> CleanedSegment:
         self._indexes.close()
