@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 
 from flowstone.broker.answers import Answer, Deferred, Outcome
 from flowstone.broker.context import Handler, RequestContext, Services
+from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.broker.error_responses import error_response
-from flowstone.broker.metadata_parts import EncodedMetadata
 from flowstone.broker.metrics import RequestMetrics
 from flowstone.broker.outbox import Chunk
 from flowstone.broker.registry import ENDPOINTS
@@ -126,7 +126,7 @@ class Dispatcher:
     def _encode(self, route: Route, context: RequestContext, started: float, response: Message) -> list[Chunk]:
         chunks: list[Chunk]
         try:
-            chunks = [*response.chunks] if isinstance(response, EncodedMetadata) else route.encode(response)
+            chunks = [*response.chunks] if isinstance(response, EncodedResponse) else route.encode(response)
         except Exception as error:
             logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
             raise ProtocolError(f"{route.name} has no answer that can be sent") from error

@@ -17,6 +17,7 @@ from functools import cache
 from struct import Struct
 from typing import NamedTuple, cast
 
+from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.broker.topic_descriptions import Form, describe
 from flowstone.broker.turns import others_turn
 from flowstone.cluster.image import BrokerImage, ClusterImage, TopicImage
@@ -41,15 +42,6 @@ _load_api = cache(load_api)
 Topic = TopicImage | MetadataResponseTopic
 
 
-class EncodedMetadata(Message):
-    """A response that is bytes already, and the error codes in it."""
-
-    __slots__ = ("chunks", "errors")
-
-    def __init__(self, chunks: list[bytes], errors: Counter[int]) -> None:
-        self.chunks, self.errors = chunks, errors
-
-
 class _Part(NamedTuple):
     data: bytes
     errors: Counter[int]
@@ -72,7 +64,7 @@ class MetadataParts:
         # Many may ask at once after a change: what the first one makes is there for the others.
         self._turn = asyncio.Lock()
 
-    async def encode_all(self, response: MetadataResponse, image: ClusterImage, form: Form) -> EncodedMetadata:
+    async def encode_all(self, response: MetadataResponse, image: ClusterImage, form: Form) -> EncodedResponse:
         """The response with all topics of the image."""
         async with self._turn:
             parts = self._parts(form, image)
@@ -84,7 +76,7 @@ class MetadataParts:
 
     async def encode_some(
         self, response: MetadataResponse, image: ClusterImage, topics: Sequence[Topic], form: Form
-    ) -> EncodedMetadata:
+    ) -> EncodedResponse:
         """The response with these topics."""
         async with self._turn:
             joined = await self._join(self._parts(form, image), image, topics, form)
@@ -126,7 +118,7 @@ def _encode(topic: MetadataResponseTopic, form: Form) -> _Part:
     return _Part(_bytes_of(_topic_encoder(form.api_version), topic), Counter(filter(None, codes)))
 
 
-def _put_together(response: MetadataResponse, topics: _Part, count: int, version: int) -> EncodedMetadata:
+def _put_together(response: MetadataResponse, topics: _Part, count: int, version: int) -> EncodedResponse:
     """The topics in their place within the response, which has none itself."""
     encode = response_encoder(METADATA_KEY, version)
     without = _bytes_of(encode, response)
@@ -137,7 +129,7 @@ def _put_together(response: MetadataResponse, topics: _Part, count: int, version
     is_flexible = _load_api("Metadata").is_flexible(version)
     length = encode_uvarint(count + 1) if is_flexible else _INT32.pack(count)
     length_start = length_end - (1 if is_flexible else _INT32.size)
-    return EncodedMetadata([without[:length_start] + length, topics.data, without[length_end:]], topics.errors)
+    return EncodedResponse([without[:length_start] + length, topics.data, without[length_end:]], topics.errors)
 
 
 @cache

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container
 from typing import Any
 
-from flowstone.broker.metadata_parts import EncodedMetadata
+from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.counters import Histogram
 from flowstone.wire.schema import Struct, load_api
 
@@ -54,8 +54,9 @@ class RequestMetrics:
     def answered(self, response: object, size_bytes: int, took_s: float) -> None:
         self.response_bytes += size_bytes
         self.response_seconds.observe(took_s)
-        if isinstance(response, EncodedMetadata):
-            self.errors += response.errors
+        if isinstance(response, EncodedResponse):
+            if response.errors:
+                self.errors += response.errors
         elif self._count_errors is not None:
             self._count_errors(response, self.errors)
 

@@ -6,16 +6,20 @@ coordinator is not asked, as in Kafka. Versions before 9 do not know GROUP_ID_NO
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
+from typing import cast
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.broker.group_answers import Answer
 from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse, OffsetToCommit
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
+from flowstone.wire.codec import response_encoder
 from flowstone.wire.messages import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -24,6 +28,7 @@ from flowstone.wire.messages import (
     OffsetCommitResponseTopic,
 )
 
+OFFSET_COMMIT_KEY = 8
 # For ever, and still a time when added to another one.
 RETENTION_TIME_MS_MAX = 1 << 60
 
@@ -34,13 +39,12 @@ CACHED_PARTITIONS_MAX = 128
 _GROUP_ID_NOT_FOUND_SINCE_VERSION = 9
 _TOPIC_IDS_SINCE_VERSION = 10
 
+_Response = OffsetCommitResponse | EncodedResponse
 # The partitions that a request names, in its order: each topic's name, id and partitions.
 _Layout = tuple[tuple[str, bytes, tuple[int, ...]], ...]
 
 
-def handle(
-    services: Services, context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
+def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> _Response | Promise[_Response]:
     commit = _Commit(services.metadata.image, context.api_version, request)
     if not commit.offsets:
         return commit.respond(CommitResponse(()))
@@ -91,14 +95,16 @@ class _Commit:
                     self._refused[at] = missing
         self.offsets += offsets
 
-    def respond(self, response: CommitResponse) -> OffsetCommitResponse:
+    def respond(self, response: CommitResponse) -> _Response:
         layout = _layout(self._topics)
         errors = response.errors
         if self._refused or any(errors):
             return _response(layout, self._codes(errors))
-        return _kept_acceptance(layout) if len(errors) <= CACHED_PARTITIONS_MAX else _response(layout, errors)
+        if len(errors) > CACHED_PARTITIONS_MAX:
+            return _response(layout, errors)
+        return _kept_acceptance(self._version, layout)
 
-    def refuse(self, code: ErrorCode) -> OffsetCommitResponse:
+    def refuse(self, code: ErrorCode) -> _Response:
         return self.respond(CommitResponse([code] * len(self.offsets)))
 
     def _codes(self, errors: Sequence[ErrorCode]) -> Sequence[ErrorCode]:
@@ -137,6 +143,8 @@ def _response(layout: _Layout, codes: Iterable[ErrorCode]) -> OffsetCommitRespon
 
 
 @lru_cache(ACCEPTANCES_CACHED_MAX)
-def _kept_acceptance(layout: _Layout) -> OffsetCommitResponse:
+def _kept_acceptance(version: int, layout: _Layout) -> EncodedResponse:
     """The answer that all was taken. Whoever commits again and again names the same partitions each time."""
-    return _response(layout, repeat(ErrorCode.NONE))
+    response = _response(layout, repeat(ErrorCode.NONE))
+    chunks = cast(list[bytes], response_encoder(OFFSET_COMMIT_KEY, version)(response))
+    return EncodedResponse(chunks, Counter())

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.broker.group_coordinator import GroupCoordinator
-from flowstone.broker.metadata_parts import EncodedMetadata
 from flowstone.broker.registry import ENDPOINTS
 from flowstone.cluster.controller import register_broker
 from flowstone.cluster.ids import random_id
@@ -76,7 +76,7 @@ class AdminBroker:
         response: Any = endpoint.handler(self.services, self.context(api.key, version, listener_name), received)
         if inspect.isawaitable(response):
             response = await response
-        is_encoded = isinstance(response, EncodedMetadata)
+        is_encoded = isinstance(response, EncodedResponse)
         chunks = response.chunks if is_encoded else response_encoder(api.key, version)(response)
         return response_decoder(api.key, version)(memoryview(_joined(chunks)), 0)
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from flowstone.broker import metadata_parts
+from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.broker.handlers import metadata
-from flowstone.broker.metadata_parts import FORMS_MAX, EncodedMetadata
+from flowstone.broker.metadata_parts import FORMS_MAX
 from flowstone.errors import ErrorCode
 from flowstone.wire.apis import APIS
 from flowstone.wire.messages import DeleteTopicsRequest, MetadataRequest, MetadataRequestTopic
@@ -102,7 +103,7 @@ def test_error_codes_within_the_parts_are_counted(make_broker: Any, parts_from: 
     parts_from(1)
     context = broker.context(METADATA.key, 9, "UNKNOWN")
     response = asyncio.run(metadata.handle(broker.services, context, all_topics(9)))
-    assert isinstance(response, EncodedMetadata)
+    assert isinstance(response, EncodedResponse)
     assert response.errors == {ErrorCode.LISTENER_NOT_FOUND: 3}
     counted = broker.services.metrics.request("Metadata")
     counted.answered(response, 1, 0.0)
