@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-ROUND_INTERVAL_S = 0.030
+ROUND_INTERVAL_S = 0.020
 # So many different shards within one interval make the next one a round: some seven hundred commits a second.
-CROWD_SHARDS = 17
+CROWD_SHARDS = 12
 
 
 class AppendRounds:
