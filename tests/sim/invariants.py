@@ -40,6 +40,8 @@ class Invariants:
         self._epochs: dict[TopicPartition, int] = {}
         # What was ever committed: its end, and the checksum of what lies below.
         self._committed: dict[TopicPartition, tuple[int, int]] = {}
+        # Up to where enough copies were durable when it was committed. An operator may take one away the next moment.
+        self._copied: dict[TopicPartition, int] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -62,6 +64,9 @@ class Invariants:
         if machine.lease_until_s <= self._cluster.loop.time():
             self._violated(f"R7 {partition.topic_partition}: {machine.name} commits without a lease")
         self._look_at(partition.topic_partition)
+        committed = partition.high_watermark.offset
+        if len(self._copies(partition.topic_partition, committed)) >= MIN_IN_SYNC:
+            self._copied[partition.topic_partition] = committed
 
     def look(self) -> None:
         for partition in self._cluster.partitions():
@@ -70,13 +75,13 @@ class Invariants:
     def acknowledged(self, partition: TopicPartition, next_offset: int) -> None:
         """A client has heard that everything below `next_offset` is safe."""
         self._look_at(partition)
-        copies = [
-            machine.node_id
-            for machine in self._cluster.machines
-            if self._durable_end(machine, partition) >= next_offset
-        ]
-        if len(copies) < MIN_IN_SYNC:
+        copies = self._copies(partition, next_offset)
+        if len(copies) < MIN_IN_SYNC and next_offset > self._copied.get(partition, 0):
             self._violated(f"R8 {partition}: {next_offset - 1} was acknowledged with durable copies on {copies} only")
+
+    def _copies(self, partition: TopicPartition, next_offset: int) -> list[int]:
+        machines = self._cluster.machines
+        return [each.node_id for each in machines if self._durable_end(each, partition) >= next_offset]
 
     def _durable_end(self, machine: Machine, partition: TopicPartition) -> int:
         """What was on a disk that is lost counts while the cluster may still go by it: it was there when it counted."""

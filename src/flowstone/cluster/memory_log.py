@@ -44,7 +44,7 @@ class _Append:
         self.image = EMPTY_IMAGE  # after it, once it is committed
 
     def settle(self, error: Exception | None = None) -> None:
-        if self.settled.done():  # its caller was cancelled
+        if self.settled.done():  # the log was aborted
             return
         if error is None:
             self.settled.set_result(None)
@@ -125,7 +125,7 @@ class MemoryLog:
         self._proposed_version += len(records)
         self._under_way.append(append)
         self._deliver(partial(self._submit, append))
-        await append.settled
+        await asyncio.shield(append.settled)  # who waits may be cancelled, what is under way is not
 
     async def close(self) -> None:
         while self._under_way and not self._is_cut:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -159,3 +161,33 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCap
         assert "could not follow the metadata" in caplog.text
 
     asyncio.run(body())
+
+
+def test_a_log_in_memory_waits_for_what_is_under_way_even_if_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = 0
+    wait = asyncio.wait
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal waits
+        waits += 1
+        return await wait(*arguments, **options)
+
+    async def run() -> None:
+        on_the_way: list[Callable[[], None]] = []
+        log = MemoryLog(deliver=on_the_way.append)
+        metadata = Metadata(log)
+        registering = asyncio.create_task(started(metadata))
+        await asyncio.sleep(0)
+        registering.cancel()
+        closing = asyncio.create_task(metadata.close())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        assert waits == 1, "it turns round and round"
+        while on_the_way:
+            on_the_way.pop(0)()
+        await asyncio.wait_for(closing, 5)
+        assert 1 in metadata.image.brokers
+
+    monkeypatch.setattr(asyncio, "wait", counted)
+    asyncio.run(run())
