@@ -65,7 +65,9 @@ class GroupSurvey:
         self._alarm = HeadroomAlarm()
         self._timer: Timer | None = None
         self._sampling: asyncio.Task[None] | None = None
+        # The look under way or the last one, and the one that begins after it.
         self._surveying: asyncio.Task[Sequence[GroupStatus]] | None = None
+        self._next: asyncio.Task[Sequence[GroupStatus]] | None = None
         # As of the last look.
         self.latest: Sequence[GroupStatus] = ()
 
@@ -82,11 +84,18 @@ class GroupSurvey:
     async def all_groups(self) -> Sequence[GroupStatus]:
         """By name. Groups whose coordinator is not here, or is still loading, are left out.
 
-        Those who ask while somebody else does get the same answer: many cost no more than one.
+        Those who ask while a look is under way share the next one, which knows of all that was done before they asked:
+        many cost no more than two.
         """
-        if self._surveying is None or self._surveying.done():
-            self._surveying = asyncio.ensure_future(self._survey())
-        return await asyncio.shield(self._surveying)
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._survey_after(self._surveying))
+        return await asyncio.shield(self._next)
+
+    async def _survey_after(self, last: asyncio.Task[Sequence[GroupStatus]] | None) -> Sequence[GroupStatus]:
+        if last is not None:
+            await asyncio.wait([last])
+        self._surveying, self._next = self._next, None
+        return await self._survey()
 
     async def _survey(self) -> Sequence[GroupStatus]:
         request = ListGroupsRequest()

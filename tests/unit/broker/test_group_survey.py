@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -145,6 +146,35 @@ def test_a_topic_that_is_deleted_is_not_told_of(broker: RunningApp, client: Clie
     commit(client, "g", TOPIC, 0)
     client.ask(1, DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=1000))
     assert survey(broker).partitions == ()
+
+
+def test_who_asks_during_a_look_gets_the_next_one_with_all_others(
+    broker: RunningApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they have done before they asked may have come too late for the one under way."""
+    begun: list[asyncio.Event] = []
+
+    async def look() -> list[GroupStatus]:
+        begun.append(asyncio.Event())
+        await begun[-1].wait()
+        return []
+
+    async def run() -> None:
+        asking = [asyncio.ensure_future(broker.app.survey.all_groups())]
+        await asyncio.sleep(0.01)
+        asking += [asyncio.ensure_future(broker.app.survey.all_groups()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert len(begun) == 1
+        begun[0].set()
+        await asking[0]
+        await asyncio.sleep(0.01)
+        assert len(begun) == 2
+        assert not any(each.done() for each in asking[1:])
+        begun[1].set()
+        await asyncio.gather(*asking)
+
+    monkeypatch.setattr(broker.app.survey, "_survey", look)
+    broker.run(run())
 
 
 def test_a_group_that_is_not_there_is_none(broker: RunningApp) -> None:
