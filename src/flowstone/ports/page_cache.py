@@ -86,7 +86,8 @@ def forget(path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             for position in range(0, size_bytes, FORGET_BYTES):
-                os.posix_fadvise(descriptor, position, FORGET_BYTES, os.POSIX_FADV_DONTNEED)
-                time.sleep(FORGET_PAUSE_S)
+                if cached_pages(descriptor, position, FORGET_BYTES) != 0:
+                    os.posix_fadvise(descriptor, position, FORGET_BYTES, os.POSIX_FADV_DONTNEED)
+                    time.sleep(FORGET_PAUSE_S)
         finally:
             os.close(descriptor)
