@@ -2,8 +2,9 @@
 
 A producer sends a record every few milliseconds with acks=all; a group reads and commits them; measured is the time
 from sending to having. Every round measures it alone and then beside each kind of company, so that a machine that
-changes its mind is compared with itself. The company runs at nice 19, in a session of its own, and gives way to whoever
-wakes up: what it takes from the broker counts, not what its own Python takes from the two cores.
+changes its mind is compared with itself. The company runs at nice 19, in a session of its own that is as nice: what it
+takes from the broker counts, not what its own Python takes from the two cores. Whoever wakes up waits for its slice all
+the same; with `--giving-way` it asks for long ones, and nobody has to.
 
 Where the disk is shared, a reader that keeps it busy also makes every flush wait, whoever asks for it. `--page-cache`
 leaves flushing to the system (flush.messages), so that what is left is the broker's own part.
@@ -33,7 +34,7 @@ from bench.servers import Flowstone
 from bench.shared_reads import forget_cached
 from bench.topics import RoundFailed
 from bench.workers import Load, produce
-from flowstone.ports.background import give_way
+from flowstone.ports.background import be_nice, give_way
 
 ROUNDS = 5
 SECONDS = 4.0
@@ -156,14 +157,14 @@ def produce_by_the_hundred(address: str) -> None:
 
 
 @contextmanager
-def company(work: Callable[[], None] | None) -> Iterator[None]:
+def company(work: Callable[[], None] | None, step_back: Callable[[int], None]) -> Iterator[None]:
     if work is None:
         yield
         return
 
     def run() -> None:
         os.setsid()  # niceness counts within a session
-        give_way(NICE)
+        step_back(NICE)
         work()
 
     process = multiprocessing.get_context("fork").Process(target=run, daemon=True)
@@ -195,7 +196,9 @@ def prepare(address: str, batch: wire.Batch) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.independence", description="One group beside others.")
     parser.add_argument("--page-cache", action="store_true", help="acknowledge before the disk has it")
-    settings = {"flush.messages": str(2**63 - 1)} if parser.parse_args(words).page_cache else {}
+    parser.add_argument("--giving-way", action="store_true", help="the company lets whoever wakes up go first")
+    options = parser.parse_args(words)
+    settings = {"flush.messages": str(2**63 - 1)} if options.page_cache else {}
     with Flowstone(settings) as server, ExitStack() as stack:
         cold_batch = wire.record_batch(COLD_BATCH_BYTES, COLD_VALUE_BYTES, int(time.time() * 1000))
         prepare(server.address, cold_batch)
@@ -210,7 +213,7 @@ def main(words: Sequence[str] | None = None) -> int:
         p99s: dict[str, list[float]] = {kind: [] for kind in kinds}
         for _ in range(ROUNDS):
             for kind, work in kinds.items():
-                with company(work):
+                with company(work, give_way if options.giving_way else be_nice):
                     p99s[kind].append(percentile_ms(watched.latencies(SECONDS), 0.99))
     baseline = statistics.median(p99s[NO_COMPANY])
     print(f"{'beside':24}{'p99, ms':>10}{'ratio':>8}   of {ROUNDS} rounds, ms")

@@ -26,13 +26,18 @@ _SCHED_BATCH = 3
 _SCHED_ATTR = struct.Struct("=IIQiIQQQII")
 
 
-def give_way(niceness: int = NICENESS) -> None:
-    """The calling process, at its start, does its work in the background from now on; as far as the system lets it."""
-    with suppress(OSError):  # it is that nice already
+def be_nice(niceness: int = NICENESS) -> None:
+    """The calling process, at its start, and its session, if that is its own; as far as the system lets it."""
+    with suppress(OSError):  # it is nicer already
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
     if os.getsid(0) == os.getpid():  # else the session is somebody else's
         with suppress(OSError):  # there are no groups
             Path("/proc/self/autogroup").write_text(str(niceness))
+
+
+def give_way(niceness: int = NICENESS) -> None:
+    """Is nice, and asks for no short turns: whoever wakes up goes first."""
+    be_nice(niceness)
     number = _SCHED_SETATTR.get(platform.machine()) if platform.system() == "Linux" else None
     if number is not None:
         attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, _SCHED_BATCH, 0, niceness, 0, SLICE_NS, 0, 0, 0, 0)
