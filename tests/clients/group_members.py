@@ -25,6 +25,9 @@ POLL_MS = int(POLL_S * 1000)
 HEARTBEAT_MS = 100
 SESSION_MS = 2000
 WAIT_S = 20
+# aiokafka 0.14 does not ask who leads when its question for the first offset went to another broker than the leader: it
+# goes on asking that one until its metadata is too old.
+AIOKAFKA_METADATA_MS = 1000
 
 
 class Member:
@@ -178,6 +181,7 @@ class AiokafkaMember(Member):
             enable_auto_commit=False,
             partition_assignment_strategy=[AiokafkaRange],
             fetch_max_wait_ms=POLL_MS,
+            metadata_max_age_ms=AIOKAFKA_METADATA_MS,
         )
         await consumer.start()
         try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
@@ -66,8 +67,11 @@ class HuntedCluster:
         pytest.skip("looks into the data directory of the only broker")
 
     def wait_whole(self) -> None:
-        """Until every broker is back, with every replica in sync."""
-        assert self._whole.wait(END_TIMEOUT_S)
+        """Until every topic has cost a broker, every broker is back, and every replica in sync."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while not self._whole.is_set() or not self._cluster.describe().keys() <= self._known:
+            assert time.monotonic() < deadline, "the cluster does not become whole"
+            time.sleep(LOOK_S)
 
     def _hunt(self) -> None:
         for is_coordinators_turn in cycle((False, True)):
