@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from flowstone.errors import ErrorCode
 from tests.clients.driver import (
     FETCH_WAIT_MS,
+    IS_CLUSTER,
     NO_COMPRESSION,
     REPLICATION_FACTOR,
     TIMEOUT_MS,
@@ -26,6 +27,9 @@ from tests.clients.driver import (
 
 # Many batches rather than few: indexes have an entry for a batch at most.
 BATCH_BYTES = 64 * 1024
+# The brokers of a cluster hear of a topic one after the other, some after its creation was acknowledged, as in Kafka;
+# librdkafka does not ask again for watermarks.
+NEW_TOPIC_S, RETRY_S = 2.0, 0.05
 
 
 class ConfluentDriver:
@@ -110,6 +114,18 @@ class ConfluentDriver:
             return consumer.offsets_for_times([wanted], timeout=TIMEOUT_S)[0].offset
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        deadline = time.monotonic() + NEW_TOPIC_S
+        while True:
+            try:
+                return self._watermarks(topic, partition)
+            except Refused as refusal:
+                if not (IS_CLUSTER and refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    raise
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
+
+    def _watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         with self._consumer() as consumer, _refusals():
             return consumer.get_watermark_offsets(ck.TopicPartition(topic, partition), timeout=TIMEOUT_S)
 
