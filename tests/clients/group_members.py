@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
+from kafka.errors import KafkaConnectionError
 
 POLL_S = 0.05
 POLL_MS = int(POLL_S * 1000)
@@ -133,8 +135,19 @@ def learn_partitions(consumer: KafkaConsumer, topic: str) -> None:
     snapshots of the metadata equal, and the flag that says "rejoin" was never set (`ConsumerCoordinator.need_rejoin`).
     The assignment that the broker then sends is thrown away, heartbeats stay off, and the member polls for ever with
     no partitions. With the partitions known before the first `poll` there is no second join.
+
+    Asking for them fails if the broker that it asks has just died, where `poll` asks another one.
     """
-    consumer.partitions_for_topic(topic)
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            consumer.partitions_for_topic(topic)
+        except KafkaConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+        else:
+            return
 
 
 class KafkaPythonMember(Member):

@@ -31,7 +31,7 @@ from tests.clients.driver import CLUSTER_VARIABLE
 DIRECTORY = Path(__file__).parent
 SUITES = [str(DIRECTORY / name) for name in ("test_records.py", "test_offsets.py", "test_groups.py")]
 # kafka-python and aiokafka leave sockets to the collector when a broker goes away.
-WARNINGS = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
+WARNINGS = "-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning"
 # Shorter than clients' patience in these tests, by as much as it takes a cluster to go on.
 SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 COORDINATED = "__consumer_offsets"
@@ -105,5 +105,6 @@ class HuntedCluster:
 
 
 if __name__ == "__main__":
-    command = [sys.executable, "-m", "pytest", *WARNINGS, *(sys.argv[1:] or SUITES)]
-    os.execve(sys.executable, command, {**os.environ, CLUSTER_VARIABLE: "1"})
+    runner = str(DIRECTORY.parents[1] / "scripts" / "run_tests.py")
+    environment = {**os.environ, CLUSTER_VARIABLE: "1", "PYTEST_ADDOPTS": WARNINGS}
+    os.execve(sys.executable, [sys.executable, runner, *(sys.argv[1:] or SUITES)], environment)
