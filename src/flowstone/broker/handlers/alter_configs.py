@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.config_changes import (
     AlterationResult,
@@ -48,4 +49,4 @@ async def alter(
         records, results = alter_configs(image, alterations, services.config.node_id)
         return () if validate_only else records, results
 
-    return await services.metadata.change(decide)
+    return await change(services, decide)

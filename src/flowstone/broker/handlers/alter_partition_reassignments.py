@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.reassignments import WantedReplicas, alter_reassignments
 from flowstone.types import TopicPartition
@@ -27,9 +28,8 @@ async def handle(
         for each in topic.partitions
     ]
     may_change_factor = request.allow_replication_factor_change
-    results = await services.metadata.change(
-        partial(alter_reassignments, wanted=wanted, may_change_factor=may_change_factor)
-    )
+    decide = partial(alter_reassignments, wanted=wanted, may_change_factor=may_change_factor)
+    results = await change(services, decide, request.timeout_ms)
     topics: dict[str, list[AlterPartitionReassignmentsResponsePartition]] = {}
     for (topic, partition), error, message in results:
         topics.setdefault(topic, []).append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.configs import broker_config
 from flowstone.cluster.image import ClusterImage
@@ -29,7 +30,7 @@ async def handle(
         records, results = create_partitions(image, wanted, broker_config(image, services.config))
         return () if request.validate_only else records, results
 
-    results = await services.metadata.change(decide)
+    results = await change(services, decide, request.timeout_ms)
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsResponseTopic(name=result.name or "", error_code=result.error, error_message=result.message)

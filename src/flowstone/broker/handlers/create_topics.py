@@ -1,12 +1,13 @@
 """CreateTopics, versions 2 to 7. Since version 5 the answer shows the topic's numbers and settings, since 7 its id.
 
-The time limit of the request is not needed: a topic is there as soon as the metadata log has it.
+A topic is there as soon as the metadata log has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.configs import broker_config, describe_topic
 from flowstone.cluster.ids import random_id
@@ -30,7 +31,7 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
         records, results = create_topics(image, wanted, broker_config(image, services.config), random_id)
         return () if request.validate_only else records, results
 
-    results = await services.metadata.change(decide)
+    results = await change(services, decide, request.timeout_ms)
     return CreateTopicsResponse(topics=[_answer(services, result) for result in results])
 
 

@@ -6,6 +6,7 @@ below 3 do not know the error for that.
 
 from __future__ import annotations
 
+from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.topic_changes import TopicResult, delete_topics
 from flowstone.errors import ErrorCode
@@ -19,7 +20,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     wanted = [(name, ZERO_UUID) for name in request.topic_names]
     asked: list[tuple[str | None, bytes]] = [*wanted, *((each.name, each.topic_id) for each in request.topics)]
     if services.config.delete_topic_enable:
-        results = await services.metadata.change(lambda image: delete_topics(image, asked))
+        results = await change(services, lambda image: delete_topics(image, asked), request.timeout_ms)
         await services.logs.wait_forgotten()
     else:
         results = [_refused(context, name, topic_id) for name, topic_id in asked]

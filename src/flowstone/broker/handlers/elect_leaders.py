@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.elections import ElectionResult, ElectionType, elect_leaders
 from flowstone.errors import ErrorCode
@@ -34,7 +35,8 @@ async def handle(services: Services, context: RequestContext, request: ElectLead
         message = f"there is no election of type {request.election_type}"
         refused = [ElectionResult(each, ErrorCode.INVALID_REQUEST, message) for each in wanted or ()]
         return _response(refused, ErrorCode.INVALID_REQUEST)
-    results = await services.metadata.change(partial(elect_leaders, election_type=election_type, partitions=wanted))
+    decide = partial(elect_leaders, election_type=election_type, partitions=wanted)
+    results = await change(services, decide, request.timeout_ms)
     return _response(results, ErrorCode.NONE)
 
 

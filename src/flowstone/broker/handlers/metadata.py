@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.leaders import live_brokers
 from flowstone.broker.metadata_parts import PARTS_PARTITIONS_MIN, Topic
@@ -126,10 +127,11 @@ async def _by_name(services: Services, request: MetadataRequest) -> tuple[Cluste
 
 async def _create(services: Services, names: list[str]) -> dict[str, ErrorCode]:
     """Creates topics with the broker's defaults; what went wrong, by name. Somebody else having been first is fine."""
-    results = await services.metadata.change(
+    results = await change(
+        services,
         lambda image: create_topics(
             image, [NewTopic(name) for name in names], broker_config(image, services.config), random_id
-        )
+        ),
     )
     return {result.name: result.error for result in results if result.name is not None and result.error}
 

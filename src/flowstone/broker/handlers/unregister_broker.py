@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.withdrawals import unregister_broker
 from flowstone.errors import ApiError
@@ -18,7 +19,7 @@ async def handle(
     services: Services, context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     try:
-        await services.metadata.change(partial(unregister_broker, node_id=request.broker_id))
+        await change(services, partial(unregister_broker, node_id=request.broker_id))
     except ApiError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse()
