@@ -4,15 +4,12 @@ The loop reads only what the page cache holds. Where bytes are missing, `NotCach
 reader thread `warm` them and asks again. Data leaves the log by reference, as a `LogSlice`.
 
 Somebody else's flush waits for whatever the disk has been asked for before it. So a reader of old data asks for little
-at a time, and the system is told not to read ahead: it would, by megabytes where a disk is set up so, and a flush then
-took ten times as long.
+at a time, and the system is told not to read ahead (`page_cache.end_read_ahead`): a flush then took ten times as long.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from flowstone.errors import StorageFault
@@ -65,9 +62,6 @@ class LogSlice:
 
 def bring_in(file: File, position: int, count: int) -> None:
     """Waits until the page cache has the bytes, in a thread. OSError if the disk fails."""
-    with suppress(OSError):  # a simulated file has no descriptor; what is wrong with another, reading it will say
-        if hasattr(os, "posix_fadvise"):  # not on macOS
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
     for at in range(position, position + count, COLD_PIECE_BYTES):
         file.read(at, min(COLD_PIECE_BYTES, position + count - at))
 

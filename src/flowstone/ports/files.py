@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
-from flowstone.ports.page_cache import cached_pages, read_nowait
+from flowstone.ports.page_cache import cached_pages, end_read_ahead, read_nowait
 from flowstone.ports.room import reserve
 from flowstone.types import Bytes
 
@@ -159,11 +159,12 @@ class Files(Protocol):
 
 
 class SystemFile:
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("_descriptor", "_is_read_ahead", "path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._is_read_ahead = True
 
     def fileno(self) -> int:
         return self._descriptor
@@ -183,6 +184,8 @@ class SystemFile:
         return b"".join(parts)
 
     def read_cached(self, position: int, count: int) -> bytes | None:
+        if self._is_read_ahead:
+            self._end_read_ahead()
         buffer = bytearray(count)
         got = read_nowait(self._descriptor, buffer, position)
         if got is None:
@@ -195,6 +198,8 @@ class SystemFile:
         return None
 
     def is_cached(self, position: int, count: int) -> bool:
+        if self._is_read_ahead:
+            self._end_read_ahead()
         pages = cached_pages(self._descriptor, position, count)
         if pages is not None:
             first, last = position // PAGE_BYTES, (position + max(count, 1) - 1) // PAGE_BYTES
@@ -202,6 +207,11 @@ class SystemFile:
         probe = bytearray(1)
         probes = [*range(position, position + count, PROBE_STRIDE_BYTES), position + max(count, 1) - 1]
         return all(read_nowait(self._descriptor, probe, at) != -1 for at in probes)
+
+    def _end_read_ahead(self) -> None:
+        """Who asks what the cache has must not wait: with the system reading ahead, sending what it has would."""
+        self._is_read_ahead = False
+        end_read_ahead(self._descriptor)
 
     def write(self, position: int, buffers: Sequence[Bytes]) -> int:
         total = sum(map(len, buffers))

@@ -68,6 +68,17 @@ def cached_pages(descriptor: int, position: int, count: int) -> int | None:
     return int(result.cache)
 
 
+def end_read_ahead(descriptor: int) -> None:
+    """The system brings in what is read by this descriptor and nothing else.
+
+    Whoever reads or sends the last bytes that it has read ahead of him is made to fetch the next ones: megabytes at a
+    time where a disk is set up so, milliseconds of a processor, and whatever the disk is asked for next waits for them.
+    """
+    if hasattr(os, "posix_fadvise"):  # not on macOS
+        with suppress(OSError):  # what is wrong with it, reading will say
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+
 def begin_writing(descriptor: int, position: int, count: int) -> None:
     """Has the system begin to write these bytes to the disk, and waits for nothing: durable they are after a sync."""
     if _IS_LINUX:

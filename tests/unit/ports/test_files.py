@@ -6,7 +6,7 @@ import pytest
 
 from flowstone.ports import files as files_module
 from flowstone.ports.files import IOVECS_MAX, PROBE_STRIDE_BYTES, File, Files, SystemFiles
-from flowstone.ports.page_cache import FORGET_BYTES, forget
+from flowstone.ports.page_cache import FORGET_BYTES, cached_pages, forget
 from flowstone.ports.simulated_files import SimulatedFiles
 
 
@@ -102,6 +102,19 @@ def test_bytes_that_are_not_in_the_page_cache_are_known_to_be_missing(tmp_path: 
     file.read(1 << 20, 1 << 20)
     assert file.is_cached(1 << 20, 1 << 20)
     assert file.read_cached(1 << 20, 100) is not None
+
+
+def test_sending_what_is_cached_brings_in_nothing_else(tmp_path: Path) -> None:
+    """The system would read ahead for whoever sends, and on the loop."""
+    file = evicted(str(tmp_path), 8 << 20)
+    if file.is_cached(0, 8 << 20):
+        pytest.skip("this file system keeps its pages when asked to drop them")
+    for at in range(0, 1 << 20, 128 << 10):
+        file.read(at, 128 << 10)
+    assert file.is_cached(0, 1 << 20)
+    with open(os.devnull, "wb") as nowhere:
+        assert os.sendfile(nowhere.fileno(), file.fileno(), 0, 1 << 20) == 1 << 20
+    assert cached_pages(file.fileno(), 1 << 20, 7 << 20) in (0, None)
 
 
 def test_a_file_that_will_be_removed_can_leave_the_page_cache_before(tmp_path: Path) -> None:
