@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from flowstone.ports.background import take_long_turns
+
 COMPUTE_THREADS = 2
 
 T = TypeVar("T")
@@ -20,8 +22,9 @@ class Workers:
     def __init__(self, reader_threads: int) -> None:
         self._closed = False
         self.read_count = 0
-        self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader")
-        self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute")
+        # Whoever waits for the loop or for a flush waits for little else: those go first.
+        self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader", initializer=take_long_turns)
+        self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute", initializer=take_long_turns)
 
     def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Runs a function that reads from the disk."""

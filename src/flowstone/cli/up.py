@@ -21,6 +21,7 @@ from flowstone.cli import logs, settings
 from flowstone.cli.errors import EXIT_FAILURE
 from flowstone.cli.process import collector_paused, raise_open_files_limit
 from flowstone.errors import StartupError
+from flowstone.ports.background import take_short_turns
 from flowstone.ports.loops import new_event_loop
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def run_up(arguments: list[str]) -> int:
         from flowstone.cli.up_cluster import run_cluster
 
         return run_cluster(options.brokers, values, options)
+    take_short_turns()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(serve(values, as_json=options.json))
 
