@@ -49,7 +49,7 @@ class Sizes:
 # A read takes seconds, for what does not grow with the rows (planning, the files of a checkpoint) to be little of it;
 # `small read` and `micro-batch` tell that part.
 FULL = Sizes(
-    {100: 2_000_000, 1_000: 400_000}, {100: 2_000_000, 1_000: 400_000}, rounds=5, small_batches=20, idle_s=10.0
+    {100: 5_000_000, 1_000: 1_000_000}, {100: 2_000_000, 1_000: 400_000}, rounds=5, small_batches=20, idle_s=10.0
 )
 QUICK = Sizes({100: 500_000, 1_000: 100_000}, {100: 500_000, 1_000: 100_000}, rounds=2, small_batches=5, idle_s=3.0)
 

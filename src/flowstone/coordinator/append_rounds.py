@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-ROUND_INTERVAL_S = 0.020
+ROUND_INTERVAL_S = 0.030
 # So many different shards within one interval make the next one a round: some seven hundred commits a second.
-CROWD_SHARDS = 12
+CROWD_SHARDS = 18
 
 
 class AppendRounds:

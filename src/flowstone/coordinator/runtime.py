@@ -113,7 +113,7 @@ class HostedShard(Generic[Machine]):
             token.set_exception(ApiError(self._unavailable))
             return token
         self._unanswered.add(token)
-        self._run(machine, lambda machine, now_ms: call(machine, now_ms, token))
+        self._run(machine, call, token)
         return token
 
     def execute(self, call: Call[Machine]) -> None:
@@ -135,11 +135,11 @@ class HostedShard(Generic[Machine]):
     def _now_ms(self) -> int:
         return int(self._epoch_ms + self._clock.monotonic() * 1000)
 
-    def _run(self, machine: Machine, call: Call[Machine]) -> bool:
-        """Whether it is done: not if the log refuses what it gave."""
+    def _run(self, machine: Machine, call: Callable[..., Effects[Any]], *asker: Token) -> bool:
+        """Whether it is done: not if the log refuses what it gave. `asker`: who is to be answered."""
         try:
             now_ms = self._now_ms()
-            effects = call(machine, now_ms)
+            effects = call(machine, now_ms, *asker)
             if effects.records:
                 self._unappended += effects.records
                 if not effects.can_wait:

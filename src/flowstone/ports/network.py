@@ -101,6 +101,8 @@ class SocketChannel:
 
     def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
         flags = socket.MSG_MORE if more and hasattr(socket, "MSG_MORE") else 0
+        if len(buffers) == 1:
+            return self._socket.send(buffers[0], flags)
         return self._socket.sendmsg(buffers[:IOVECS_MAX], (), flags)
 
     def send_file(self, file: File, position: int, count: int) -> int:

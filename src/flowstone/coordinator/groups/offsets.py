@@ -25,12 +25,9 @@ class OffsetStore:
     def group_ids_with(self, partition: TopicPartition) -> Iterator[str]:
         return (group_id for group_id, offsets in self._by_group.items() if partition in offsets)
 
-    def commit(self, record: OffsetCommitted) -> None:
-        topic_and_partition = record[1:3]
-        try:
-            self._by_group[record.group_id][topic_and_partition] = record
-        except KeyError:
-            self._by_group[record.group_id] = {topic_and_partition: record}
+    def to_change(self, group_id: str) -> dict[tuple[str, int], OffsetCommitted]:
+        """For whoever adds offsets to it at once: one without any is no group of this store."""
+        return self._by_group.setdefault(group_id, {})
 
     def remove(self, record: OffsetRemoved) -> None:
         offsets = self._by_group.get(record.group_id)

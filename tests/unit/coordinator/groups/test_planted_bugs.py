@@ -67,13 +67,12 @@ def test_a_session_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_offset_that_is_never_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = OffsetStore.commit
+    to_change = OffsetStore.to_change
 
-    def keep_the_first(store: OffsetStore, record: OffsetCommitted) -> None:
-        if not store.of_group(record.group_id):
-            commit(store, record)
+    def keep_the_first(store: OffsetStore, group_id: str) -> dict[tuple[str, int], OffsetCommitted]:
+        return {} if store.of_group(group_id) else to_change(store, group_id)
 
-    monkeypatch.setattr(OffsetStore, "commit", keep_the_first)
+    monkeypatch.setattr(OffsetStore, "to_change", keep_the_first)
     find("G3")
 
 
