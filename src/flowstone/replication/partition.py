@@ -24,6 +24,7 @@ from flowstone.replication.replica import OnFault, OnReached, Watcher, answer_al
 from flowstone.replication.services import Flushing, ReplicaServices
 from flowstone.replication.state import DivergingEpoch, PartitionState, ReplicaFetch
 from flowstone.types import Bytes
+from flowstone.wire.record_batch import parse_header
 
 __all__ = ["ACKS_ALL", "OnReached", "Partition", "Watcher"]
 
@@ -46,7 +47,9 @@ class Partition(FollowingReplica):
         """`services`: None where no other broker has a replica of anything."""
         super().__init__(log, flusher, services, on_fault)
         self._in_sync: InSyncReplicas | None = None  # of a leader that is not alone
-        self._refused: tuple[float, ErrorCode] | None = None  # the last time, and why
+        # The last time, and why. Before it was here its broker did not know it.
+        self._refused: tuple[float, ErrorCode] | None = None
+        self._note_refusal(ErrorCode.LEADER_NOT_AVAILABLE)
         self.partition_epoch = NO_PARTITION_EPOCH
         self.update(state, node_id)
 
@@ -146,6 +149,8 @@ class Partition(FollowingReplica):
         is_alone, log = self._is_alone, self.log
         if not is_alone:
             self._check_may_append(acks)
+            if self._refused is not None and not is_own:
+                self._check_beginning(records)
         try:
             appended = log.append(records, leader_epoch=self.leader_epoch, is_own=is_own)
         except StorageFault as fault:
@@ -202,6 +207,20 @@ class Partition(FollowingReplica):
         if self._cluster.monotonic() - refused_s >= GAP_AFTER_REFUSAL_S:
             return error
         return ApiError(code, "a request that was sent before this one has just been refused")
+
+    def _check_beginning(self, records: Bytes) -> None:
+        """A producer that the log does not know may begin anywhere, but not with what follows on a refusal.
+
+        Else the first of its requests would be refused, the second taken, and the first never again.
+        """
+        assert self._refused is not None
+        refused_s, code = self._refused
+        if self._cluster.monotonic() - refused_s >= GAP_AFTER_REFUSAL_S:
+            self._refused = None
+            return
+        header = parse_header(records)
+        if header.producer_id >= 0 and header.base_sequence > 0 and self.log.producers.get(header.producer_id) is None:
+            raise ApiError(code, "a request that was sent before this one has just been refused")
 
     def _appended(self, size_bytes: int) -> None:
         self._ends.append(self.log.end)

@@ -44,6 +44,27 @@ def test_a_gap_in_what_comes_to_a_new_leader_that_refused_a_moment_ago_is_answer
     assert append_of_producer(world, 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_an_unknown_producer_does_not_begin_with_what_follows_on_a_refusal(world: ReplicaWorld):
+    world.wait(GAP_AFTER_REFUSAL_S)
+    world.decide(isr=(1,))
+    assert append_of_producer(world, 0) is ErrorCode.NOT_ENOUGH_REPLICAS
+    world.decide(isr=(1, 2))
+    assert append_of_producer(world, 1) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert append_of_producer(world, 0) is append_of_producer(world, 1) is ErrorCode.NONE
+
+
+def test_an_unknown_producer_does_not_begin_with_what_followed_on_a_request_from_before_the_topic_was_known_here():
+    world = ReplicaWorld()
+    assert append_of_producer(world, 4) is ErrorCode.LEADER_NOT_AVAILABLE
+    assert append_of_producer(world, 0) is ErrorCode.NONE
+
+
+def test_an_unknown_producer_begins_anywhere_otherwise(world: ReplicaWorld):
+    """Its records may have been deleted, or the topic it wrote to."""
+    world.wait(GAP_AFTER_REFUSAL_S)
+    assert append_of_producer(world, 4) is ErrorCode.NONE
+
+
 def test_a_gap_long_after_a_refusal_is_a_gap(world: ReplicaWorld):
     append_of_producer(world, 0)
     world.decide(isr=(1,))
