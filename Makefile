@@ -39,7 +39,7 @@ faults: setup    ## kills, power losses and damage, long (about an hour; power l
 	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} FLOWSTONE_FAULTS_LIFE_CYCLE=$${FLOWSTONE_FAULTS_LIFE_CYCLE:-all} FLOWSTONE_FAULTS_COMPACTION_KILLS=$${FLOWSTONE_FAULTS_COMPACTION_KILLS:-60} $(PY) -m pytest -rP tests/faults
 	FLOWSTONE_COMPACTION_SEEDS=20000 FLOWSTONE_BRANCHING_SEEDS=500 FLOWSTONE_RETENTION_SEEDS=2000 $(PY) -m pytest tests/unit/log/test_*_properties.py
 
-sim: setup       ## whole clusters simulated from ten thousand seeds (hours; FLOWSTONE_SIM_SEEDS for fewer)
+sim: setup       ## whole clusters simulated from ten thousand seeds (an hour; FLOWSTONE_SIM_SEEDS for fewer)
 	$(PY) -m tests.sim.run --seeds $${FLOWSTONE_SIM_SEEDS:-10000}
 
 chaos: setup     ## kills, cuts, full disks, power losses on a cluster of processes (about 8 minutes; needs root)
@@ -48,7 +48,7 @@ chaos: setup     ## kills, cuts, full disks, power losses on a cluster of proces
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
 	$(PY) tests/fixture_project/run.py
 
-cluster: setup   ## clients, suites and Spark against three brokers, one of which is killed under clients and Spark (about 30 minutes)
+cluster: setup   ## clients, suites and Spark against three brokers, one of which is killed under clients and Spark (about 15 minutes)
 	$(PY) -m tests.clients.hunted
 	FLOWSTONE_CLUSTER_LONG=1 $(PY) -m pytest tests/cluster_spark tests/cluster/test_ensemble.py
 	$(PY) scripts/clients.py --cluster
