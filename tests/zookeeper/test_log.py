@@ -210,6 +210,20 @@ def test_a_broker_that_lost_its_connection_sees_what_it_missed(ties: Ties) -> No
     asyncio.run(body())
 
 
+def test_nothing_comes_of_an_append_to_a_log_that_is_gone(ties: Ties) -> None:
+    """Whoever reads on says so; the append may come before the news of the loss."""
+
+    async def body() -> None:
+        async with ties.open("a") as (broker,):
+            await broker.metadata.append(found())
+            log, client = broker.metadata._log, broker.consensus._client
+            end = log._log_end
+            await asyncio.to_thread(client.kazoo.delete, client.path("log"), -1, True)
+            assert await asyncio.to_thread(log._store.append, note("x"), end, lambda event: None) is None
+
+    asyncio.run(body())
+
+
 def test_a_log_that_is_lost_while_brokers_run_takes_no_more_changes(
     ties: Ties, caplog: pytest.LogCaptureFixture
 ) -> None:

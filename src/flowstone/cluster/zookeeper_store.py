@@ -207,7 +207,7 @@ class ZooKeeperStore:
     def _is_at(self, watched: Any, end: End) -> bool:
         try:
             return _decode_end(self._client.wait(watched)) == end
-        except LOST:
+        except (*LOST, NoNodeError):  # whoever reads on will say what is gone
             return False
 
     def _path(self, name: str) -> str:
