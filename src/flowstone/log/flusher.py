@@ -120,7 +120,7 @@ class Flusher:
 
     def request(self, log: PartitionLog) -> None:
         """Makes everything appended to the log so far, and until its flush begins, durable."""
-        if self.fault is not None:
+        if self.fault is not None or log.is_forgotten:
             return
         if log in self._running:
             self._again.add(log)
@@ -179,7 +179,8 @@ class Flusher:
             self._timers[log] = self._clock.call_later(config.flush_ms / 1000, lambda: self._timer_fired(log))
 
     def forget(self, log: PartitionLog) -> None:
-        """The log goes: nothing more is asked for it. Waits for a flush under way that uses the log's names."""
+        """The log goes: nothing more is done for it. Waits for a flush under way that uses the log's names."""
+        log.is_forgotten = True
         self._again.discard(log)
         self._due.pop(log, None)
         self._unrequested_records.pop(log, None)

@@ -58,6 +58,7 @@ class StoredLog:
         self.log_start_offset = 0
         self.branch_point: BranchPoint | None = None  # where it left the log it was branched from
         self.is_torn = False  # part of a batch may stand after the log's end
+        self.is_forgotten = False  # its files go, or nobody knows what is in them: there are no more flushes
         self.ends_after_hole = False  # what a leader sent last does not follow what it sent before
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()

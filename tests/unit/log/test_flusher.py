@@ -288,5 +288,21 @@ def test_a_forgotten_log_has_no_flush_left(world: Any) -> None:
     run(body)
 
 
+def test_a_forgotten_log_that_is_asked_for_again_is_no_obstacle_to_others(world: Any) -> None:
+    """A truncation that was waiting for the disk asks for a flush when the log's directory is gone."""
+
+    async def body() -> None:
+        told = Told()
+        flusher = start(world, told)
+        world.append()
+        flusher.forget(world.log)
+        flusher.request(world.log)
+        await asyncio.sleep(0)
+        flusher.stop()
+        assert (told.flushed, world.log.recovery_point) == ([], 0)
+
+    run(body)
+
+
 def world_config(world: Any, **changes: int) -> Any:
     return dataclasses.replace(world.config, **changes)
