@@ -288,7 +288,7 @@ def test_a_forgotten_log_has_no_flush_left(world: Any) -> None:
     run(body)
 
 
-def test_a_forgotten_log_that_is_asked_for_again_is_no_obstacle_to_others(world: Any) -> None:
+def test_a_forgotten_log_that_is_asked_for_again_is_not_flushed(world: Any) -> None:
     """A truncation that was waiting for the disk asks for a flush when the log's directory is gone."""
 
     async def body() -> None:
