@@ -14,6 +14,7 @@ from typing import Any
 
 from flowstone.broker.outbox import Chunk
 from flowstone.errors import ProtocolError
+from flowstone.ports.replies import Reply
 from flowstone.promise import Promise
 
 Outcome = asyncio.Future[Any] | Promise[Any]
@@ -25,6 +26,8 @@ class Deferred:
 
     outcome: Outcome
     encode: Callable[[Outcome], list[Chunk]]
+    # Where it is known before it is true: has it sent on a socket as soon as it is, if that can be.
+    send_early: Callable[[int], Reply | None] | None = None
 
 
 Answer = list[Chunk] | Deferred | None
@@ -33,11 +36,12 @@ Answer = list[Chunk] | Deferred | None
 class Slot:
     """The place of one answer among those of its connection."""
 
-    __slots__ = ("_deferred", "_on_answered", "chunks", "failure", "is_at_work", "size_bytes")
+    __slots__ = ("_deferred", "_on_answered", "chunks", "failure", "is_at_work", "reply", "size_bytes")
 
     def __init__(self, chunks: list[Chunk] | None = None, size_bytes: int = 0) -> None:
         self.chunks, self.size_bytes = chunks, size_bytes
         self.failure: str | None = None
+        self.reply: Reply | None = None  # sent by somebody else, maybe
         self.is_at_work = False  # whether a coroutine is still busy with it; something parked is not
         self._deferred: Deferred | None = None
         self._on_answered: Callable[[Slot], None] | None = None
@@ -50,6 +54,8 @@ class Slot:
 
     def cancel(self) -> None:
         self._on_answered = None
+        if self.reply is not None:
+            self.reply.settle()
         if self._deferred is not None and not isinstance(self._deferred.outcome, asyncio.Task):
             self._deferred.outcome.cancel()
 
@@ -67,5 +73,7 @@ class Slot:
                 self.chunks = self._deferred.encode(outcome)
             except ProtocolError as error:
                 self.failure = str(error)
+        if self.reply is not None and (rest := self.reply.settle()) is not None:
+            self.chunks, self.failure = [rest] if rest else [], None
         self._deferred = None  # the response itself takes several times its bytes
         self._on_answered(self)

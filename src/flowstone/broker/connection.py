@@ -20,10 +20,12 @@ from typing import Protocol
 
 from flowstone.broker.answers import Answer, Slot
 from flowstone.broker.buffers import BufferPool
+from flowstone.broker.lock_step import LockStep
 from flowstone.broker.outbox import Outbox, UnreadableSlice
 from flowstone.broker.unsent import Unsent, UnsentTotal
 from flowstone.errors import ProtocolError
 from flowstone.ports.network import Channel
+from flowstone.ports.replies import Reply
 
 RECEIVE_BYTES = 256 * 1024
 READS_PER_WAKEUP_MAX = 4
@@ -54,6 +56,14 @@ class Host(Protocol):
     @property
     def receive_buffer(self) -> memoryview: ...
 
+    @property
+    def lock_step(self) -> LockStep: ...
+
+    @property
+    def lent(self) -> set[Reply]:
+        """Answers of any connection that are in other hands."""
+        ...
+
     def monotonic(self) -> float: ...
 
     def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
@@ -76,7 +86,7 @@ class Connection:
     def __init__(self, host: Host, channel: Channel, listener_name: str) -> None:
         self.peer, self.listener_name = channel.peer, listener_name
         self._host, self._channel = host, channel
-        self._answer = host.answer
+        self._answer, self._lock_step = host.answer, host.lock_step
         self._call_soon = asyncio.get_running_loop().call_soon  # to ask for the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
         self._outbox = Outbox(channel, self.unsent, host.read, self._progress, self._broken)
@@ -125,8 +135,10 @@ class Connection:
         self.unsent.clear()
         for slot in self._unanswered:
             slot.cancel()
+            self._settled(slot)
         self._unanswered.clear()
         self._unanswered_bytes = 0
+        self._lock_step.forget(self)
         self._channel.close()
         self._host.closed(self, reason)
 
@@ -141,6 +153,9 @@ class Connection:
     # Reading
 
     def _readable(self) -> None:
+        if self._host.lent:
+            for reply in tuple(self._host.lent):
+                reply.look()
         reads = 0
         try:
             while reads < READS_PER_WAKEUP_MAX:
@@ -161,8 +176,9 @@ class Connection:
         except ProtocolError as error:
             self.close(str(error))
             return
-        self.last_received = self.last_progress = self._host.monotonic()
         self._outbox.flush()
+        self.last_received = self.last_progress = now = self._host.monotonic()
+        self._lock_step.asked(self, now)
         if self._must_wait():
             self._pause()
         elif not self._flush_scheduled:
@@ -292,9 +308,25 @@ class Connection:
         else:
             slot = Slot()
             slot.wait_for(answer, self._answered)
+            if answer.send_early is not None and self._lock_step.is_with(self):
+                self._lend(slot, answer.send_early)
         self._unanswered.append(slot)
 
+    def _lend(self, slot: Slot, send_early: Callable[[int], Reply | None]) -> None:
+        """With nothing to send before it, an answer may leave without the loop."""
+        descriptor = self._channel.descriptor
+        if descriptor is None or self.is_answering:
+            return
+        slot.reply = send_early(descriptor)
+        if slot.reply is not None:
+            self._host.lent.add(slot.reply)
+
+    def _settled(self, slot: Slot) -> None:
+        if slot.reply is not None:
+            self._host.lent.discard(slot.reply)
+
     def _answered(self, slot: Slot) -> None:
+        self._settled(slot)
         if self._closed:
             return
         if slot.failure is not None:
@@ -321,6 +353,7 @@ class Connection:
         if not self._closed:
             self._outbox.flush()
             self._progress()
+            self._lock_step.answered(self, self.last_progress)
 
     def _progress(self) -> None:
         self.last_progress = self._host.monotonic()

@@ -20,6 +20,7 @@ from flowstone.broker.error_responses import error_response
 from flowstone.broker.metrics import RequestMetrics
 from flowstone.broker.outbox import Chunk
 from flowstone.broker.registry import ENDPOINTS
+from flowstone.broker.waiting import ParkedProduce
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
 from flowstone.promise import Promise
 from flowstone.wire.apis import API_VERSIONS_KEY, APIS
@@ -87,7 +88,11 @@ class Dispatcher:
             return self._encode(route, context, started, response)
         outcome = response if isinstance(response, Promise) else asyncio.ensure_future(response)
         encode = partial(self._encode_later, route, context, request, started)
-        return encode(outcome) if outcome.done() else Deferred(outcome, encode)
+        if outcome.done():
+            return encode(outcome)
+        if isinstance(outcome, ParkedProduce):
+            return Deferred(outcome, encode, partial(outcome.send_early, partial(self._encode_early, route, context)))
+        return Deferred(outcome, encode)
 
     def _find_route(self, key: int, version: int) -> Route:
         endpoint = ENDPOINTS.get(key)
@@ -130,11 +135,15 @@ class Dispatcher:
         except Exception as error:
             logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
             raise ProtocolError(f"{route.name} has no answer that can be sent") from error
-        size_bytes = route.head.size - _SIZE_BYTES + sum(map(len, chunks))
+        size_bytes = _add_head(route, context, chunks)
         route.metrics.answered(response, size_bytes, self._monotonic() - started)
-        head: Any = route.head.pack(size_bytes, context.correlation_id)
-        chunks[:1] = [head + chunks[0] if chunks else head]
         return chunks
+
+    def _encode_early(self, route: Route, context: RequestContext, response: Message) -> bytes:
+        """As it will be sent if all goes well; it does not count as answered yet."""
+        chunks = route.encode(response)
+        _add_head(route, context, chunks)
+        return b"".join(cast(list[bytes], chunks))
 
     def _encode_later(
         self, route: Route, context: RequestContext, request: Message, started: float, outcome: Outcome
@@ -179,6 +188,14 @@ class Dispatcher:
             context.client_id,
             took_s * 1000,
         )
+
+
+def _add_head(route: Route, context: RequestContext, chunks: list[Chunk]) -> int:
+    """The response's size."""
+    size_bytes = route.head.size - _SIZE_BYTES + sum(map(len, chunks))
+    head: Any = route.head.pack(size_bytes, context.correlation_id)
+    chunks[:1] = [head + chunks[0] if chunks else head]
+    return size_bytes
 
 
 def _encoder(key: int, version: int) -> Callable[[Message], list[Chunk]]:

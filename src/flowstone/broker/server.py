@@ -18,11 +18,13 @@ from flowstone.broker.buffers import BufferPool
 from flowstone.broker.connection import RECEIVE_BYTES, Connection
 from flowstone.broker.context import Services
 from flowstone.broker.dispatch import Dispatcher
+from flowstone.broker.lock_step import LockStep
 from flowstone.broker.outbox import UnreadableSlice
 from flowstone.broker.unsent import UNSENT_BYTES_MAX
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Timer
 from flowstone.ports.network import Channel, Listener, Network, SystemNetwork
+from flowstone.ports.replies import Reply
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,10 @@ class Server:
         self.buffers = BufferPool(config.queued_max_request_bytes)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.monotonic: Callable[[], float] = services.clock.monotonic
+        # A simulated network has nothing to look for, and its clock stands still meanwhile.
+        poll_s = config.idle_poll_us / 1_000_000 if isinstance(self._network, SystemNetwork) else 0.0
+        self.lock_step = LockStep(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
+        self.lent: set[Reply] = set()
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()

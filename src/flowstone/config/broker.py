@@ -233,6 +233,15 @@ class BrokerConfig(ClusterConfig):
     producer_id_expiration_ms: int = broker_setting(
         "producer.id.expiration.ms", Kind.INT, DAY_MS, "How long an idle producer's sequence is remembered.", low=1
     )
+    idle_poll_us: int = broker_setting(
+        "idle.poll.us",
+        Kind.INT,
+        400,
+        "How long the loop looks for the next request of a client that alone sends one after the other, each when the "
+        "one before is answered, before it sleeps: half the latency for a processor's idle time. 0: it sleeps at once.",
+        low=0,
+        high=10_000,
+    )
     num_flush_threads: int = broker_setting(
         "num.flush.threads",
         Kind.INT,

@@ -14,6 +14,8 @@ NEVER_MS = 1000 * 365 * 24 * 60 * 60 * 1000
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "num.flush.threads": "1",
     "num.reader.threads": "1",
+    # Where client and broker are threads of one process, who looks out for the other keeps it from running.
+    "idle.poll.us": "0",
     "queued.max.request.bytes": str(64 * MIB),
     "log.open.files.max": "256",
     "shutdown.timeout.ms": "5000",

@@ -17,20 +17,24 @@ from flowstone.kernel.native import holding_library
 OUTCOMES_PER_TAKE_MAX = 256
 
 _Pointer = ctypes.c_void_p
-_Outcomes = ctypes.c_int64 * (2 * OUTCOMES_PER_TAKE_MAX)
+_OUTCOME_FIELDS = 3
+_Outcomes = ctypes.c_int64 * (_OUTCOME_FIELDS * OUTCOMES_PER_TAKE_MAX)
 
 try:
     _start = holding_library.flowstone_sync_threads_start
     _submit = holding_library.flowstone_sync_threads_submit
     _take = holding_library.flowstone_sync_threads_take
+    _take_back = holding_library.flowstone_sync_threads_take_back
     _stop = ctypes.CDLL(holding_library._name).flowstone_sync_threads_stop  # waits: lets other Python threads run
     _free = holding_library.flowstone_sync_threads_free
 except AttributeError as error:
     raise ImportError(f"the native kernel has no sync threads: {error}") from error
 
 _start.argtypes, _start.restype = (ctypes.c_int64, ctypes.c_int64), _Pointer
-_submit.argtypes, _submit.restype = (_Pointer, _Pointer, ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
+_submit.argtypes = (_Pointer, _Pointer, *[ctypes.c_int64] * 3, ctypes.c_char_p, ctypes.c_int64)
+_submit.restype = ctypes.c_int64
 _take.argtypes, _take.restype = (_Pointer, _Pointer, ctypes.c_int64), ctypes.c_int64
+_take_back.argtypes, _take_back.restype = (_Pointer, ctypes.c_int64), ctypes.c_int64
 _stop.argtypes, _stop.restype = (_Pointer,), None
 _free.argtypes, _free.restype = (_Pointer,), None
 
@@ -46,18 +50,27 @@ class SyncThreads:
         self._threads = ctypes.c_void_p(threads)
         self._outcomes = _Outcomes()
 
-    def submit(self, descriptors: Sequence[int], ticket: int) -> None:
-        """One job: its outcome is there when all of them are synced, or one has failed."""
+    def submit(self, descriptors: Sequence[int], ticket: int, socket: int = -1, reply: bytes = b"") -> None:
+        """One job: its outcome is there when all of them are synced, or one has failed.
+
+        A `reply` is sent on the socket as soon as they are, which stays open until it was sent or taken back.
+        """
         block = array("q", descriptors)
-        if _submit(self._threads, block.buffer_info()[0], len(block), ticket) != 0:
+        if _submit(self._threads, block.buffer_info()[0], len(block), ticket, socket, reply, len(reply)) != 0:
             raise MemoryError
 
-    def take(self) -> list[tuple[int, int]]:
-        """(ticket, errno) of what is done."""
-        taken: list[tuple[int, int]] = []
+    def take_back(self, ticket: int) -> int:
+        """How many bytes were sent of the reply of a job whose outcome is not taken; no more will be."""
+        sent_bytes: int = _take_back(self._threads, ticket)
+        return sent_bytes
+
+    def take(self) -> list[tuple[int, int, int]]:
+        """(ticket, errno, bytes of the reply that were sent) of what is done."""
+        taken: list[tuple[int, int, int]] = []
         outcomes = self._outcomes
         while count := _take(self._threads, outcomes, OUTCOMES_PER_TAKE_MAX):
-            taken.extend([(outcomes[at], outcomes[at + 1]) for at in range(0, 2 * count, 2)])
+            fields = outcomes[: _OUTCOME_FIELDS * count]
+            taken.extend(zip(fields[0::3], fields[1::3], fields[2::3], strict=True))
             if count < OUTCOMES_PER_TAKE_MAX:
                 break
         return taken

@@ -30,6 +30,7 @@ from flowstone.log.partition_directory import NO_DESCRIPTORS, FlushTask
 from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.files import File, Files
+from flowstone.ports.replies import Reply
 
 if TYPE_CHECKING:
     from flowstone.ports.file_syncs import FileSyncs
@@ -100,6 +101,7 @@ class Flusher:
         self._running: set[PartitionLog] = set()
         self._due: OrderedDict[PartitionLog, None] = OrderedDict()  # waiting for a flush, none of them running
         self._again: set[PartitionLog] = set()  # running, and appended to since
+        self._reply: Reply | None = None  # to be sent with the flush that is about to start
         self._start_is_scheduled = False
         self._crowds_allowed = files.is_own_filesystem(directory)
         self._unrequested_records: dict[PartitionLog, int] = {}
@@ -131,6 +133,13 @@ class Flusher:
             self._start_is_scheduled = True
             self._loop.call_soon(self._start_due)
 
+    def send_when_flushed(self, log: PartitionLog, reply: Reply) -> bool:
+        """Has it sent by the thread of the flush that was just requested; False where that is not the only one."""
+        if self._syncs is None or self._jobs or log not in self._due or len(self._due) > 1 or self._reply is not None:
+            return False
+        self._reply = reply
+        return True
+
     def _start_due(self) -> None:
         """No more at once than there are threads: what is appended while a log waits is covered by its flush too."""
         self._start_is_scheduled = False
@@ -151,6 +160,7 @@ class Flusher:
         return tasks
 
     def _start_group(self, tasks: dict[PartitionLog, FlushTask]) -> None:
+        reply, self._reply = self._reply, None
         plain: dict[PartitionLog, FlushTask] = {}
         unsynced: list[File] = []
         for log, task in tasks.items():
@@ -161,7 +171,7 @@ class Flusher:
                 self._start_in_thread({log: task}, is_crowd=False)
         if plain:
             assert self._syncs is not None
-            self._syncs.submit(self._new_job(plain), unsynced)
+            self._syncs.submit(self._new_job(plain), unsynced, reply if len(tasks) == 1 else None)
 
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""

@@ -2,6 +2,8 @@
 
 Owns the descriptor that wakes the loop and the files while they are synced: their descriptors stay open until the
 outcome is known. Whoever wants something else than syncing one file uses threads of its own.
+
+A reply given with them is sent by the thread that has synced them (see `replies`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Generic, TypeVar
 
 from flowstone.kernel.sync_threads import SyncThreads
 from flowstone.ports.files import File
+from flowstone.ports.replies import Reply
 
 Token = TypeVar("Token")
 
@@ -30,7 +33,7 @@ class FileSyncs(Generic[Token]):
     ) -> None:
         self._loop = loop
         self._on_done = on_done
-        self._under_way: dict[int, tuple[Token, Sequence[File]]] = {}
+        self._under_way: dict[int, tuple[Token, Sequence[File], Reply | None]] = {}
         self._tickets = 0
         self._wake_read, self._wake_write = _wake_descriptors()
         try:
@@ -40,10 +43,23 @@ class FileSyncs(Generic[Token]):
             raise
         loop.add_reader(self._wake_read, self._woken)
 
-    def submit(self, token: Token, files: Sequence[File]) -> None:
+    def submit(self, token: Token, files: Sequence[File], reply: Reply | None = None) -> None:
         self._tickets += 1
-        self._under_way[self._tickets] = token, files
-        self._threads.submit([file.fileno() for file in files], self._tickets)
+        ticket = self._tickets
+        self._under_way[ticket] = token, files, reply
+        descriptors = [file.fileno() for file in files]
+        if reply is None:
+            self._threads.submit(descriptors, ticket)
+        else:
+            self._threads.submit(descriptors, ticket, reply.socket, reply.data)
+            reply.lent(self, ticket)
+
+    def take_back(self, ticket: int) -> int:
+        return self._threads.take_back(ticket)
+
+    def look(self) -> None:
+        for token, error in self._take():
+            self._on_done(token, error)
 
     def stop(self) -> list[tuple[Token, OSError | None]]:
         """Waits for the syncs under way; their outcomes, which `on_done` does not hear of."""
@@ -58,13 +74,14 @@ class FileSyncs(Generic[Token]):
 
     def _woken(self) -> None:
         os.read(self._wake_read, _WAKE_BYTES)
-        for token, error in self._take():
-            self._on_done(token, error)
+        self.look()
 
     def _take(self) -> list[tuple[Token, OSError | None]]:
         outcomes: list[tuple[Token, OSError | None]] = []
-        for ticket, number in self._threads.take():
-            token, files = self._under_way.pop(ticket)
+        for ticket, number, sent_bytes in self._threads.take():
+            token, files, reply = self._under_way.pop(ticket)
+            if reply is not None and reply.is_lent:
+                reply.came_back(sent_bytes)
             outcomes.append((token, _error(number, files) if number else None))
         return outcomes
 

@@ -51,6 +51,11 @@ class Channel(Protocol):
         """Like `send`, from a file. 0 if the file ends before `position`."""
         ...
 
+    @property
+    def descriptor(self) -> int | None:
+        """What other threads can send by, as long as the channel is not closed; None if only the channel can."""
+        ...
+
     def on_readable(self, callback: Callable[[], None] | None) -> None: ...
 
     def on_writable(self, callback: Callable[[], None] | None) -> None: ...
@@ -95,6 +100,10 @@ class SocketChannel:
         self._loop, self._socket, self.peer = loop, sock, peer
         self._descriptor = sock.fileno()
         self._reading = self._writing = False
+
+    @property
+    def descriptor(self) -> int | None:
+        return self._descriptor
 
     def receive_into(self, buffer: memoryview) -> int:
         return self._socket.recv_into(buffer)

@@ -17,6 +17,7 @@ from collections.abc import Container
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition_log import Appended, LogSlice, PartitionLog
 from flowstone.log.producer_state import SequenceGap
+from flowstone.ports.replies import Reply
 from flowstone.replication.divergence import find_divergence
 from flowstone.replication.following import FollowingReplica
 from flowstone.replication.in_sync import InSyncReplicas
@@ -247,6 +248,12 @@ class Partition(FollowingReplica):
             callback(self._closed_with or ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._uncommitted.append((offset, callback))
+
+    def send_when_committed(self, reply: Reply) -> bool:
+        """Has it sent as soon as what was just appended is committed, if a flush is all that needs; whether it does."""
+        return (
+            self._is_alone and self.log.config.flush_messages == 1 and self._flusher.send_when_flushed(self.log, reply)
+        )
 
     def read_as_replica(
         self, fetch: ReplicaFetch, max_bytes: int, *, at_least_one: bool

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from flowstone.log.partition_log import PartitionLog
+from flowstone.ports.replies import Reply
 from flowstone.replication.in_sync import ProposedIsr
 from flowstone.replication.lease import Lease
 
@@ -20,6 +21,8 @@ class Flushing(Protocol):
     def request(self, log: PartitionLog) -> None: ...
 
     def appended(self, log: PartitionLog, record_count: int) -> None: ...
+
+    def send_when_flushed(self, log: PartitionLog, reply: Reply) -> bool: ...
 
 
 class Cutting(Protocol):

@@ -8,8 +8,10 @@ import pytest
 from flowstone.broker.answers import Answer, Deferred
 from flowstone.broker.buffers import BufferPool
 from flowstone.broker.connection import Connection
+from flowstone.broker.lock_step import LockStep
 from flowstone.broker.outbox import SMALL_SLICE_BYTES, SMALL_SLICES_BYTES_MAX, Chunk, UnreadableSlice
 from flowstone.broker.unsent import UnsentTotal
+from flowstone.ports.replies import Reply
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
 from flowstone.ports.simulated_network import SimulatedChannel, channel_pair
 
@@ -22,6 +24,8 @@ class Host:
         self.pipelined_requests_max = 1000
         self.queued_response_bytes_max = 1 << 20
         self.unsent = UnsentTotal()
+        self.lock_step = LockStep(lambda look: None, self.monotonic, poll_s=0)
+        self.lent: set[Reply] = set()
         self.buffers = BufferPool(1 << 20)
         self.receive_buffer = memoryview(bytearray(64 * 1024))
         self.reasons: list[str] = []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from flowstone.kernel.sync_threads import OUTCOMES_PER_TAKE_MAX
 from flowstone.ports.file_syncs import FileSyncs
 from flowstone.ports.files import SystemFile, SystemFiles
 from flowstone.ports.loops import new_event_loop
+from flowstone.ports.replies import Reply
 
 pytestmark = pytest.mark.skipif(KERNEL != "native", reason="no native kernel")
 
@@ -118,5 +120,99 @@ def test_stopping_leaves_no_thread_and_no_descriptor() -> None:
         assert counts()[0] == before[0] + THREADS
         syncs.stop()
         assert counts() == before
+
+    run(body)
+
+
+def test_a_reply_is_sent_once_the_files_are_synced(tmp_path: Path) -> None:
+    async def body() -> None:
+        syncs, outcomes = start()
+        ours, theirs = socket.socketpair()
+        reply = Reply(ours.fileno(), b"durable")
+        syncs.submit("with a reply", [new_file(tmp_path, "file")], reply)
+        assert theirs.recv(100) == b"durable"
+        syncs.look()  # whoever has it finds the outcome
+        assert outcomes.seen == [("with a reply", None)]
+        assert reply.settle() == b""
+        syncs.stop()
+        ours.close()
+        theirs.close()
+
+    run(body)
+
+
+def test_a_sync_that_fails_sends_nothing() -> None:
+    async def body() -> None:
+        read_end, write_end = os.pipe()
+        syncs, outcomes = start()
+        ours, theirs = socket.socketpair()
+        reply = Reply(ours.fileno(), b"durable")
+        syncs.submit("fails", [SystemFile("a pipe", write_end)], reply)
+        await outcomes.until(1)
+        assert reply.settle() is None
+        syncs.stop()
+        ours.close()
+        assert theirs.recv(100) == b""
+        theirs.close()
+        os.close(read_end)
+
+    run(body)
+
+
+def test_what_the_socket_does_not_take_is_left_to_the_loop(tmp_path: Path) -> None:
+    async def body() -> None:
+        syncs, outcomes = start()
+        file = new_file(tmp_path, "file")
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        data = bytes(range(256)) * 20_000
+        whole, none = Reply(ours.fileno(), data), Reply(ours.fileno(), b"no room")
+        syncs.submit("too long", [file], whole)
+        await outcomes.until(1)
+        rest = whole.settle()
+        assert rest is not None
+        assert 0 < len(rest) < len(data)
+        syncs.submit("no room", [file], none)
+        await outcomes.until(2)
+        assert none.settle() is None
+        got = b""
+        while len(got) < len(data) - len(rest):
+            got += theirs.recv(1 << 20)
+        assert got + rest == data
+        theirs.close()
+        broken = Reply(ours.fileno(), b"nobody is there")
+        syncs.submit("broken", [file], broken)
+        await outcomes.until(3)
+        assert broken.settle() is None
+        assert [error for _, error in outcomes.seen] == [None] * 3
+        syncs.stop()
+        ours.close()
+
+    run(body)
+
+
+def test_a_reply_that_is_taken_back_is_sent_before_or_never(tmp_path: Path) -> None:
+    async def body() -> None:
+        syncs, outcomes = start()
+        file = new_file(tmp_path, "file")
+        ours, theirs = socket.socketpair()
+        expected = b""
+        for number in range(300):
+            file.write(0, [b"%5d" % number])
+            reply = Reply(ours.fileno(), b"%5d" % number)
+            syncs.submit(str(number), [file], reply)
+            for _ in range(number * 20):  # from at once to well after it
+                pass
+            if reply.settle() is not None:
+                expected += reply.data
+            await outcomes.until(number + 1)
+        syncs.stop()
+        ours.close()
+        got = b""
+        while chunk := theirs.recv(1 << 16):
+            got += chunk
+        assert got == expected
+        assert len(got) < 5 * 300
+        theirs.close()
 
     run(body)

@@ -1,0 +1,83 @@
+"""One client that sends a request, waits for its answer and sends the next: the loop looks out for it.
+
+A loop that sleeps is woken up by each of its requests, which takes as long as a small request does. So while one
+connection alone asks, and each request follows within `idle.poll.us` of the answer before, the loop looks again and
+again instead of sleeping. Under any other load it sleeps at once, as ever.
+
+It is no use where others want the processor: who looks has had its share when the request comes, and waits for theirs.
+A loop that was away for longer than a look takes has been put aside, and sleeps for a while; for longer, if that comes
+again soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# So many requests in a row make it lock-step.
+STEPS_MIN = 4
+# A look takes a few microseconds. Kernel threads that come in between take some tens.
+PUT_ASIDE_S = 0.0003
+REST_MIN_S = 0.01
+REST_MAX_S = 1.0
+
+
+class LockStep:
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], monotonic: Callable[[], float], poll_s: float
+    ) -> None:
+        """`poll_s`: 0 for never."""
+        self._call_soon, self._monotonic, self._poll_s = call_soon, monotonic, poll_s
+        self._connection: object = None
+        self._steps = 0
+        self._since = 0.0  # the end of the last request's or answer's handling
+        self._looked = self._until = self._rests_until = 0.0
+        self._rest_s = REST_MIN_S
+        self._is_looking = False
+
+    def is_with(self, connection: object) -> bool:
+        """Whether the loop looks out for this connection's next request."""
+        return connection is self._connection and self._steps >= STEPS_MIN
+
+    def asked(self, connection: object, now: float) -> None:
+        """Requests of the connection were handled just now."""
+        if connection is self._connection and now - self._since <= self._poll_s:
+            self._steps += 1
+            self._since = now
+            if self._steps >= STEPS_MIN:
+                self._look_out(now)
+        else:
+            self._connection, self._steps, self._since = connection, 0, now
+
+    def answered(self, connection: object, now: float) -> None:
+        """Answers that the connection had to wait for were sent just now."""
+        if connection is self._connection:
+            self._since = now
+            if self._steps >= STEPS_MIN:
+                self._look_out(now)
+
+    def forget(self, connection: object) -> None:
+        if connection is self._connection:
+            self._connection, self._steps = None, 0
+
+    def _look_out(self, now: float) -> None:
+        self._until = now + self._poll_s
+        if not self._is_looking and now >= self._rests_until:
+            self._is_looking = True
+            self._looked = now
+            self._call_soon(self._look)
+
+    def _look(self) -> None:
+        """The loop looks for requests, without waiting for any, before it calls this again."""
+        now = self._monotonic()
+        if now - max(self._looked, self._since) > PUT_ASIDE_S:
+            self._put_aside(now)
+        if now > self._until or now < self._rests_until:
+            self._is_looking = False
+            return
+        self._looked = now
+        self._call_soon(self._look)
+
+    def _put_aside(self, now: float) -> None:
+        again_soon = now - self._rests_until < REST_MAX_S
+        self._rest_s = min(2 * self._rest_s, REST_MAX_S) if again_soon else REST_MIN_S
+        self._rests_until = now + self._rest_s
