@@ -4,18 +4,20 @@ A loop that sleeps is woken up by each of its requests, which takes as long as a
 connection alone asks, and each request follows within `idle.poll.us` of the answer before, the loop looks again and
 again instead of sleeping. Under any other load it sleeps at once, as ever.
 
-It is no use where others want the processor: who looks has had its share when the request comes, and waits for theirs.
-A loop that was away for longer than a look takes has been put aside, and sleeps for a while; for longer, if that comes
-again soon.
+Between two looks others may have the processor, the client among them. One that keeps it wants it for something else;
+then looking is no use: who looks has had its share when the request comes. A loop that was away for longer than others
+in between take has been put aside, and sleeps for a while; for longer, if that comes again soon.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from flowstone.ports.background import let_others_run
+
 # So many requests in a row make it lock-step.
 STEPS_MIN = 4
-# A look takes a few microseconds. Kernel threads that come in between take some tens.
+# A look takes a few microseconds. The client and the kernel's threads, in between, take some tens.
 PUT_ASIDE_S = 0.0003
 REST_MIN_S = 0.01
 REST_MAX_S = 1.0
@@ -68,6 +70,7 @@ class LockStep:
 
     def _look(self) -> None:
         """The loop looks for requests, without waiting for any, before it calls this again."""
+        let_others_run()
         now = self._monotonic()
         if now - max(self._looked, self._since) > PUT_ASIDE_S:
             self._put_aside(now)

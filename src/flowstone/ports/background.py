@@ -53,6 +53,12 @@ def take_short_turns() -> None:
         _ask_for(_SCHED_OTHER, SHORT_SLICE_NS)
 
 
+def let_others_run() -> None:
+    """Whoever waits for the processor that the calling thread runs on has it first."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+
+
 def _ask_for(policy: int, slice_ns: int) -> None:
     number = _SCHED_SETATTR.get(platform.machine()) if platform.system() == "Linux" else None
     if number is not None:
