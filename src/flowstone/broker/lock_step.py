@@ -6,7 +6,7 @@ again instead of sleeping. Under any other load it sleeps at once, as ever.
 
 Between two looks others may have the processor, the client among them. One that keeps it wants it for something else;
 then looking is no use: who looks has had its share when the request comes. A loop that was away for longer than others
-in between take has been put aside, and sleeps for a while; for longer, if that comes again soon.
+in between take has been put aside, and sleeps for a while; for longer, if that comes again soon for the time it slept.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ STEPS_MIN = 4
 PUT_ASIDE_S = 0.0003
 REST_MIN_S = 0.01
 REST_MAX_S = 1.0
+SOON_RESTS = 10  # within so many times the rest
 
 
 class LockStep:
@@ -81,6 +82,6 @@ class LockStep:
         self._call_soon(self._look)
 
     def _put_aside(self, now: float) -> None:
-        again_soon = now - self._rests_until < REST_MAX_S
+        again_soon = now - self._rests_until < SOON_RESTS * self._rest_s
         self._rest_s = min(2 * self._rest_s, REST_MAX_S) if again_soon else REST_MIN_S
         self._rests_until = now + self._rest_s

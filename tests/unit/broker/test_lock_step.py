@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowstone.broker.answers import Deferred, Slot
-from flowstone.broker.lock_step import PUT_ASIDE_S, REST_MAX_S, REST_MIN_S, STEPS_MIN, LockStep
+from flowstone.broker.lock_step import PUT_ASIDE_S, REST_MAX_S, REST_MIN_S, SOON_RESTS, STEPS_MIN, LockStep
 from flowstone.broker.outbox import Chunk
 from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
@@ -124,7 +124,7 @@ def test_a_loop_that_is_put_aside_rests_and_for_longer_if_it_comes_again() -> No
     assert rests[0] == pytest.approx(REST_MIN_S, abs=2 * STEP_S)
     assert rests[3] == pytest.approx(8 * REST_MIN_S, abs=2 * STEP_S)
     assert rests[-1] == pytest.approx(REST_MAX_S, abs=2 * STEP_S)
-    for _ in range(int(1.5 * REST_MAX_S / STEP_S)):  # undisturbed
+    for _ in range(int(1.1 * SOON_RESTS * REST_MAX_S / STEP_S)):  # undisturbed
         loop.asks("a", step_s=0)
         loop.looks(STEP_S)
     assert loop.looks(1, look_s=2 * PUT_ASIDE_S) == 1
