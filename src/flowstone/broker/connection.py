@@ -229,6 +229,8 @@ class Connection:
                 return
             self._handle(received[start : start + size])
             position = start + size
+            if position < end:
+                self._lock_step.forget(self)  # it does not wait for answers
             if end - position >= _LENGTH_BYTES and host.monotonic() > turn_ends:
                 self._keep(received[position:])
                 self._schedule_flush()

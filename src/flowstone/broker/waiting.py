@@ -142,8 +142,11 @@ class ParkedProduce(Promise[Any]):
         """Has the answer sent on the socket as soon as it is true, where there is but one thing that it waits for."""
         if len(self._open) != 1:
             return None
-        reply = Reply(socket, encode(self._answer()))
-        return reply if self._open[0].partition.send_when_committed(reply) else None
+        partition = self._open[0].partition
+        if not partition.commits_now():
+            return None
+        reply = Reply(socket, encode(self._answer()))  # while the disk works
+        return reply if partition.send_when_committed(reply) else None
 
     def timed_out(self) -> None:
         for key in tuple(self._open):

@@ -4,9 +4,9 @@
  * futex calls and context switches for every flush. These threads take a job, a few descriptors, from one list, put the
  * outcome on another, and write to `wake_descriptor`, which the event loop watches, when that second list was empty.
  *
- * A job may bring a reply: bytes to send on a socket once its files are durable, so that whoever waits for them need not
- * wait for the loop as well. It is sent with the lock held, and the outcome is there when the lock is free again: whoever
- * has received it and asks the loop anything finds a loop that can know. Until then it can be taken back.
+ * A job can be lent a reply: bytes to send on a socket once its files are durable, so that whoever waits for them need
+ * not wait for the loop as well. It is sent with the lock held, and the outcome is there when the lock is free again:
+ * whoever has received it and asks the loop anything finds a loop that can know. Until then it can be taken back.
  *
  * The caller keeps a descriptor open until its outcome was taken, and a socket until its reply was sent or taken back.
  * An outcome is a ticket of the caller's, an errno, 0 for success, and how many bytes of the reply the socket took;
@@ -28,8 +28,8 @@
 struct job {
     struct job *next;
     int64_t ticket, error, count;
-    int64_t reply_bytes, sent_bytes; /* no reply: 0 */
-    char *reply;                     /* behind the descriptors */
+    char *reply; /* NULL: none */
+    int64_t reply_bytes, sent_bytes;
     int socket;
     int64_t descriptors[];
 };
@@ -138,7 +138,7 @@ static void *work(void *argument) {
         pthread_mutex_lock(&threads->lock);
         remove_from(&threads->running, job);
         job->error = error;
-        if (error == 0 && job->reply_bytes > 0)
+        if (error == 0 && job->reply != NULL)
             send_reply(job);
         const int is_first = threads->done.first == NULL;
         append(&threads->done, job);
@@ -197,18 +197,14 @@ struct sync_threads *flowstone_sync_threads_start(int64_t thread_count, int64_t 
     return threads;
 }
 
-/* 0, or ENOMEM and nothing has happened. `reply_bytes`: 0 for no reply, else what is sent on `socket`. */
-int64_t flowstone_sync_threads_submit(struct sync_threads *threads, const int64_t *descriptors, int64_t count, int64_t ticket,
-                                      int64_t socket, const char *reply, int64_t reply_bytes) {
+/* 0, or ENOMEM and nothing has happened. */
+int64_t flowstone_sync_threads_submit(struct sync_threads *threads, const int64_t *descriptors, int64_t count, int64_t ticket) {
     const size_t descriptors_bytes = (size_t)count * sizeof *descriptors;
-    struct job *job = malloc(sizeof *job + descriptors_bytes + (size_t)reply_bytes);
+    struct job *job = malloc(sizeof *job + descriptors_bytes);
     if (job == NULL)
         return ENOMEM;
-    *job = (struct job){.ticket = ticket, .count = count, .socket = (int)socket, .reply_bytes = reply_bytes};
+    *job = (struct job){.ticket = ticket, .count = count};
     memcpy(job->descriptors, descriptors, descriptors_bytes);
-    job->reply = (char *)job->descriptors + descriptors_bytes;
-    if (reply_bytes > 0)
-        memcpy(job->reply, reply, (size_t)reply_bytes);
     pthread_mutex_lock(&threads->lock);
     append(&threads->waiting, job);
     pthread_mutex_unlock(&threads->lock);
@@ -216,7 +212,28 @@ int64_t flowstone_sync_threads_submit(struct sync_threads *threads, const int64_
     return 0;
 }
 
-/* How many bytes of a job's reply were sent; no more will be. The job's outcome must not have been taken. */
+/* 1 if a job that is not done has the reply now, its first; 0 if it comes too late, or there is no memory. */
+int64_t flowstone_sync_threads_lend(struct sync_threads *threads, int64_t ticket, int64_t socket, const char *reply, int64_t reply_bytes) {
+    char *copy = malloc((size_t)reply_bytes);
+    if (copy == NULL)
+        return 0;
+    memcpy(copy, reply, (size_t)reply_bytes);
+    pthread_mutex_lock(&threads->lock);
+    struct job *job = find(&threads->waiting, ticket);
+    if (job == NULL)
+        job = find(&threads->running, ticket);
+    if (job != NULL) {
+        job->reply = copy;
+        job->reply_bytes = reply_bytes;
+        job->socket = (int)socket;
+    }
+    pthread_mutex_unlock(&threads->lock);
+    if (job == NULL)
+        free(copy);
+    return job != NULL;
+}
+
+/* How many bytes of the reply that a job was lent were sent; no more will be. Its outcome must not have been taken. */
 int64_t flowstone_sync_threads_take_back(struct sync_threads *threads, int64_t ticket) {
     pthread_mutex_lock(&threads->lock);
     struct job *job = find(&threads->waiting, ticket);
@@ -226,7 +243,8 @@ int64_t flowstone_sync_threads_take_back(struct sync_threads *threads, int64_t t
         job = find(&threads->done, ticket);
     int64_t sent_bytes = 0;
     if (job != NULL) {
-        job->reply_bytes = 0;
+        free(job->reply);
+        job->reply = NULL;
         sent_bytes = job->sent_bytes;
     }
     pthread_mutex_unlock(&threads->lock);
@@ -247,6 +265,7 @@ int64_t flowstone_sync_threads_take(struct sync_threads *threads, struct outcome
     for (int64_t index = 0; index < count; index++) {
         struct job *job = pop(&taken);
         outcomes[index] = (struct outcome){job->ticket, job->error, job->sent_bytes};
+        free(job->reply);
         free(job);
     }
     return count;

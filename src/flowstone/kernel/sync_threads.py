@@ -24,6 +24,7 @@ try:
     _start = holding_library.flowstone_sync_threads_start
     _submit = holding_library.flowstone_sync_threads_submit
     _take = holding_library.flowstone_sync_threads_take
+    _lend = holding_library.flowstone_sync_threads_lend
     _take_back = holding_library.flowstone_sync_threads_take_back
     _stop = ctypes.CDLL(holding_library._name).flowstone_sync_threads_stop  # waits: lets other Python threads run
     _free = holding_library.flowstone_sync_threads_free
@@ -31,8 +32,9 @@ except AttributeError as error:
     raise ImportError(f"the native kernel has no sync threads: {error}") from error
 
 _start.argtypes, _start.restype = (ctypes.c_int64, ctypes.c_int64), _Pointer
-_submit.argtypes = (_Pointer, _Pointer, *[ctypes.c_int64] * 3, ctypes.c_char_p, ctypes.c_int64)
-_submit.restype = ctypes.c_int64
+_submit.argtypes, _submit.restype = (_Pointer, _Pointer, ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
+_lend.argtypes = (_Pointer, ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64)
+_lend.restype = ctypes.c_int64
 _take.argtypes, _take.restype = (_Pointer, _Pointer, ctypes.c_int64), ctypes.c_int64
 _take_back.argtypes, _take_back.restype = (_Pointer, ctypes.c_int64), ctypes.c_int64
 _stop.argtypes, _stop.restype = (_Pointer,), None
@@ -50,14 +52,18 @@ class SyncThreads:
         self._threads = ctypes.c_void_p(threads)
         self._outcomes = _Outcomes()
 
-    def submit(self, descriptors: Sequence[int], ticket: int, socket: int = -1, reply: bytes = b"") -> None:
-        """One job: its outcome is there when all of them are synced, or one has failed.
-
-        A `reply` is sent on the socket as soon as they are, which stays open until it was sent or taken back.
-        """
+    def submit(self, descriptors: Sequence[int], ticket: int) -> None:
+        """One job: its outcome is there when all of them are synced, or one has failed."""
         block = array("q", descriptors)
-        if _submit(self._threads, block.buffer_info()[0], len(block), ticket, socket, reply, len(reply)) != 0:
+        if _submit(self._threads, block.buffer_info()[0], len(block), ticket) != 0:
             raise MemoryError
+
+    def lend(self, ticket: int, socket: int, reply: bytes) -> bool:
+        """Has the reply sent on the socket when the job is done, if it is not yet; False: it will not be sent.
+
+        The socket stays open until the job's outcome was taken, or the reply back.
+        """
+        return bool(_lend(self._threads, ticket, socket, reply, len(reply)))
 
     def take_back(self, ticket: int) -> int:
         """How many bytes were sent of the reply of a job whose outcome is not taken; no more will be."""

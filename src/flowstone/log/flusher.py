@@ -46,13 +46,14 @@ FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 class _Job:
     """What one turn of a flush thread makes durable: one log, a few of one file each, or a crowd."""
 
-    __slots__ = ("error", "finished", "in_thread", "is_crowd", "started", "tasks")
+    __slots__ = ("error", "finished", "in_thread", "is_crowd", "started", "tasks", "ticket")
 
     def __init__(self, tasks: dict[PartitionLog, FlushTask], started: float, *, is_crowd: bool) -> None:
         self.tasks = tasks
         self.started = started
         self.is_crowd = is_crowd
         self.in_thread: Future[None] | None = None  # uses names, and must be waited for before they go
+        self.ticket: int | None = None  # where a native thread has it
         self.finished = False
         self.error: OSError | None = None
 
@@ -101,7 +102,6 @@ class Flusher:
         self._running: set[PartitionLog] = set()
         self._due: OrderedDict[PartitionLog, None] = OrderedDict()  # waiting for a flush, none of them running
         self._again: set[PartitionLog] = set()  # running, and appended to since
-        self._reply: Reply | None = None  # to be sent with the flush that is about to start
         self._start_is_scheduled = False
         self._crowds_allowed = files.is_own_filesystem(directory)
         self._unrequested_records: dict[PartitionLog, int] = {}
@@ -133,12 +133,19 @@ class Flusher:
             self._start_is_scheduled = True
             self._loop.call_soon(self._start_due)
 
-    def send_when_flushed(self, log: PartitionLog, reply: Reply) -> bool:
-        """Has it sent by the thread of the flush that was just requested; False where that is not the only one."""
-        if self._syncs is None or self._jobs or log not in self._due or len(self._due) > 1 or self._reply is not None:
+    def start_now(self, log: PartitionLog) -> bool:
+        """Starts the flush that was just requested without waiting for others; False where it is not the only one."""
+        if self._syncs is None or self._jobs or log not in self._due or len(self._due) > 1:
             return False
-        self._reply = reply
-        return True
+        self._start_due()
+        return log in self._running
+
+    def send_when_flushed(self, log: PartitionLog, reply: Reply) -> bool:
+        """Has it sent by the thread that flushes the log just now; False if none does any more."""
+        if self._syncs is None or log in self._again:
+            return False
+        tickets = [job.ticket for job in self._jobs if log in job.tasks and len(job.tasks) == 1]
+        return bool(tickets) and tickets[0] is not None and self._syncs.lend(tickets[0], reply)
 
     def _start_due(self) -> None:
         """No more at once than there are threads: what is appended while a log waits is covered by its flush too."""
@@ -160,7 +167,6 @@ class Flusher:
         return tasks
 
     def _start_group(self, tasks: dict[PartitionLog, FlushTask]) -> None:
-        reply, self._reply = self._reply, None
         plain: dict[PartitionLog, FlushTask] = {}
         unsynced: list[File] = []
         for log, task in tasks.items():
@@ -171,7 +177,8 @@ class Flusher:
                 self._start_in_thread({log: task}, is_crowd=False)
         if plain:
             assert self._syncs is not None
-            self._syncs.submit(self._new_job(plain), unsynced, reply if len(tasks) == 1 else None)
+            job = self._new_job(plain)
+            job.ticket = self._syncs.submit(job, unsynced)
 
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""

@@ -3,7 +3,7 @@
 Owns the descriptor that wakes the loop and the files while they are synced: their descriptors stay open until the
 outcome is known. Whoever wants something else than syncing one file uses threads of its own.
 
-A reply given with them is sent by the thread that has synced them (see `replies`).
+A reply lent to a job is sent by the thread that has synced its files (see `replies`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class FileSyncs(Generic[Token]):
     ) -> None:
         self._loop = loop
         self._on_done = on_done
-        self._under_way: dict[int, tuple[Token, Sequence[File], Reply | None]] = {}
+        self._under_way: dict[int, tuple[Token, Sequence[File]]] = {}
+        self._lent: dict[int, Reply] = {}  # by the ticket of the job
         self._tickets = 0
         self._wake_read, self._wake_write = _wake_descriptors()
         try:
@@ -43,18 +44,23 @@ class FileSyncs(Generic[Token]):
             raise
         loop.add_reader(self._wake_read, self._woken)
 
-    def submit(self, token: Token, files: Sequence[File], reply: Reply | None = None) -> None:
+    def submit(self, token: Token, files: Sequence[File]) -> int:
+        """The job's ticket, good until its outcome is told."""
         self._tickets += 1
-        ticket = self._tickets
-        self._under_way[ticket] = token, files, reply
-        descriptors = [file.fileno() for file in files]
-        if reply is None:
-            self._threads.submit(descriptors, ticket)
-        else:
-            self._threads.submit(descriptors, ticket, reply.socket, reply.data)
-            reply.lent(self, ticket)
+        self._under_way[self._tickets] = token, files
+        self._threads.submit([file.fileno() for file in files], self._tickets)
+        return self._tickets
+
+    def lend(self, ticket: int, reply: Reply) -> bool:
+        """Has it sent by the thread that the job is with; False if that is done, and nobody will."""
+        if ticket in self._lent or not self._threads.lend(ticket, reply.socket, reply.data):
+            return False
+        self._lent[ticket] = reply
+        reply.lent(self, ticket)
+        return True
 
     def take_back(self, ticket: int) -> int:
+        del self._lent[ticket]
         return self._threads.take_back(ticket)
 
     def look(self) -> None:
@@ -79,8 +85,9 @@ class FileSyncs(Generic[Token]):
     def _take(self) -> list[tuple[Token, OSError | None]]:
         outcomes: list[tuple[Token, OSError | None]] = []
         for ticket, number, sent_bytes in self._threads.take():
-            token, files, reply = self._under_way.pop(ticket)
-            if reply is not None and reply.is_lent:
+            token, files = self._under_way.pop(ticket)
+            reply = self._lent.pop(ticket, None)
+            if reply is not None:
                 reply.came_back(sent_bytes)
             outcomes.append((token, _error(number, files) if number else None))
         return outcomes

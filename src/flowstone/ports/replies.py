@@ -31,11 +31,6 @@ class Reply:
         self._lender: Lender | None = None
         self._ticket = 0
 
-    @property
-    def is_lent(self) -> bool:
-        """Whether a thread may be sending it just now."""
-        return self._lender is not None
-
     def lent(self, lender: Lender, ticket: int) -> None:
         self._lender, self._ticket = lender, ticket
 

@@ -249,11 +249,13 @@ class Partition(FollowingReplica):
         else:
             self._uncommitted.append((offset, callback))
 
+    def commits_now(self) -> bool:
+        """Starts the flush of what was just appended, if that is all it takes to commit it; whether it is under way."""
+        return self._is_alone and self.log.config.flush_messages == 1 and self._flusher.start_now(self.log)
+
     def send_when_committed(self, reply: Reply) -> bool:
-        """Has it sent as soon as what was just appended is committed, if a flush is all that needs; whether it does."""
-        return (
-            self._is_alone and self.log.config.flush_messages == 1 and self._flusher.send_when_flushed(self.log, reply)
-        )
+        """After `commits_now`: has it sent as soon as that is done. False if it is done already."""
+        return self._flusher.send_when_flushed(self.log, reply)
 
     def read_as_replica(
         self, fetch: ReplicaFetch, max_bytes: int, *, at_least_one: bool

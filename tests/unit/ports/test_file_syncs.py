@@ -124,15 +124,24 @@ def test_stopping_leaves_no_thread_and_no_descriptor() -> None:
     run(body)
 
 
+def lend(syncs: FileSyncs[str], token: str, files: list[SystemFile], reply: Reply) -> None:
+    """To a job that is not done yet: one may be before it can be lent anything."""
+    for _ in range(100):
+        files[0].write(0, [os.urandom(100)])
+        if syncs.lend(syncs.submit(token, files), reply):
+            return
+    raise AssertionError("every job was done too soon")
+
+
 def test_a_reply_is_sent_once_the_files_are_synced(tmp_path: Path) -> None:
     async def body() -> None:
         syncs, outcomes = start()
         ours, theirs = socket.socketpair()
         reply = Reply(ours.fileno(), b"durable")
-        syncs.submit("with a reply", [new_file(tmp_path, "file")], reply)
+        lend(syncs, "with a reply", [new_file(tmp_path, "file")], reply)
         assert theirs.recv(100) == b"durable"
         syncs.look()  # whoever has it finds the outcome
-        assert outcomes.seen == [("with a reply", None)]
+        assert outcomes.seen[-1] == ("with a reply", None)
         assert reply.settle() == b""
         syncs.stop()
         ours.close()
@@ -141,14 +150,36 @@ def test_a_reply_is_sent_once_the_files_are_synced(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_sync_that_fails_sends_nothing() -> None:
+def test_a_job_that_is_done_takes_no_reply_and_no_job_takes_two(tmp_path: Path) -> None:
+    async def body() -> None:
+        syncs, outcomes = start()
+        ours, theirs = socket.socketpair()
+        file = new_file(tmp_path, "file")
+        ticket = syncs.submit("done", [file])
+        await outcomes.until(1)
+        assert not syncs.lend(ticket, Reply(ours.fileno(), b"late"))
+        first = Reply(ours.fileno(), b"first")
+        lend(syncs, "two", [file], first)
+        assert not syncs.lend(syncs._tickets, Reply(ours.fileno(), b"second"))
+        syncs.stop()
+        ours.close()
+        assert theirs.recv(100) == b"first"
+        assert theirs.recv(100) == b""
+        theirs.close()
+
+    run(body)
+
+
+def test_a_sync_that_fails_sends_nothing(tmp_path: Path) -> None:
     async def body() -> None:
         read_end, write_end = os.pipe()
         syncs, outcomes = start()
         ours, theirs = socket.socketpair()
         reply = Reply(ours.fileno(), b"durable")
-        syncs.submit("fails", [SystemFile("a pipe", write_end)], reply)
-        await outcomes.until(1)
+        lend(syncs, "fails", [new_file(tmp_path, "file"), SystemFile("a pipe", write_end)], reply)
+        while syncs._under_way:
+            await outcomes.until(len(outcomes.seen) + 1)
+        assert all(error is not None for _, error in outcomes.seen)
         assert reply.settle() is None
         syncs.stop()
         ours.close()
@@ -163,28 +194,29 @@ def test_what_the_socket_does_not_take_is_left_to_the_loop(tmp_path: Path) -> No
     async def body() -> None:
         syncs, outcomes = start()
         file = new_file(tmp_path, "file")
+
+        async def send(data: bytes) -> bytes | None:
+            """What is left to send."""
+            reply = Reply(ours.fileno(), data)
+            lend(syncs, "job", [file], reply)
+            while syncs._under_way:
+                await outcomes.until(len(outcomes.seen) + 1)
+            return reply.settle()
+
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         data = bytes(range(256)) * 20_000
-        whole, none = Reply(ours.fileno(), data), Reply(ours.fileno(), b"no room")
-        syncs.submit("too long", [file], whole)
-        await outcomes.until(1)
-        rest = whole.settle()
+        rest = await send(data)
         assert rest is not None
         assert 0 < len(rest) < len(data)
-        syncs.submit("no room", [file], none)
-        await outcomes.until(2)
-        assert none.settle() is None
+        assert await send(b"no room") is None
         got = b""
         while len(got) < len(data) - len(rest):
             got += theirs.recv(1 << 20)
         assert got + rest == data
         theirs.close()
-        broken = Reply(ours.fileno(), b"nobody is there")
-        syncs.submit("broken", [file], broken)
-        await outcomes.until(3)
-        assert broken.settle() is None
-        assert [error for _, error in outcomes.seen] == [None] * 3
+        assert await send(b"nobody is there") is None
+        assert all(error is None for _, error in outcomes.seen)
         syncs.stop()
         ours.close()
 
@@ -198,14 +230,14 @@ def test_a_reply_that_is_taken_back_is_sent_before_or_never(tmp_path: Path) -> N
         ours, theirs = socket.socketpair()
         expected = b""
         for number in range(300):
-            file.write(0, [b"%5d" % number])
             reply = Reply(ours.fileno(), b"%5d" % number)
-            syncs.submit(str(number), [file], reply)
+            lend(syncs, str(number), [file], reply)
             for _ in range(number * 20):  # from at once to well after it
                 pass
             if reply.settle() is not None:
                 expected += reply.data
-            await outcomes.until(number + 1)
+            while syncs._under_way:
+                await outcomes.until(len(outcomes.seen) + 1)
         syncs.stop()
         ours.close()
         got = b""
