@@ -156,6 +156,8 @@ class Connection:
         if self._host.lent:
             for reply in tuple(self._host.lent):
                 reply.look()
+            if not self._reading:  # what it heard may have closed it
+                return
         reads = 0
         try:
             while reads < READS_PER_WAKEUP_MAX:
