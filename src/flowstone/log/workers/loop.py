@@ -21,8 +21,11 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     give_way()
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
-    while True:
-        print(json.dumps(answer(json.loads(lines.get()))), flush=True)
+    try:
+        while True:
+            print(json.dumps(answer(json.loads(lines.get()))), flush=True)
+    except BrokenPipeError:
+        os._exit(0)  # nobody is left to hear it; what is left unsaid would be tried again at the end
 
 
 def _read_lines(lines: SimpleQueue[str]) -> None:
