@@ -22,6 +22,8 @@ def spark_session() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("flowstone bench")
         .config("spark.jars", connector_jars())
+        # As docs/spark-cluster.md advises: what Python workers give the JVM does not go through TCP.
+        .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
