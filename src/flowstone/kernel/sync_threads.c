@@ -76,6 +76,12 @@ static struct job *find(const struct list *list, int64_t ticket) {
     return job;
 }
 
+/* Of those that are not done. */
+static struct job *find_under_way(const struct sync_threads *threads, int64_t ticket) {
+    struct job *job = find(&threads->waiting, ticket);
+    return job != NULL ? job : find(&threads->running, ticket);
+}
+
 static void remove_from(struct list *list, const struct job *job) {
     struct job **at = &list->first;
     while (*at != job)
@@ -219,9 +225,7 @@ int64_t flowstone_sync_threads_lend(struct sync_threads *threads, int64_t ticket
         return 0;
     memcpy(copy, reply, (size_t)reply_bytes);
     pthread_mutex_lock(&threads->lock);
-    struct job *job = find(&threads->waiting, ticket);
-    if (job == NULL)
-        job = find(&threads->running, ticket);
+    struct job *job = find_under_way(threads, ticket);
     if (job != NULL) {
         job->reply = copy;
         job->reply_bytes = reply_bytes;
@@ -236,9 +240,7 @@ int64_t flowstone_sync_threads_lend(struct sync_threads *threads, int64_t ticket
 /* How many bytes of the reply that a job was lent were sent; no more will be. Its outcome must not have been taken. */
 int64_t flowstone_sync_threads_take_back(struct sync_threads *threads, int64_t ticket) {
     pthread_mutex_lock(&threads->lock);
-    struct job *job = find(&threads->waiting, ticket);
-    if (job == NULL)
-        job = find(&threads->running, ticket);
+    struct job *job = find_under_way(threads, ticket);
     if (job == NULL)
         job = find(&threads->done, ticket);
     int64_t sent_bytes = 0;
