@@ -14,7 +14,10 @@ _VERSION = "0"
 
 
 class LeaderEpochs:
+    __slots__ = ("_epochs", "_start_offsets", "latest")
+
     def __init__(self) -> None:
+        self.latest = UNDEFINED_EPOCH  # asked for with every batch
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
 
@@ -29,10 +32,6 @@ class LeaderEpochs:
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
-    @property
-    def latest(self) -> int:
-        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
-
     def assign(self, epoch: int, start_offset: int) -> bool:
         """A batch of this epoch lies at this offset; whether that was news."""
         if epoch <= self.latest or epoch < 0:
@@ -43,6 +42,7 @@ class LeaderEpochs:
             self._start_offsets.pop()
         self._epochs.append(epoch)
         self._start_offsets.append(start_offset)
+        self.latest = epoch
         return True
 
     def epoch_of(self, offset: int) -> int:
@@ -67,6 +67,7 @@ class LeaderEpochs:
         while self._start_offsets and self._start_offsets[-1] >= end_offset:
             self._epochs.pop()
             self._start_offsets.pop()
+        self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
         return len(self._epochs) < before
 
     def truncate_start(self, start_offset: int) -> bool:

@@ -50,6 +50,8 @@ class Appended(NamedTuple):
 
 
 class PartitionLog(StoredLog):
+    __slots__ = ()
+
     # Appending
 
     def append(self, records: Bytes, *, leader_epoch: int, is_own: bool = False) -> Appended:
@@ -70,14 +72,8 @@ class PartitionLog(StoredLog):
                 return Appended(repeated.base_offset, repeated.last_offset, append_time_ms, self.log_start_offset, True)
         base_offset = self.end.offset
         last_offset = base_offset + header.last_offset_delta
-        try:
-            if not self._directory.exists:
-                self._create()
-            size_bytes, timestamp = len(records), stored.max_timestamp
-            if must_roll(self._segments.active, config, self._roll_ms, size_bytes, last_offset, timestamp, now_ms):
-                self.roll()
-        except OSError as error:
-            raise self._file_error(error) from error
+        size_bytes, timestamp = len(records), stored.max_timestamp
+        self._make_room(size_bytes, last_offset, timestamp, now_ms)
         buffers = _placed(records, header, stored, base_offset, leader_epoch)
         self._write(buffers, base_offset, size_bytes, last_offset, timestamp)
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
@@ -92,7 +88,7 @@ class PartitionLog(StoredLog):
             segment.append(buffers, base_offset, size_bytes, last_offset, timestamp)
         except OSError as error:
             raise self._undo(segment, error) from error
-        self.end = _new(LogPosition, (last_offset + 1, segment.base_offset, segment.size_bytes))
+        self.end = _new(LogPosition, (segment.next_offset, segment.base_offset, segment.size_bytes))
         self._untaken_bytes += size_bytes
 
     def append_replicated(self, records: Bytes, *, leader_epoch: int) -> Replicated:
@@ -109,7 +105,7 @@ class PartitionLog(StoredLog):
                 self._write_run(view[position : position + run_bytes], run, now_ms)
                 position, run, run_bytes = position + run_bytes, [], 0
             if not run:
-                self._make_room(header, now_ms)
+                self._make_room(header.size_bytes, header.last_offset, newest_timestamp(header), now_ms)
             run.append(header)
             run_bytes += header.size_bytes
         if run:
@@ -131,14 +127,14 @@ class PartitionLog(StoredLog):
             now_ms,
         )
 
-    def _make_room(self, header: BatchHeader, now_ms: int) -> None:
-        """The active segment is the one that the batch belongs into."""
-        size_bytes, timestamp = header.size_bytes, newest_timestamp(header)
+    def _make_room(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
+        """The active segment is the one that a batch with these belongs into."""
+        active = self._segments.active
         try:
-            if not self._directory.exists:
-                self._create()
-            active = self._segments.active
-            if must_roll(active, self.config, self._roll_ms, size_bytes, header.last_offset, timestamp, now_ms):
+            if not active.size_bytes:
+                if not self._directory.exists:
+                    self._create()
+            elif must_roll(active, self.config, self._roll_ms, size_bytes, last_offset, timestamp, now_ms):
                 self.roll()
         except OSError as error:
             raise self._file_error(error) from error

@@ -27,7 +27,9 @@ from flowstone.types import Bytes
 from flowstone.wire.record_batch import HEADER_BYTES, LOG_OVERHEAD, MAGIC, BatchHeader, CorruptBatch, parse_header
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
-WALK_BYTES = 2048  # headers are looked for in reads of this size: several small batches, or one header of a large one
+# Headers are looked for in reads of this size: several small batches, or one header of a large one. As a rule the
+# first one that an index leads to is the one.
+FIRST_WALK_BYTES, WALK_BYTES = 512, 2048
 # From one index entry to the next it is an interval and a batch. Beyond this, entries must have been lost; less is no
 # proof, as they may have been made under another interval.
 WALK_FAR_BYTES = 256 * 1024
@@ -278,14 +280,14 @@ class Segment:
         file, end = self.log.get(), self.size_bytes
         far = position + max(self.indexes.interval_bytes, WALK_FAR_BYTES)
         next_offset = self.base_offset
-        data, start, size_bytes = b"", position, 0
+        data, start, size_bytes, read_bytes = b"", position, 0, FIRST_WALK_BYTES
         while position < end:
             if position - size_bytes > far:
                 raise IndexDamaged(self)
             if position + _WALK.size > start + len(data):
                 # Zeros stand for what a file cut short lacks: they are no batch.
-                data = read_cached(file, position, min(WALK_BYTES, end - position)).ljust(_WALK.size, b"\0")
-                start = position
+                data = read_cached(file, position, min(read_bytes, end - position)).ljust(_WALK.size, b"\0")
+                start, read_bytes = position, WALK_BYTES
             base_offset, length, magic, delta = _WALK.unpack_from(data, position - start)
             size_bytes = length + LOG_OVERHEAD
             is_batch = magic == MAGIC and delta >= 0 and HEADER_BYTES <= size_bytes <= end - position

@@ -20,6 +20,8 @@ from flowstone.ports.files import Files
 
 
 class SegmentList(Sequence[Segment]):
+    __slots__ = ("_bases", "_segments", "active")
+
     def __init__(self, segments: Sequence[Segment]) -> None:
         assert segments
         self._segments = list(segments)

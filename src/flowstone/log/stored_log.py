@@ -42,6 +42,34 @@ NO_OFFSET = -1
 
 
 class StoredLog:
+    # With a thousand partitions all that an append looks at comes from far away: slots keep it together.
+    __slots__ = (
+        "_clock",
+        "_closed_at",
+        "_directory",
+        "_generation",
+        "_handles",
+        "_is_held",
+        "_roll_ms",
+        "_segments",
+        "_untaken_bytes",
+        "branch_point",
+        "config",
+        "end",
+        "ends_after_hole",
+        "epochs",
+        "first_dirty_offset",
+        "flushed_end",
+        "is_forgotten",
+        "is_torn",
+        "log_start_offset",
+        "names_lock",
+        "producers",
+        "stored_high_watermark",
+        "topic_id",
+        "topic_partition",
+    )
+
     def __init__(
         self,
         topic_partition: TopicPartition,

@@ -15,16 +15,17 @@ from contextlib import suppress
 FORGET_BYTES = 2 << 20
 FORGET_PAUSE_S = 0.001
 
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)  # not on macOS
 _SYS_CACHESTAT = 451
 _RANGE_WRITE = 2  # SYNC_FILE_RANGE_WRITE
 
 
 def read_nowait(descriptor: int, buffer: bytearray, position: int) -> int | None:
     """Bytes read from the page cache, -1 if the first of them is not there, None if the system cannot tell."""
-    if not hasattr(os, "RWF_NOWAIT"):
+    if _NOWAIT is None:
         return None
     try:
-        return os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
+        return os.preadv(descriptor, [buffer], position, _NOWAIT)
     except BlockingIOError:
         return -1
     except OSError as error:

@@ -23,6 +23,17 @@ logger = logging.getLogger(__name__)
 
 
 class FollowingReplica(Replica):
+    __slots__ = (
+        "_leader_high_watermark",
+        "_leader_log_start_offset",
+        "_services",
+        "epoch_start_offset",
+        "is_leader",
+        "leader_epoch",
+        "leader_id",
+        "refused_fetches",
+    )
+
     def __init__(
         self, log: PartitionLog, flusher: Flushing, services: ReplicaServices | None, on_fault: OnFault
     ) -> None:

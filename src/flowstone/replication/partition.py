@@ -36,6 +36,16 @@ GAP_AFTER_REFUSAL_S = 1.0
 
 
 class Partition(FollowingReplica):
+    __slots__ = (
+        "_in_sync",
+        "_is_alone",
+        "_isr_count",
+        "_refused",
+        "isr",
+        "partition_epoch",
+        "replicas",
+    )
+
     def __init__(
         self,
         log: PartitionLog,

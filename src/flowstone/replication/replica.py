@@ -47,6 +47,24 @@ class Watcher(Protocol):
 
 
 class Replica:
+    # With a thousand partitions all that an append looks at comes from far away: slots keep it together.
+    __slots__ = (
+        "_closed_with",
+        "_end_watchers",
+        "_ends",
+        "_flusher",
+        "_is_full",
+        "_on_fault",
+        "_uncommitted",
+        "_unflushed",
+        "_watchers",
+        "fault",
+        "high_watermark",
+        "log",
+        "topic_id",
+        "topic_partition",
+    )
+
     def __init__(self, log: PartitionLog, flusher: Flushing, on_fault: OnFault) -> None:
         """`on_fault` hears why it went offline: there may be more to it than this partition."""
         self.log = log

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from struct import Struct
 
 import pytest
 
@@ -42,6 +43,17 @@ def test_a_time_entry_is_a_big_endian_long_and_an_int() -> None:
     made = IndexEntries(TIME_ENTRY)
     made.append(1, 2)
     assert made.encode() == b"\0\0\0\0\0\0\0\1\0\0\0\2"
+
+
+@pytest.mark.parametrize(("entry", "key_max"), [(OFFSET_ENTRY, 2**31), (TIME_ENTRY, 2**63)])
+def test_an_index_is_its_entries_one_after_another(entry: Struct, key_max: int) -> None:
+    generator = random.Random(2)
+    keys = sorted({generator.randrange(key_max) for _ in range(2000)} | {0, key_max - 1})
+    pairs = list(zip(keys, sorted(generator.sample(range(2**31), len(keys))), strict=True))
+    made = IndexEntries(entry)
+    for key, value in pairs:
+        made.append(key, value)
+    assert made.encode() == b"".join(entry.pack(*pair) for pair in pairs)
 
 
 @pytest.mark.parametrize(("key", "found"), [(6, None), (7, (7, 0)), (19, (9, 300)), (21, (21, 950)), (99, (21, 950))])
