@@ -22,7 +22,7 @@ TOPIC = "grown"
 VALUE_BYTES = 100
 BATCH_BYTES = 16_000
 RECOVERED_BATCH_BYTES = 1_000_000
-PRODUCES = 1_000  # a round adds 16 MB: the smallest log stays small
+PRODUCES = 1_000  # a round adds 16 MB: a small log stays small
 FETCHES = 3_000
 FETCH_SEED = 20_250_101
 
@@ -33,6 +33,7 @@ class Log:
 
     partitions: int
     size_bytes: int = 0
+    produces: int = PRODUCES  # in a round
     _batch: wire.Batch = field(init=False)
     _end_offset: int = field(init=False, default=0)  # of each partition: they are always level
     _random: random.Random = field(init=False, default_factory=lambda: random.Random(FETCH_SEED))
@@ -46,13 +47,13 @@ class Log:
     def request_costs(self, broker: Flowstone) -> Figures:
         with Connection(broker.address) as connection:
             before = broker.cpu_seconds()
-            self._produce(connection, PRODUCES * len(self._batch.data))
+            self._produce(connection, self.produces * len(self._batch.data))
             between = broker.cpu_seconds()
             for number in range(FETCHES):
                 self._fetch_one(connection, number % self.partitions, self._random.randrange(self._end_offset))
             after = broker.cpu_seconds()
         return {
-            "produce_cpu_us": (between - before) * 1e6 / PRODUCES,
+            "produce_cpu_us": (between - before) * 1e6 / self.produces,
             "fetch_cpu_us": (after - between) * 1e6 / FETCHES,
         }
 

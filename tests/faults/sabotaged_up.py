@@ -25,6 +25,7 @@ from flowstone.log.producer_state import ProducerStates
 from flowstone.log.truncation import cut_at
 from flowstone.ports.files import SystemFile, SystemFiles
 from flowstone.replication.partition import Partition
+from flowstone.replication.replica import add_waiter
 from flowstone.types import Bytes
 
 LATE_WRITE_S = 0.3
@@ -130,7 +131,7 @@ def _when_flushed(
     if offset <= self.log.flushed_end.offset:
         callback(ErrorCode.NONE)
     else:
-        self._uncommitted.append((offset, callback))
+        self._uncommitted = add_waiter(self._uncommitted, offset, callback)
 
 
 def ignore_a_failed_flush(stall: str) -> None:

@@ -7,10 +7,8 @@ long as they are asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from flowstone.log.partition_log import LogPosition, PartitionLog
-from flowstone.log.segment import Segment
 
 # What was appended so long ago counts for a third of what is appended now.
 AVERAGE_S = 60.0
@@ -52,7 +50,7 @@ class AppendRates:
             return 0
         end, rate = known
         if rate.is_due(now_s):
-            rate.sample(appended_bytes(log.segments, end), now_s)
+            rate.sample(log.segments.bytes_between(end, log.end), now_s)
             self._rates[log] = log.end, rate
         return rate.bytes_per_s
 
@@ -61,14 +59,3 @@ class AppendRates:
         for log in self._rates.keys() - self._asked:
             del self._rates[log]
         self._asked.clear()
-
-
-def appended_bytes(segments: Sequence[Segment], since: LogPosition) -> int:
-    """What the log got after its end was at `since`, whatever it has lost at its beginning."""
-    count = 0
-    for segment in reversed(segments):
-        if segment.base_offset < since.segment_base_offset:
-            break
-        is_same = segment.base_offset == since.segment_base_offset
-        count += segment.size_bytes - (since.position if is_same else 0)
-    return max(count, 0)

@@ -276,8 +276,7 @@ class Flusher:
         self.flush_seconds.observe(self._clock.monotonic() - job.started)
         for log, task in job.tasks.items():
             self._running.discard(log)
-            self.flushed_bytes += task.appended_bytes
-            log.flushed(task)
+            self.flushed_bytes += log.flushed(task)
             if log in self._again:
                 self._again.discard(log)
                 self._due[log] = None

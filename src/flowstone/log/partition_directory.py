@@ -47,7 +47,6 @@ class FlushTask(NamedTuple):
 
     end: LogPosition
     generation: int  # a truncation in between makes the outcome void
-    appended_bytes: int  # since the task before
     files: Files
     unsynced: tuple[File, ...]
     replacements: tuple[tuple[str, bytes], ...]
@@ -145,12 +144,11 @@ class PartitionDirectory:
         data = encode_branch_source(point.source_topic, point.source_topic_id)
         self._replacements[f"{self.path}/{branch_point_name(point.offset)}"] = data
 
-    def take(self, end: LogPosition, generation: int, appended_bytes: int, active: File) -> FlushTask:
+    def take(self, end: LogPosition, generation: int, active: File) -> FlushTask:
         """Everything not durable yet, and `active`, the file being appended to."""
         task = FlushTask(
             end,
             generation,
-            appended_bytes,
             self.files,
             (*self._unsynced, active),
             tuple(self._replacements.items()),

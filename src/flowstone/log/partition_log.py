@@ -89,7 +89,6 @@ class PartitionLog(StoredLog):
         except OSError as error:
             raise self._undo(segment, error) from error
         self.end = _new(LogPosition, (segment.next_offset, segment.base_offset, segment.size_bytes))
-        self._untaken_bytes += size_bytes
 
     def append_replicated(self, records: Bytes, *, leader_epoch: int) -> Replicated:
         """Appends whole batches as the leader of this epoch has them; the last one may be cut short, and is left out.
@@ -148,7 +147,6 @@ class PartitionLog(StoredLog):
             raise self._undo(segment, error) from error
         self.end = LogPosition(segment.next_offset, segment.base_offset, segment.size_bytes)
         self.ends_after_hole = headers[-1].base_offset > next_offset
-        self._untaken_bytes += len(data)
         for header in headers:
             epoch = header.partition_leader_epoch
             if epoch > self.epochs.latest and self.epochs.assign(epoch, header.base_offset):

@@ -44,8 +44,8 @@ class RecoveredDirectory(PartitionDirectory):
     put_off: FlushTask | None = None
     is_recovering = True
 
-    def take(self, end: LogPosition, generation: int, appended_bytes: int, active: File) -> FlushTask:
-        task = super().take(end, generation, appended_bytes, active)
+    def take(self, end: LogPosition, generation: int, active: File) -> FlushTask:
+        task = super().take(end, generation, active)
         if not self.is_recovering:
             return task
         assert self.put_off is None

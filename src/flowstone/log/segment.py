@@ -174,7 +174,7 @@ class Segment:
         assert position == self.size_bytes
         if position == 0:
             self.first_timestamp = timestamp
-        self.indexes.note(position, size_bytes, last_offset, timestamp)
+        self.indexes.note(position, last_offset, timestamp)
         self._last_batch_offset, self._last_batch_position = base_offset, position
         self.next_offset = last_offset + 1
         self.size_bytes = position + size_bytes
@@ -211,7 +211,7 @@ class Segment:
         if last_position >= max(size_bytes, 1) or bool(size_bytes) != bool(times.keys):
             return False
         self.size_bytes = size_bytes
-        self.indexes.open_active(offsets, times, size_bytes)
+        self.indexes.open_active(offsets, times)
         if not size_bytes:
             return True
         self._last_batch_offset = -1  # not known yet
@@ -247,12 +247,12 @@ class Segment:
         self.size_bytes, self.next_offset = left.size_bytes, left.next_offset
         self.first_timestamp = left.first_timestamp
         self._last_batch_offset, self._last_batch_position = left.last_batch_offset, left.last_batch_position
-        self.indexes.open_active(offsets, times, left.size_bytes)
+        self.indexes.open_active(offsets, times)
 
     def resume(self, position: int, header: BatchHeader, offsets: IndexEntries, times: IndexEntries) -> None:
         """Goes on after the batch at `position`, which the last of the entries names."""
         self.size_bytes = position + header.size_bytes
-        self.indexes.open_active(offsets, times, self.size_bytes)
+        self.indexes.open_active(offsets, times)
         self._last_batch_offset, self._last_batch_position = header.base_offset, position
         self.next_offset = header.next_offset
 

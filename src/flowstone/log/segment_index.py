@@ -22,7 +22,6 @@ NO_TIMESTAMP = -1
 class SegmentIndexes:
     __slots__ = (
         "_base_offset",
-        "_unindexed_bytes",
         "interval_bytes",
         "newest_offset",
         "newest_timestamp",
@@ -36,25 +35,22 @@ class SegmentIndexes:
         self._base_offset = base_offset
         self.offset_handle, self.time_handle = offset_handle, time_handle
         self.interval_bytes = interval_bytes
-        self._unindexed_bytes = 0
         # None: they are not there, or cannot be what they should be.
         self.offsets: Index | None = IndexEntries(OFFSET_ENTRY)
         self.times: Index | None = IndexEntries(TIME_ENTRY)
         self.newest_timestamp: int | None = NO_TIMESTAMP  # None: not read from the sealed index yet
         self.newest_offset = base_offset  # the last one of the batch with the newest timestamp
 
-    def note(self, position: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
+    def note(self, position: int, last_offset: int, timestamp: int) -> None:
         """A batch was appended at `position`."""
         assert self.newest_timestamp is not None
         if timestamp > self.newest_timestamp:
             self.newest_timestamp, self.newest_offset = timestamp, last_offset
-        if self._unindexed_bytes > self.interval_bytes:
-            assert isinstance(self.offsets, IndexEntries)
-            self.offsets.append(last_offset - self._base_offset, position)
+        offsets = self.offsets
+        assert isinstance(offsets, IndexEntries)
+        if position - (offsets.values[-1] if offsets.values else 0) > self.interval_bytes:
+            offsets.append(last_offset - self._base_offset, position)
             self.add_time_entry()
-            self._unindexed_bytes = size_bytes
-        else:
-            self._unindexed_bytes += size_bytes
 
     def add_time_entry(self) -> None:
         assert isinstance(self.times, IndexEntries)
@@ -98,10 +94,9 @@ class SegmentIndexes:
         if time_index_bytes is not None and time_index_bytes % TIME_ENTRY.size == 0:
             self.times = SealedIndex(TIME_ENTRY, self.time_handle, time_index_bytes)
 
-    def open_active(self, offsets: IndexEntries, times: IndexEntries, size_bytes: int) -> None:
-        """Goes on with entries that were read back from the files of a segment of that size."""
+    def open_active(self, offsets: IndexEntries, times: IndexEntries) -> None:
+        """Goes on with entries that were read back from their files."""
         self.offsets, self.times = offsets, times
-        self._unindexed_bytes = size_bytes - (offsets.values[-1] if offsets.values else 0)
         if times.keys:
             self.newest_timestamp, self.newest_offset = times.keys[-1], self._base_offset + times.values[-1]
 

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import overload
 
-from flowstone.log.partition_directory import DELETED_SUFFIX
+from flowstone.log.partition_directory import DELETED_SUFFIX, LogPosition
 from flowstone.log.segment import Segment
 from flowstone.ports.files import Files
 
@@ -57,6 +57,18 @@ class SegmentList(Sequence[Segment]):
         if located is None:
             raise segment.fault(segment.size_bytes, offset)
         return segment, *located
+
+    def bytes_between(self, begin: LogPosition, end: LogPosition) -> int:
+        """How much lies between two places, as far as it is still there."""
+        if begin.segment_base_offset == end.segment_base_offset:
+            return max(end.position - begin.position, 0)
+        count = end.position
+        for segment in reversed(self._segments[: self.at(end.segment_base_offset)]):
+            if segment.base_offset < begin.segment_base_offset:
+                break
+            is_same = segment.base_offset == begin.segment_base_offset
+            count += segment.size_bytes - (begin.position if is_same else 0)
+        return max(count, 0)
 
     # Changing
 

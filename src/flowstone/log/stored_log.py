@@ -52,7 +52,6 @@ class StoredLog:
         "_is_held",
         "_roll_ms",
         "_segments",
-        "_untaken_bytes",
         "branch_point",
         "config",
         "end",
@@ -96,7 +95,6 @@ class StoredLog:
         self._generation = 0
         self._closed_at: tuple[LogPosition, int] | None = None  # all that a clean close leaves was there, as of then
         self._is_held = False
-        self._untaken_bytes = 0
         self.first_dirty_offset = 0  # compaction has seen to all below it
         self.stored_high_watermark = 0  # as last checkpointed in an earlier life
         self.names_lock = asyncio.Lock()  # held while files change their names in several steps
@@ -229,20 +227,21 @@ class StoredLog:
         """What makes all of the log so far durable; None if it is. `flushed` must follow before the next one."""
         if self.flushed_end.offset == self.end.offset and not self._directory.has_unsynced:
             return None
-        appended_bytes, self._untaken_bytes = self._untaken_bytes, 0
         active = self._segments.active
         if active.size_bytes > active.reserved_end:
             active.reserve()
-        return self._directory.take(self.end, self._generation, appended_bytes, active.log.get())
+        return self._directory.take(self.end, self._generation, active.log.get())
 
-    def flushed(self, task: FlushTask) -> None:
-        """The task has run: what it covers is durable."""
+    def flushed(self, task: FlushTask) -> int:
+        """The task has run: what it covers is durable. How many bytes were not so before."""
         if task.generation != self._generation or self._is_held:
-            return
-        assert self.flushed_end.offset <= task.end.offset <= self.end.offset
-        self.flushed_end = task.end
-        if task.end == self.end:
+            return 0
+        before, end = self.flushed_end, task.end
+        assert before.offset <= end.offset <= self.end.offset
+        self.flushed_end = end
+        if end == self.end:
             self._segments.active.log.pinned = False
+        return self._segments.bytes_between(before, end)
 
     # Losing records on purpose
 

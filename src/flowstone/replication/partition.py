@@ -21,7 +21,7 @@ from flowstone.ports.replies import Reply
 from flowstone.replication.divergence import find_divergence
 from flowstone.replication.following import FollowingReplica
 from flowstone.replication.in_sync import InSyncReplicas
-from flowstone.replication.replica import OnFault, OnReached, Watcher, answer_all, answer_reached
+from flowstone.replication.replica import OnFault, OnReached, Watcher, add_waiter, answer_all, answer_reached
 from flowstone.replication.services import Flushing, ReplicaServices
 from flowstone.replication.state import DivergingEpoch, PartitionState, ReplicaFetch
 from flowstone.types import Bytes
@@ -257,7 +257,7 @@ class Partition(FollowingReplica):
         elif self.fault is not None or self._closed_with is not None:
             callback(self._closed_with or ErrorCode.KAFKA_STORAGE_ERROR)
         else:
-            self._uncommitted.append((offset, callback))
+            self._uncommitted = add_waiter(self._uncommitted, offset, callback)
 
     def commits_now(self) -> bool:
         """Starts the flush of what was just appended, if that is all it takes to commit it; whether it is under way."""

@@ -32,6 +32,8 @@ OnReached = Callable[[ErrorCode], None]
 OnFault = Callable[[PartitionLog, StorageFault], None]
 # Ascending by offset: appends come in order.
 Waiters = deque[tuple[int, OnReached]]
+# What most partitions have: an empty queue takes half a kilobyte. Never added to.
+_NO_WAITERS: Waiters = deque()
 
 
 class Watcher(Protocol):
@@ -44,6 +46,9 @@ class Watcher(Protocol):
     def interrupted(self) -> None:
         """The partition is no longer what it was: look again."""
         ...
+
+
+_NO_WATCHERS: set[Watcher] = set()  # never added to either
 
 
 class Replica:
@@ -75,10 +80,10 @@ class Replica:
         self._on_fault = on_fault
         self._closed_with: ErrorCode | None = None
         self._is_full = False  # the disk is; told once, not per request
-        self._watchers: set[Watcher] = set()
-        self._end_watchers: set[Watcher] = set()
-        self._uncommitted: Waiters = deque()
-        self._unflushed: Waiters = deque()
+        self._watchers: set[Watcher] = _NO_WATCHERS
+        self._end_watchers: set[Watcher] = _NO_WATCHERS
+        self._uncommitted: Waiters = _NO_WAITERS
+        self._unflushed: Waiters = _NO_WAITERS
         self._ends: deque[LogPosition] = deque(maxlen=REMEMBERED_ENDS_MAX)
         self.high_watermark = self._within_log(log.stored_high_watermark)
 
@@ -101,14 +106,14 @@ class Replica:
 
     def watch(self, watcher: Watcher) -> None:
         """It hears when the high watermark moves."""
-        self._watchers.add(watcher)
+        self._watchers = _with(self._watchers, watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
     def watch_end(self, watcher: Watcher) -> None:
         """It hears when the log's end moves: for followers."""
-        self._end_watchers.add(watcher)
+        self._end_watchers = _with(self._end_watchers, watcher)
 
     def unwatch_end(self, watcher: Watcher) -> None:
         self._end_watchers.discard(watcher)
@@ -120,7 +125,7 @@ class Replica:
         elif offset <= self.position.offset:
             callback(ErrorCode.NONE)
         else:
-            self._unflushed.append((offset, callback))
+            self._unflushed = add_waiter(self._unflushed, offset, callback)
 
     # The high watermark
 
@@ -201,6 +206,21 @@ class Replica:
         answer_all(self._unflushed, code)
         for watcher in (*self._watchers, *self._end_watchers):
             watcher.interrupted()
+
+
+def add_waiter(waiters: Waiters, offset: int, callback: OnReached) -> Waiters:
+    """The queue with one more at its end."""
+    if waiters is _NO_WAITERS:
+        waiters = deque()
+    waiters.append((offset, callback))
+    return waiters
+
+
+def _with(watchers: set[Watcher], watcher: Watcher) -> set[Watcher]:
+    if watchers is _NO_WATCHERS:
+        return {watcher}
+    watchers.add(watcher)
+    return watchers
 
 
 def answer_reached(waiters: Waiters, offset: int) -> None:
