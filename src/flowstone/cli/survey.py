@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from flowstone.log.file_names import offset_in_name
 from flowstone.log.scanning import DamagedBatch, ScannedBatch, scan
-from flowstone.log.segment import LOG_SUFFIX, OFFSET_DIGITS, RELATIVE_OFFSET_MAX
+from flowstone.log.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX
 from flowstone.ports.files import File, SystemFile
 from flowstone.wire.record_batch import (
     HEADER_BYTES,
@@ -44,9 +45,8 @@ def open_for_reading(path: str) -> File:
 
 def segment_paths(directory: str) -> list[tuple[int, str]]:
     """The base offset and path of each log file of a partition, in order."""
-    names = sorted(name for name in os.listdir(directory) if name.endswith(LOG_SUFFIX))
-    found = [(name.removesuffix(LOG_SUFFIX), f"{directory}/{name}") for name in names]
-    return [(int(digits), path) for digits, path in found if len(digits) == OFFSET_DIGITS and digits.isdigit()]
+    found = [(offset_in_name(name, LOG_SUFFIX), f"{directory}/{name}") for name in sorted(os.listdir(directory))]
+    return [(base_offset, path) for base_offset, path in found if base_offset is not None]
 
 
 def walk(file: File, base_offset: int) -> Iterator[ScannedBatch | Damage]:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from flowstone.log.branching.point import BranchPoint, branch_point_name, encode_branch_source
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
+from flowstone.log.file_names import offset_name
 from flowstone.ports.files import File, Files
 
-OFFSET_DIGITS = 20  # of an offset in a file's name
 SNAPSHOT_SUFFIX = ".snapshot"
 HOLE_SUFFIX = ".hole"
 HOLES_KEPT = 2
@@ -27,11 +27,11 @@ NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def snapshot_path(directory: str, offset: int) -> str:
-    return f"{directory}/{offset:0{OFFSET_DIGITS}d}{SNAPSHOT_SUFFIX}"
+    return f"{directory}/{offset_name(offset, SNAPSHOT_SUFFIX)}"
 
 
 def hole_path(directory: str, end_offset: int) -> str:
-    return f"{directory}/{end_offset:0{OFFSET_DIGITS}d}{HOLE_SUFFIX}"
+    return f"{directory}/{offset_name(end_offset, HOLE_SUFFIX)}"
 
 
 class LogPosition(NamedTuple):
@@ -117,7 +117,7 @@ class PartitionDirectory:
         """
         for name in names:
             if name.endswith(SNAPSHOT_SUFFIX):
-                is_durable = name < f"{recovery_point:0{OFFSET_DIGITS}d}"
+                is_durable = name < offset_name(recovery_point)
             else:
                 is_durable = name != PARTITION_METADATA or recovery_point > 0
             if not is_durable:

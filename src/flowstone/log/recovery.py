@@ -23,6 +23,7 @@ from flowstone.errors import StorageFault
 from flowstone.log.branching.point import read_branch_point
 from flowstone.log.derived import load_epochs, load_producers
 from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.file_names import offset_in_name
 from flowstone.log.handles import FileHandles
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from flowstone.log.partition_directory import DELETED_SUFFIX, HOLE_SUFFIX, PartitionDirectory
@@ -34,7 +35,6 @@ from flowstone.log.segment import (
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
-    segment_base_offset,
     segment_path,
 )
 from flowstone.log.segment_swap import finish_swaps
@@ -117,15 +117,15 @@ class _Recovery:
             names = self._files.names(self._directory.path)
         self._names = names
         self._directory.hole_ends = [
-            end_offset for name in names if (end_offset := segment_base_offset(name, HOLE_SUFFIX)) is not None
+            end_offset for name in names if (end_offset := offset_in_name(name, HOLE_SUFFIX)) is not None
         ]
         for name in names:
             if name.endswith(_LEFTOVER_SUFFIXES):
                 self._files.remove(f"{self._directory.path}/{name}")
-        bases = [base for name in names if (base := segment_base_offset(name, LOG_SUFFIX)) is not None]
+        bases = [base for name in names if (base := offset_in_name(name, LOG_SUFFIX)) is not None]
         for name in names:
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-                base_offset = segment_base_offset(name, suffix)
+                base_offset = offset_in_name(name, suffix)
                 if base_offset is not None and base_offset not in bases:
                     self._files.remove(f"{self._directory.path}/{name}")
         while len(bases) > 1 and bases[1] <= self._stored.log_start_offset:

@@ -16,11 +16,12 @@ from functools import partial
 from typing import NamedTuple
 
 from flowstone.config import TopicConfig
-from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.branching.point import BranchPoint, branch_point_name, encode_branch_source
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.file_names import offset_in_name
 from flowstone.log.handles import FileHandles
 from flowstone.log.log_directory import STAGED_SUFFIX
 from flowstone.log.partition_directory import SNAPSHOT_SUFFIX, PartitionDirectory
@@ -31,7 +32,6 @@ from flowstone.log.segment import (
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
-    segment_base_offset,
     segment_path,
 )
 from flowstone.ports.clock import Clock
@@ -106,7 +106,7 @@ def _prepare(files: Files, path: str, topic_id: bytes) -> tuple[RestorePoint, tu
     """In a thread; what is found there."""
     point = _decode_restore_point(files.read(f"{path}/{RESTORE_POINT}"))
     names = files.names(path)
-    bases = [base for name in names if (base := segment_base_offset(name, LOG_SUFFIX)) is not None]
+    bases = [base for name in names if (base := offset_in_name(name, LOG_SUFFIX)) is not None]
     if any(base > point.end_offset for base in bases):
         raise ValueError(bases)
     epochs_path = f"{path}/{LEADER_EPOCH_CHECKPOINT}"
@@ -157,8 +157,6 @@ async def install(staged: Sequence[StagedLog], config: TopicConfig, clock: Clock
             await home.housekeeping.checkpoint()
     except OSError as error:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the topic cannot be restored: {error}") from error
-    except StorageFault as fault:
-        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
 
 
 def _open(staged: StagedLog, config: TopicConfig, clock: Clock, handles: FileHandles) -> PartitionLog:

@@ -17,6 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from flowstone.errors import StorageFault
+from flowstone.log.file_names import offset_name
 from flowstone.log.handles import FileHandles, Handle
 from flowstone.log.index import IndexEntries
 from flowstone.log.reading import NotCached, read_cached
@@ -37,7 +38,6 @@ CLOSING_WALK_BYTES = 16 * 1024
 FAR_SEARCHES_MAX = 64
 # A log that is flushed all the time finds room for what comes next before it is written: as much again as there is.
 RESERVED_BYTES_MIN, RESERVED_BYTES_MAX = 1 << 20, 8 << 20
-OFFSET_DIGITS = 20  # of a base offset in a file's name
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
 _TIMESTAMP_MAX = 2**63 - 1
 
@@ -46,20 +46,12 @@ _WALK = Struct(">qi4xb6xi")
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
-    return f"{directory}/{base_offset:0{OFFSET_DIGITS}d}{suffix}"
+    return f"{directory}/{offset_name(base_offset, suffix)}"
 
 
 def newest_timestamp(header: BatchHeader) -> int:
     """Of the batch's records; a batch that compaction has emptied has none."""
     return header.max_timestamp if header.record_count else NO_TIMESTAMP
-
-
-def segment_base_offset(name: str, suffix: str) -> int | None:
-    """The base offset in a file's name; None if it is not the name of such a file."""
-    if len(name) != OFFSET_DIGITS + len(suffix) or not name.endswith(suffix):
-        return None
-    digits = name[:OFFSET_DIGITS]
-    return int(digits) if digits.isdigit() and digits.isascii() else None
 
 
 class IndexDamaged(NotCached):

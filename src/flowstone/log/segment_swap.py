@@ -20,6 +20,7 @@ from functools import partial
 
 from flowstone.errors import StorageFault
 from flowstone.log.compaction.job import CLEANED_SUFFIX, CleanedSegment
+from flowstone.log.file_names import offset_in_name
 from flowstone.log.partition_directory import DELETED_SUFFIX, PartitionDirectory
 from flowstone.log.scanning import DamagedBatch, scan
 from flowstone.log.segment import (
@@ -27,7 +28,6 @@ from flowstone.log.segment import (
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
-    segment_base_offset,
     segment_path,
 )
 from flowstone.log.segment_list import SegmentList, set_aside
@@ -142,9 +142,9 @@ def finish_swaps(files: Files, directory: str, names: Sequence[str]) -> bool:
     if not any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
         return False
     remove_cleaned(files, directory)
-    bases = [segment_base_offset(name, LOG_SUFFIX) for name in names]
+    bases = [offset_in_name(name, LOG_SUFFIX) for name in names]
     for name in names:
-        base_offset = segment_base_offset(name.removesuffix(SWAP_SUFFIX), LOG_SUFFIX)
+        base_offset = offset_in_name(name.removesuffix(SWAP_SUFFIX), LOG_SUFFIX)
         if name.endswith(SWAP_SUFFIX) and base_offset is not None:
             _finish(files, directory, base_offset, [base for base in bases if base is not None])
     for name in files.names(directory):

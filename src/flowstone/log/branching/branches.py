@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.branching.point import BranchPoint
 from flowstone.log.branching.staging import StagedBranch, WantedBranch, discard, stage
 from flowstone.log.directory_logs import DirectoryLogs
@@ -65,8 +65,6 @@ class Branches:
                 await home.housekeeping.checkpoint()
         except OSError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the branch cannot be made: {error}") from error
-        except StorageFault as fault:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
 
     def discard(self, staged: Sequence[StagedBranch]) -> None:
         """Removes the directories of what was not installed."""

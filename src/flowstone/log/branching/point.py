@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowstone.log.checkpoints import format_uuid, parse_uuid
+from flowstone.log.file_names import offset_name
 from flowstone.ports.files import Files
 
 BRANCH_POINT_SUFFIX = ".branch-point"
-OFFSET_DIGITS = 20
 _VERSION = "1"
 
 
@@ -31,7 +31,7 @@ class BranchPoint(NamedTuple):
 
 
 def branch_point_name(offset: int) -> str:
-    return f"{offset:0{OFFSET_DIGITS}d}{BRANCH_POINT_SUFFIX}"
+    return offset_name(offset, BRANCH_POINT_SUFFIX)
 
 
 def encode_branch_source(source_topic: str, source_topic_id: bytes) -> bytes:
