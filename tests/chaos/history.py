@@ -53,19 +53,13 @@ class ClusterHistory(History):
     def __init__(self, journal: Journal) -> None:
         super().__init__()
         self.answered_s: dict[TopicPartition, float] = {}
-        self.unplaced: list[tuple[TopicPartition, Origin]] = []  # acknowledged, wherever they are
         self._journal = journal
         self._intervals: dict[TopicPartition, list[_Interval]] = {}
 
     def answer(self, partition: TopicPartition, offset: int | None, origin: Origin, acks: int, sent_s: float) -> None:
-        """An acknowledgement, now, of what was sent then.
-
-        A broker that has heard it before, but so long ago that it has forgotten where it is, tells no offset.
-        """
-        if offset is None:
-            self.unplaced.append((partition, origin))
-        else:
-            self.acknowledge(partition, offset, origin, acks)
+        """An acknowledgement, now, of what was sent then."""
+        self.acknowledge(partition, offset, origin, acks)
+        if offset is not None:
             self._intervals.setdefault(partition, []).append(_Interval(offset, sent_s, time.monotonic()))
         self.answered_s[partition] = max(sent_s, self.answered_s.get(partition, 0.0))
         self._journal.write("acknowledged", partition=str(partition), offset=offset, origin=origin, acks=acks)
@@ -87,10 +81,6 @@ class ClusterHistory(History):
         anomalies = self.check(logs, Fault.POWER_LOSS)
         for partition, intervals in self._intervals.items():
             anomalies += _check_real_time(partition, intervals)
-        if self.unplaced:
-            found = {(partition, origin_of(value)) for partition, log in logs.items() for _, value in log.records}
-            missing = [each for each in self.unplaced if each not in found]
-            anomalies += [Anomaly("lost write", partition, -1, f"{origin}") for partition, origin in missing]
         return anomalies
 
     def check_leaderly(self, logs: Mapping[TopicPartition, ObservedLog]) -> tuple[list[Anomaly], int]:

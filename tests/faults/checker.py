@@ -89,6 +89,7 @@ class History:
     def __init__(self) -> None:
         self.sent: dict[tuple[TopicPartition, str], int] = {}  # how many values
         self.acknowledged: list[Acknowledged] = []
+        self.unplaced: list[tuple[TopicPartition, Origin]] = []  # acknowledged for good, wherever they are
         self.seen: list[tuple[TopicPartition, int, Origin | None]] = []
         self.life = 0
         self._promised: dict[TopicPartition, dict[int, Acknowledged]] = {}
@@ -101,8 +102,15 @@ class History:
         self.sent[partition, producer] = count + 1
         return Origin(producer, count)
 
-    def acknowledge(self, partition: TopicPartition, offset: int, origin: Origin, acks: int) -> None:
-        self.acknowledged.append(Acknowledged(partition, offset, origin, acks, self.life))
+    def acknowledge(self, partition: TopicPartition, offset: int | None, origin: Origin, acks: int) -> None:
+        """A broker that has heard it before, but so long ago that it has forgotten where it is, tells no offset.
+
+        After a restart that is soon: what a producer snapshot remembers of each producer is its last batch.
+        """
+        if offset is not None:
+            self.acknowledged.append(Acknowledged(partition, offset, origin, acks, self.life))
+        elif acks == ACKS_ALL:
+            self.unplaced.append((partition, origin))
 
     def see(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         self.seen.append((partition, offset, origin_of(value)))
@@ -119,6 +127,7 @@ class History:
             origins = {offset: origin_of(value) for offset, value in log.records}
             anomalies += self._check_order(partition, log, origins)
             anomalies += self._check_promises(partition, log, origins, fault)
+            anomalies += self._check_unplaced(partition, log, origins)
             anomalies += _check_seen(partition, log, origins, self._observed.get(partition, {}))
             self._observed[partition] = origins
         return anomalies
@@ -184,6 +193,15 @@ class History:
                 detail = f"{each.origin} was acknowledged, {origins[offset]} is there"
                 anomalies.append(Anomaly("altered write", partition, offset, detail))
         return anomalies
+
+    def _check_unplaced(
+        self, partition: TopicPartition, log: ObservedLog, origins: Mapping[int, Origin | None]
+    ) -> list[Anomaly]:
+        """What is acknowledged without an offset is somewhere, or was in what a log has lost at its beginning."""
+        if log.log_start_offset > 0:
+            return []
+        wanted = {origin for each, origin in self.unplaced if each == partition}
+        return [Anomaly("lost write", partition, -1, f"{origin}") for origin in wanted.difference(origins.values())]
 
 
 def _check_seen(

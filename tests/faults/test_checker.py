@@ -52,6 +52,13 @@ def test_an_acknowledged_record_that_is_gone_is_a_lost_write() -> None:
     assert kinds(history, log_of(*origins[:4])) == ["lost write"]
 
 
+def test_what_was_acknowledged_without_an_offset_must_be_somewhere() -> None:
+    for kept, expected in ((5, []), (4, ["lost write"])):
+        history, origins = history_of(5, acknowledged=4)
+        history.acknowledge(PARTITION, None, origins[4], ACKS_ALL)
+        assert kinds(history, log_of(*origins[:kept])) == expected
+
+
 def test_acks_1_is_no_promise_for_a_power_loss_but_is_one_for_a_kill() -> None:
     for fault, expected in ((Fault.POWER_LOSS, []), (Fault.KILL, ["lost write"])):
         history, origins = history_of(5, acks=1)

@@ -181,7 +181,6 @@ class SteadyProducer:
             return
         partition, offset = message.partition(), message.offset()
         assert partition is not None, f"{origin} was acknowledged without a partition"
-        assert offset is not None, f"{origin} was acknowledged without an offset"
         self._history.acknowledge(TopicPartition(message.topic() or "", partition), offset, origin, ACKS_ALL)
 
 
