@@ -40,8 +40,9 @@ from flowstone.errors import ConfigError, StartupError, StorageFault
 from flowstone.log.log_directories import check_unused
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock, SystemClock
-from flowstone.ports.files import Files, SystemFiles, open_files_limit
+from flowstone.ports.files import Files
 from flowstone.ports.network import Network, SystemNetwork
+from flowstone.ports.system_files import SystemFiles, open_files_limit
 from flowstone.replication.partitions import Partitions
 
 if TYPE_CHECKING:

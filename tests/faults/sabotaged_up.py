@@ -23,7 +23,7 @@ from flowstone.log import partition_log, recovery, scanning
 from flowstone.log.partition_log import FlushTask, PartitionLog
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.truncation import cut_at
-from flowstone.ports.files import SystemFile, SystemFiles
+from flowstone.ports.system_files import SystemFile, SystemFiles
 from flowstone.replication.partition import Partition
 from flowstone.replication.replica import add_waiter
 from flowstone.types import Bytes

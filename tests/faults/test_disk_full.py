@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowstone.errors import ErrorCode
-from flowstone.ports.files import PAGE_BYTES
+from flowstone.ports.system_files import PAGE_BYTES
 from flowstone.types import TopicPartition
 from tests.support.group_commits import commit
 

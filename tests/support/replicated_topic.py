@@ -27,9 +27,9 @@ from flowstone.cluster.records import BrokerRegistered, PartitionChanged, TopicC
 from flowstone.config import TopicConfig, parse_broker_config
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import SystemClock
-from flowstone.ports.files import SystemFiles
 from flowstone.ports.loops import new_event_loop
 from flowstone.ports.simulated_network import SimulatedNetwork
+from flowstone.ports.system_files import SystemFiles
 from flowstone.replication.fetcher import Limits
 from flowstone.replication.fetchers import ReplicaFetchers
 from flowstone.replication.in_sync import ProposedIsr

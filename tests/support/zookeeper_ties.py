@@ -15,7 +15,7 @@ from flowstone.cluster.metadata import Metadata
 from flowstone.cluster.records import BrokerConfigChanged, ClusterCreated, MetadataRecord, ProducerIdsReserved
 from flowstone.cluster.zookeeper import ZooKeeperConsensus
 from flowstone.ports.clock import SystemClock
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 
 SESSION_TIMEOUT_S = 2.0
 WAIT_S = 15.0

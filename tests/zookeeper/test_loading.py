@@ -18,7 +18,7 @@ from flowstone.cluster.replay import apply
 from flowstone.cluster.zookeeper_founding import found_from_file_home, restore_from_local_copy
 from flowstone.errors import StartupError
 from flowstone.ports.clock import SystemClock
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 from tests.support.zookeeper_ties import Tie, Ties, found, note
 
 # Small, so that a test need not append thousands.

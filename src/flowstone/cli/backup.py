@@ -44,7 +44,8 @@ from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovery import StoredOffsets, recover
 from flowstone.log.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, segment_path
 from flowstone.ports.clock import SystemClock
-from flowstone.ports.files import File, SystemFiles
+from flowstone.ports.files import File
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import ZERO_UUID, TopicPartition
 from flowstone.wire.record_batch import BatchHeader, CorruptBatch, parse_header
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from flowstone.cli.errors import CommandError
 from flowstone.cli.progress import Advance, no_progress
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 
 MANIFEST = "backup.json"

@@ -17,7 +17,7 @@ from flowstone.cluster.local_copy import LocalCopy
 from flowstone.errors import StartupError
 from flowstone.log.log_directories import check_unused
 from flowstone.ports.clock import Clock, SystemClock
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 
 Data = Annotated[
     str, typer.Option("--data", metavar="DIR", help="The stopped broker's data directory, or several with commas.")

@@ -13,7 +13,7 @@ import time
 
 from flowstone.cli.checks import Finding, Status
 from flowstone.config import GIB, KIB, MIB
-from flowstone.ports.files import SystemFile, SystemFiles
+from flowstone.ports.system_files import SystemFile, SystemFiles
 
 FREE_BYTES_MIN = GIB
 PROBE_FLUSHES = 20

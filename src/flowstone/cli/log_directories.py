@@ -12,7 +12,7 @@ from flowstone.cli.errors import CommandError
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.errors import StorageFault
 from flowstone.log.log_directory import LogDirectory
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 
 
 def forget(

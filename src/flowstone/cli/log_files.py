@@ -30,7 +30,8 @@ from flowstone.cli.verification import DataDirectory, PartitionReport
 from flowstone.log.log_directory import LOCK_FILE
 from flowstone.log.scanning import ScannedBatch
 from flowstone.log.segment import LOG_SUFFIX
-from flowstone.ports.files import File, SystemFiles
+from flowstone.ports.files import File
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import CorruptBatch, decode_records
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from flowstone.cli.errors import CommandError
 from flowstone.cli.survey import Damage, open_for_reading
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
-from flowstone.ports.files import File, SystemFiles
+from flowstone.ports.files import File
+from flowstone.ports.system_files import SystemFiles
 from flowstone.wire.record_batch import (
     MAGIC,
     NO_PRODUCER_EPOCH,

@@ -34,7 +34,7 @@ from flowstone.cli.text import counted, size_text
 from flowstone.cli.topic_alter import read_assignment
 from flowstone.log.log_directory import META_PROPERTIES
 from flowstone.log.restoring import RESTORE_POINT, RestorePoint, encode_restore_point, staged_path
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 
 # The broker only gives names to what is there already.
 ANSWER_TIMEOUT_S = 30.0

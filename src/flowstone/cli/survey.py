@@ -14,7 +14,8 @@ from typing import NamedTuple
 from flowstone.log.file_names import offset_in_name
 from flowstone.log.scanning import DamagedBatch, ScannedBatch, scan
 from flowstone.log.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX
-from flowstone.ports.files import File, SystemFile
+from flowstone.ports.files import File
+from flowstone.ports.system_files import SystemFile
 from flowstone.wire.record_batch import (
     HEADER_BYTES,
     MAGIC,

@@ -29,7 +29,8 @@ from flowstone.config import parse_broker_config
 from flowstone.embedded.zookeeper_server import ZooKeeperServer
 from flowstone.errors import StartupError
 from flowstone.log.log_directory import LOCK_FILE, META_PROPERTIES
-from flowstone.ports.files import Lock, SystemFiles
+from flowstone.ports.files import Lock
+from flowstone.ports.system_files import SystemFiles
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from flowstone.log.log_directory import LogDirectory
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 
 

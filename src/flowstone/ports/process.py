@@ -9,7 +9,7 @@ import os
 import resource
 from typing import NamedTuple
 
-from flowstone.ports.files import open_files_limit
+from flowstone.ports.system_files import open_files_limit
 
 _PAGE_BYTES = resource.getpagesize()
 _STATM, _DESCRIPTORS = "/proc/self/statm", "/proc/self/fd"

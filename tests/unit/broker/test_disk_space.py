@@ -16,7 +16,7 @@ from flowstone.broker.disk_space import FLOOR_BYTES_MAX
 from flowstone.broker.disk_trend import FreeSpaceTrend
 from flowstone.config import GIB, MIB
 from flowstone.errors import ConfigError, ErrorCode
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.wire.messages import DeleteTopicsRequest, DeleteTopicsRequestTopic, DescribeLogDirsRequest
 from tests.support.group_commits import commit
 from tests.support.running_app import RunningApp

@@ -18,8 +18,9 @@ from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
 from flowstone.kernel import KERNEL
 from flowstone.ports.file_syncs import FileSyncs
-from flowstone.ports.files import File, SystemFile
+from flowstone.ports.files import File
 from flowstone.ports.replies import Reply
+from flowstone.ports.system_files import SystemFile
 from flowstone.promise import Promise
 from tests.support.wire_client import Client, batch_of, frame, produce_request
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 import flowstone
 from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT, encode_offsets
 from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER, LOCK_FILE
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES, Record, build_batch, parse_header
 

@@ -17,8 +17,8 @@ from flowstone.cluster.metadata_copies import DIRECTORY, FILE_NAME, MetadataCopi
 from flowstone.cluster.records import ClusterCreated, MetadataRecord, ProducerIdsReserved, TopicCreated, TopicDeleted
 from flowstone.errors import ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import SimulatedClock
-from flowstone.ports.files import SystemFiles
 from flowstone.ports.simulated_files import SimulatedFiles
+from flowstone.ports.system_files import SystemFiles
 
 PATH = f"/data/{DIRECTORY}/{FILE_NAME}"
 

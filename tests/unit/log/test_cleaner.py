@@ -20,8 +20,8 @@ from flowstone.log.manager import LogManager
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import wait_for
 from flowstone.ports.clock import SimulatedClock
-from flowstone.ports.files import SystemFiles
 from flowstone.ports.simulated_files import SimulatedFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch, decode_records, parse_header

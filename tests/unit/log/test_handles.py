@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flowstone.log.handles import FileHandles, Handle
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.clock import SimulatedClock
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch

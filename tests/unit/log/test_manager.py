@@ -16,8 +16,8 @@ from flowstone.log.manager import LogManager, OfflineLog
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovery import StoredOffsets
 from flowstone.ports.clock import SimulatedClock
-from flowstone.ports.files import SystemFiles
 from flowstone.ports.simulated_files import SimulatedFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import Record, build_batch, parse_header
 

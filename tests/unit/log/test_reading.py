@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flowstone.log.reading import COLD_PIECE_BYTES, bring_in
-from flowstone.ports.files import SystemFiles
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
+from flowstone.ports.system_files import SystemFiles
 
 
 class CountingFile(SimulatedFile):

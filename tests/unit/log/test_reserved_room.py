@@ -13,7 +13,7 @@ from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.segment import RESERVED_BYTES_MAX, RESERVED_BYTES_MIN
 from flowstone.ports.clock import SimulatedClock
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import Record, build_batch
 

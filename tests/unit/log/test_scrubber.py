@@ -21,7 +21,7 @@ from flowstone.log.scrubbing.scrubber import LOOK_INTERVAL_S, CheckerProcess
 from flowstone.log.scrubbing.worker import PassingFile, answer
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.clock import SimulatedClock
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import Record, build_batch
 from tests.support.broken_disks import BrokenDisks

@@ -19,7 +19,7 @@ from flowstone.log.reading import NotCached, wait_for
 from flowstone.log.segment import FarSearch, IndexDamaged
 from flowstone.log.timestamps import first_record_at
 from flowstone.ports.clock import SimulatedClock
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import Record, build_batch, parse_header
 

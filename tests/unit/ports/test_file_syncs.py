@@ -12,9 +12,9 @@ import pytest
 from flowstone.kernel import KERNEL
 from flowstone.kernel.sync_threads import OUTCOMES_PER_TAKE_MAX
 from flowstone.ports.file_syncs import FileSyncs
-from flowstone.ports.files import SystemFile, SystemFiles
 from flowstone.ports.loops import new_event_loop
 from flowstone.ports.replies import Reply
+from flowstone.ports.system_files import SystemFile, SystemFiles
 
 pytestmark = pytest.mark.skipif(KERNEL != "native", reason="no native kernel")
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from flowstone.ports import files as files_module
-from flowstone.ports.files import IOVECS_MAX, PROBE_STRIDE_BYTES, File, Files, SystemFiles
+from flowstone.ports import system_files as files_module
+from flowstone.ports.files import IOVECS_MAX, File, Files
 from flowstone.ports.page_cache import FORGET_BYTES, cached_pages, forget
 from flowstone.ports.simulated_files import SimulatedFiles
+from flowstone.ports.system_files import PROBE_STRIDE_BYTES, SystemFiles
 
 
 @pytest.fixture(params=["system", "simulated"])

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from flowstone.log.compaction.job import CleanedSegment, CompactionError, CompactionJob
 from flowstone.log.workers.process import WorkerProcess
-from flowstone.ports.files import Files, SystemFiles
+from flowstone.ports.files import Files
+from flowstone.ports.system_files import SystemFiles
 
 _WORKER = "flowstone.log.compaction.cleaner_worker"
 

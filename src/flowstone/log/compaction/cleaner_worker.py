@@ -12,7 +12,7 @@ from flowstone.log.compaction.job import CompactionError, CompactionJob
 from flowstone.log.compaction.one_log import Compaction
 from flowstone.log.workers.loop import serve
 from flowstone.log.workers.throttle import Throttle
-from flowstone.ports.files import SystemFiles
+from flowstone.ports.system_files import SystemFiles
 
 
 class Worker:

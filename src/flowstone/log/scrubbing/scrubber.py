@@ -20,7 +20,8 @@ from flowstone.log.scrubbing.check import SegmentToCheck, check_segment
 from flowstone.log.segment import Segment
 from flowstone.log.workers.process import WorkerProcess
 from flowstone.ports.clock import Clock, Timer
-from flowstone.ports.files import Files, SystemFiles
+from flowstone.ports.files import Files
+from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 from flowstone.log.scrubbing.check import SegmentToCheck, check_segment
 from flowstone.log.workers.loop import serve
 from flowstone.log.workers.throttle import Throttle
-from flowstone.ports.files import SystemFile, SystemFiles
+from flowstone.ports.system_files import SystemFile, SystemFiles
 
 
 class PassingFile(SystemFile):
