@@ -64,6 +64,7 @@ class Growth:
 
 
 def partitions() -> Growth:
+    """One partition has as much in it as all of a thousand together: that is more to look through for a fetch."""
     return _request_costs(
         "CPU per request, by the partitions of the topic (not flushed)",
         {f"{count:,}": Log(partitions=count, produces=PASSES * max(PARTITIONS)) for count in PARTITIONS},

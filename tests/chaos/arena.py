@@ -132,7 +132,7 @@ class Arena:
                 told = f"{producer.unanswered} records of {producer.name} have no outcome"
                 self.anomalies.append(Anomaly("no progress", self.partitions[0], -1, told))
         safe, leaderly = self.safe, self.leaderly
-        self.acknowledged_count = len(safe.acknowledged) + len(safe.unplaced) + len(leaderly.acknowledged)
+        self.acknowledged_count = len(safe.acknowledged) + safe.unplaced_count + len(leaderly.acknowledged)
         self._wait_read()
         for consumer in self.consumers:
             consumer.close()

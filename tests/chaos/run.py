@@ -131,7 +131,7 @@ def report(
             for kind in CLASSES
             if (own := [each for each in recoveries if each.kind == kind])
         },
-        "acknowledged_without_offset": len(arena.safe.unplaced),
+        "acknowledged_without_offset": arena.safe.unplaced_count,
         "acks_1_lost": arena.lost_count,
         "sent_again_by_librdkafka": arena.sent_again_count,
         "refused_commits": dict(refused_commits),

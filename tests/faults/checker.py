@@ -89,7 +89,7 @@ class History:
     def __init__(self) -> None:
         self.sent: dict[tuple[TopicPartition, str], int] = {}  # how many values
         self.acknowledged: list[Acknowledged] = []
-        self.unplaced: list[tuple[TopicPartition, Origin]] = []  # acknowledged for good, wherever they are
+        self.unplaced: dict[TopicPartition, set[Origin]] = {}  # acknowledged for good, wherever they are
         self.seen: list[tuple[TopicPartition, int, Origin | None]] = []
         self.life = 0
         self._promised: dict[TopicPartition, dict[int, Acknowledged]] = {}
@@ -105,12 +105,17 @@ class History:
     def acknowledge(self, partition: TopicPartition, offset: int | None, origin: Origin, acks: int) -> None:
         """A broker that has heard it before, but so long ago that it has forgotten where it is, tells no offset.
 
-        After a restart that is soon: what a producer snapshot remembers of each producer is its last batch.
+        After a restart that is soon: what a producer snapshot remembers of each producer is its last batch. With acks=1
+        nothing is made of it.
         """
         if offset is not None:
             self.acknowledged.append(Acknowledged(partition, offset, origin, acks, self.life))
         elif acks == ACKS_ALL:
-            self.unplaced.append((partition, origin))
+            self.unplaced.setdefault(partition, set()).add(origin)
+
+    @property
+    def unplaced_count(self) -> int:
+        return sum(map(len, self.unplaced.values()))
 
     def see(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         self.seen.append((partition, offset, origin_of(value)))
@@ -121,7 +126,7 @@ class History:
         Clients must be at rest.
         """
         anomalies = self._take_in(fault)
-        for partition in {*self._promised, *self._observed} - logs.keys():
+        for partition in {*self._promised, *self._observed, *self.unplaced} - logs.keys():
             anomalies.append(Anomaly("lost partition", partition, 0, "nothing of it can be read"))
         for partition, log in logs.items():
             origins = {offset: origin_of(value) for offset, value in log.records}
@@ -200,8 +205,8 @@ class History:
         """What is acknowledged without an offset is somewhere, or was in what a log has lost at its beginning."""
         if log.log_start_offset > 0:
             return []
-        wanted = {origin for each, origin in self.unplaced if each == partition}
-        return [Anomaly("lost write", partition, -1, f"{origin}") for origin in wanted.difference(origins.values())]
+        missing = self.unplaced.get(partition, set()).difference(origins.values())
+        return [Anomaly("lost write", partition, -1, f"{origin}") for origin in missing]
 
 
 def _check_seen(

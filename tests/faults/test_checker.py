@@ -57,6 +57,9 @@ def test_what_was_acknowledged_without_an_offset_must_be_somewhere() -> None:
         history, origins = history_of(5, acknowledged=4)
         history.acknowledge(PARTITION, None, origins[4], ACKS_ALL)
         assert kinds(history, log_of(*origins[:kept])) == expected
+    history = History()
+    history.acknowledge(PARTITION, None, history.next_origin(PARTITION, "p"), ACKS_ALL)
+    assert kinds(history, {}) == ["lost partition"]
 
 
 def test_acks_1_is_no_promise_for_a_power_loss_but_is_one_for_a_kill() -> None:

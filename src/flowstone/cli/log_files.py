@@ -27,6 +27,7 @@ from flowstone.cli.repair import repair_segment
 from flowstone.cli.survey import Damage, open_for_reading, segment_paths, walk
 from flowstone.cli.text import counted
 from flowstone.cli.verification import DataDirectory, PartitionReport
+from flowstone.log.file_names import offset_in_name, offset_name
 from flowstone.log.log_directory import LOCK_FILE
 from flowstone.log.scanning import ScannedBatch
 from flowstone.log.segment import LOG_SUFFIX
@@ -185,7 +186,7 @@ def _locked(data_directory: str) -> Iterator[None]:
 
 
 def _base_offset(path: str) -> int:
-    digits = os.path.basename(path).removesuffix(LOG_SUFFIX)
-    if not digits.isdigit():
-        raise CommandError(f"{path} is not named like a log file, such as {0:020d}{LOG_SUFFIX}")
-    return int(digits)
+    base_offset = offset_in_name(os.path.basename(path), LOG_SUFFIX)
+    if base_offset is None:
+        raise CommandError(f"{path} is not named like a log file, such as {offset_name(0, LOG_SUFFIX)}")
+    return base_offset

@@ -11,6 +11,7 @@ from functools import partial
 from flowstone.errors import StorageFault
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.file_names import offset_in_name
 from flowstone.log.partition_directory import SNAPSHOT_SUFFIX, PartitionDirectory, snapshot_path
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.reading import wait_for
@@ -82,8 +83,7 @@ def read_producers(
 
 
 def _snapshot_offsets(names: Sequence[str]) -> list[int]:
-    stems = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return sorted(offset for name in names if (offset := offset_in_name(name, SNAPSHOT_SUFFIX)) is not None)
 
 
 def load_epochs(

@@ -63,7 +63,10 @@ class IndexEntries:
         return entries
 
     def encode(self) -> bytes:
-        """The file's bytes, column by column: entry by entry the loop would stand still at every roll."""
+        """The file's bytes, column by column: entry by entry the loop would stand still at every roll.
+
+        Of a number that does not fit the lowest bytes are left; whoever looks that entry up finds the index damaged.
+        """
         size = self._entry.size
         key_bytes = size - VALUE_BYTES
         data = bytearray(len(self.keys) * size)

@@ -60,15 +60,16 @@ class SegmentList(Sequence[Segment]):
 
     def bytes_between(self, begin: LogPosition, end: LogPosition) -> int:
         """How much lies between two places, as far as it is still there."""
-        if begin.segment_base_offset == end.segment_base_offset:
-            return max(end.position - begin.position, 0)
+        first, last = begin.segment_base_offset, end.segment_base_offset
+        if first >= last:  # or the log was cut since
+            return max(end.position - begin.position, 0) if first == last else 0
         count = end.position
-        for segment in reversed(self._segments[: self.at(end.segment_base_offset)]):
-            if segment.base_offset < begin.segment_base_offset:
+        for segment in reversed(self._segments[: self.at(last)]):
+            if segment.base_offset < first:
                 break
-            is_same = segment.base_offset == begin.segment_base_offset
-            count += segment.size_bytes - (begin.position if is_same else 0)
-        return max(count, 0)
+            # It may have been compacted since.
+            count += max(segment.size_bytes - (begin.position if segment.base_offset == first else 0), 0)
+        return count
 
     # Changing
 

@@ -1,4 +1,4 @@
-"""The machine's own files: with `page_cache` and `room`, the only module that touches the disk.
+"""The machine's own files. With what it is made of (`page_cache`, `room`) and `file_syncs`, all that touches the disk.
 
 There is no mmap here on purpose: an I/O error under it is a SIGBUS.
 """

@@ -95,7 +95,7 @@ class FollowingReplica(Replica):
         end = self.log.end
         if end.offset == offset:
             return
-        self._ends.append(end)
+        self._remember_end(end)
         if self.log.config.flush_messages == 1:
             self._flusher.request(self.log)
         else:

@@ -234,7 +234,7 @@ class Partition(FollowingReplica):
             raise ApiError(code, "a request that was sent before this one has just been refused")
 
     def _appended(self, size_bytes: int) -> None:
-        self._ends.append(self.log.end)
+        self._remember_end(self.log.end)
         if self.log.config.flush_messages > 1:
             self._move_high_watermark()
         for watcher in tuple(self._end_watchers):

@@ -207,6 +207,7 @@ def test_appended_bytes_are_counted_over_segments_and_whatever_was_deleted() -> 
     log.roll()
     partition.append(a_batch(5), ACKS_ALL)
     assert log.segments.bytes_between(since, log.end) == len(a_batch(2)) + len(a_batch(5))
+    assert log.segments.bytes_between(log.end, since) == 0  # as after a truncation
     log.advance_log_start(5)
     log.drop_segments()
     assert log.segments.bytes_between(since, log.end) == len(a_batch(5))

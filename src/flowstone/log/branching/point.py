@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowstone.log.checkpoints import format_uuid, parse_uuid
-from flowstone.log.file_names import offset_name
+from flowstone.log.file_names import offset_in_name, offset_name
 from flowstone.ports.files import Files
 
 BRANCH_POINT_SUFFIX = ".branch-point"
@@ -56,11 +56,9 @@ def _decode_branch_source(data: bytes) -> tuple[str, bytes] | None:
 def read_branch_point(files: Files, directory: str, names: Sequence[str]) -> BranchPoint | None:
     """None if the partition is no branch's. `names` are those in its directory, in order."""
     for name in names:
-        if not name.endswith(BRANCH_POINT_SUFFIX):
-            continue
-        digits = name.removesuffix(BRANCH_POINT_SUFFIX)
-        if digits.isdigit() and digits.isascii():
+        offset = offset_in_name(name, BRANCH_POINT_SUFFIX)
+        if offset is not None:
             source = _decode_branch_source(files.read(f"{directory}/{name}"))
             if source is not None:
-                return BranchPoint(*source, int(digits))
+                return BranchPoint(*source, offset)
     return None
