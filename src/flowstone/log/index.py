@@ -15,6 +15,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from struct import Struct
+from typing import cast
 
 from flowstone.log.handles import Handle
 from flowstone.log.reading import read_cached
@@ -25,6 +26,8 @@ TIME_ENTRY = Struct(">qi")
 VALUE_BYTES = 4  # an entry's last ones
 # A sealed index is searched down to a run of this many bytes, which is then read whole: from one page, as a rule.
 SEARCH_RUN_BYTES = 384
+# A key and what it leads to.
+Entry = tuple[int, int]
 assert SEARCH_RUN_BYTES % OFFSET_ENTRY.size == SEARCH_RUN_BYTES % TIME_ENTRY.size == 0
 
 
@@ -46,10 +49,18 @@ class IndexEntries:
         self.keys.append(key)
         self.values.append(value)
 
-    def lookup(self, key: int) -> tuple[int, int] | None:
+    def lookup(self, key: int) -> Entry | None:
         """The last entry at or before `key`."""
-        at = bisect_right(self.keys, key) - 1
-        return (self.keys[at], self.values[at]) if at >= 0 else None
+        return self.around(key)[0]
+
+    def around(self, key: int) -> tuple[Entry | None, Entry | None]:
+        """The last entry at or before `key`, and the first after it."""
+        keys, values = self.keys, self.values
+        at = bisect_right(keys, key)
+        return (
+            (keys[at - 1], values[at - 1]) if at else None,
+            (keys[at], values[at]) if at < len(keys) else None,
+        )
 
     def extend(self, other: IndexEntries, first: int) -> None:
         """Adds the entries of `other` from its entry number `first` on."""
@@ -108,8 +119,12 @@ class SealedIndex:
     def __len__(self) -> int:
         return self._count
 
-    def lookup(self, key: int) -> tuple[int, int] | None:
-        """The last entry at or before `key`; raises NotCached.
+    def lookup(self, key: int) -> Entry | None:
+        """The last entry at or before `key`; raises NotCached."""
+        return self.around(key)[0]
+
+    def around(self, key: int) -> tuple[Entry | None, Entry | None]:
+        """The last entry at or before `key`, and the first after it, if that was read anyway; raises NotCached.
 
         Batches are of about one size as a rule, so the key is looked for where it would be if entries lay evenly: one
         read instead of ten in a large index. Only what that read rules out is believed; the rest is halved.
@@ -125,7 +140,7 @@ class SealedIndex:
             elif entry.unpack_from(data, (run - 1) * entry.size)[0] <= key:
                 low = begin + run - 1
             else:
-                return self._last_in(data, key)
+                return self._found_in(data, key)
         while high - low > run:
             middle = (low + high) // 2
             found, _value = entry.unpack(read_cached(file, middle * entry.size, entry.size))
@@ -133,7 +148,7 @@ class SealedIndex:
                 low = middle
             else:
                 high = middle
-        return self._last_in(read_cached(file, low * entry.size, (high - low) * entry.size), key)
+        return self._found_in(read_cached(file, low * entry.size, (high - low) * entry.size), key)
 
     def _guess(self, file: File, key: int) -> int:
         """Where the key would be if entries lay evenly between the first and the last."""
@@ -144,13 +159,13 @@ class SealedIndex:
         lowest, highest = self._bounds
         return (key - lowest) * self._count // (highest - lowest) if highest > lowest else 0
 
-    def _last_in(self, data: bytes, key: int) -> tuple[int, int] | None:
-        entry = self._entry
-        at = bisect_right(range(0, len(data), entry.size), key, key=lambda at: entry.unpack_from(data, at)[0])
-        if not at:
-            return None
-        found, value = entry.unpack_from(data, (at - 1) * entry.size)
-        return found, value
+    def _found_in(self, data: bytes, key: int) -> tuple[Entry | None, Entry | None]:
+        size, unpack = self._entry.size, self._entry.unpack_from
+        at = size * bisect_right(range(0, len(data), size), key, key=lambda at: unpack(data, at)[0])
+        return (
+            cast(Entry, unpack(data, at - size)) if at else None,
+            cast(Entry, unpack(data, at)) if at < len(data) else None,
+        )
 
 
 Index = IndexEntries | SealedIndex

@@ -259,13 +259,30 @@ class Segment:
         offsets = self.indexes.offsets
         if offsets is None:
             raise IndexDamaged(self)
-        found = offsets.lookup(offset - self.base_offset)
+        found, following = offsets.around(offset - self.base_offset)
         if found is None:
             return self._walk(0, offset, None)
         relative_offset, position = found
         if not 0 <= position < self.size_bytes:
             raise IndexDamaged(self)
+        is_last = self.base_offset + relative_offset == offset
+        if following is not None and not is_last and following[1] - position > 2 * self.indexes.interval_bytes:
+            # Such a distance is one large batch, as a rule: then the one that the next entry names has the offset.
+            located = self._batch_with(offset, *following)
+            if located is not None:
+                return located
         return self._walk(position, offset, self.base_offset + relative_offset)
+
+    def _batch_with(self, offset: int, relative_offset: int, position: int) -> tuple[int, int] | None:
+        """Position and size of the batch that an entry names, if the offset is in it."""
+        end = self.size_bytes
+        data = read_cached(self.log.get(), position, min(_WALK.size, end - position)) if position < end else b""
+        base_offset, length, magic, delta = _WALK.unpack(data.ljust(_WALK.size, b"\0"))
+        size_bytes = length + LOG_OVERHEAD
+        is_batch = magic == MAGIC and delta >= 0 and HEADER_BYTES <= size_bytes <= end - position
+        if not is_batch or base_offset + delta != self.base_offset + relative_offset:
+            raise IndexDamaged(self)
+        return (position, size_bytes) if base_offset <= offset else None
 
     def _walk(self, position: int, offset: int, indexed_offset: int | None) -> tuple[int, int] | None:
         """From batch to batch to the one that `locate` looks for; the first one's last offset is `indexed_offset`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from flowstone.log import segment as segment_module
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.reading import NotCached, wait_for
+from flowstone.log.reading import NotCached, read_cached, wait_for
 from flowstone.log.segment import FarSearch, IndexDamaged
 from flowstone.log.timestamps import first_record_at
 from flowstone.ports.clock import SimulatedClock
@@ -51,6 +52,42 @@ def test_an_index_entry_that_leads_astray_is_noticed(world: Any) -> None:
     with pytest.raises(IndexDamaged):
         world.log.read(last, 1, world.log.end, at_least_one=True)
     assert parse_header(world.read_batch(last)).last_offset == last
+
+
+def test_every_offset_is_found_among_small_and_large_batches(world: Any) -> None:
+    chance = random.Random(3)
+    world.log.configure(TopicConfig(segment_bytes=12_000))
+    while len(world.log.segments) < 4:
+        world.append(chance.choice((1, 2, 3, 20, 30)))
+    for offset in range(world.log.end.offset):
+        header = parse_header(world.log.read(offset, 1, world.log.end, at_least_one=True).read())
+        assert header.base_offset <= offset <= header.last_offset
+
+
+def test_an_offset_in_a_large_batch_takes_one_read_of_the_log(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.log.configure(TopicConfig())
+    for _ in range(10):
+        world.append(20)
+    reads = []
+    monkeypatch.setattr(segment_module, "read_cached", lambda *asked: reads.append(asked) or read_cached(*asked))
+    segment = world.log.segments[-1]
+    assert [segment.locate(offset)[0] for offset in (85, 99, 100)] == [
+        segment.indexes.offsets.values[at] for at in (3, 3, 4)
+    ]
+    assert len(reads) == 3
+
+
+def test_a_next_entry_that_leads_astray_is_noticed(world: Any) -> None:
+    world.log.configure(TopicConfig())
+    for _ in range(10):
+        world.append(20)
+    segment = world.log.segments[-1]
+    for wrong in (1, 10**6):
+        segment.indexes.offsets.values[3] += wrong
+        with pytest.raises(IndexDamaged) as damaged:
+            segment.locate(85)
+        damaged.value.warm()
+        assert segment.locate(85)[0] == segment.indexes.offsets.values[3]
 
 
 def test_appends_go_on_while_the_active_segments_index_is_built_again(world: Any) -> None:
