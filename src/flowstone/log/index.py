@@ -134,7 +134,7 @@ class SealedIndex:
         run = SEARCH_RUN_BYTES // entry.size
         if high > run:
             begin = max(0, min(self._guess(file, key) - run // 2, high - run))
-            data = read_cached(file, begin * entry.size, run * entry.size)
+            data = _read(file, begin * entry.size, run * entry.size)
             if entry.unpack_from(data)[0] > key:
                 high = begin
             elif entry.unpack_from(data, (run - 1) * entry.size)[0] <= key:
@@ -143,18 +143,18 @@ class SealedIndex:
                 return self._found_in(data, key)
         while high - low > run:
             middle = (low + high) // 2
-            found, _value = entry.unpack(read_cached(file, middle * entry.size, entry.size))
+            found, _value = entry.unpack(_read(file, middle * entry.size, entry.size))
             if found <= key:
                 low = middle
             else:
                 high = middle
-        return self._found_in(read_cached(file, low * entry.size, (high - low) * entry.size), key)
+        return self._found_in(_read(file, low * entry.size, (high - low) * entry.size), key)
 
     def _guess(self, file: File, key: int) -> int:
         """Where the key would be if entries lay evenly between the first and the last."""
         if self._bounds is None:
             size = self._entry.size
-            first, last = (read_cached(file, at * size, size) for at in (0, self._count - 1))
+            first, last = (_read(file, at * size, size) for at in (0, self._count - 1))
             self._bounds = self._entry.unpack(first)[0], self._entry.unpack(last)[0]
         lowest, highest = self._bounds
         return (key - lowest) * self._count // (highest - lowest) if highest > lowest else 0
@@ -166,6 +166,11 @@ class SealedIndex:
             cast(Entry, unpack(data, at - size)) if at else None,
             cast(Entry, unpack(data, at)) if at < len(data) else None,
         )
+
+
+def _read(file: File, position: int, count: int) -> bytes:
+    """Zeros stand for what a file cut short since lacks: whoever follows such an entry finds the index damaged."""
+    return read_cached(file, position, count).ljust(count, b"\0")
 
 
 Index = IndexEntries | SealedIndex
