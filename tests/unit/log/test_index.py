@@ -98,3 +98,10 @@ def test_decoding_gives_back_what_was_encoded() -> None:
 )
 def test_bytes_that_cannot_be_an_index_are_refused(data: bytes) -> None:
     assert IndexEntries.decode(OFFSET_ENTRY, data) is None
+
+
+def test_a_sealed_index_that_was_cut_short_since_leads_nowhere_but_does_not_fail() -> None:
+    handle, size_bytes = written([(at * 10, at * 4096) for at in range(500)])
+    index = SealedIndex(TIME_ENTRY, handle, size_bytes)
+    handle.get().truncate(0)
+    assert index.lookup(2505) == (0, 0)
