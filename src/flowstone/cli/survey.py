@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from flowstone.log.file_names import offset_in_name
+from flowstone.log.room import written_end
 from flowstone.log.scanning import DamagedBatch, ScannedBatch, scan
 from flowstone.log.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX
 from flowstone.ports.files import File
@@ -51,16 +52,23 @@ def segment_paths(directory: str) -> list[tuple[int, str]]:
 
 
 def walk(file: File, base_offset: int) -> Iterator[ScannedBatch | Damage]:
-    """Every good batch of a log file, checksums included, and the damage between them."""
-    position, next_offset, end = 0, base_offset, file.size()
+    """Every good batch of a log file, checksums included, and the damage between them.
+
+    Zeros at the file's end are room for more (`log.room`), or stand for what was lost: where the log should go on,
+    whoever asks must know. A broker may be writing there.
+    """
+    end = file.size()
+    position, next_offset, last = 0, base_offset, written_end(file, end)
     epoch: int | None = None
-    while position < end:
+    while position < last:
         try:
             for batch in scan(file, position, end, next_offset, verify_from_offset=0):
                 yield batch
                 position, next_offset = batch.position + batch.header.size_bytes, batch.header.next_offset
                 epoch = batch.header.partition_leader_epoch
         except DamagedBatch as damage:
+            if position >= last:
+                return
             found = _next_good_batch(file, position, end, base_offset, next_offset)
             if found is None:
                 yield Damage(file.path, position, end, next_offset, None, damage.reason, epoch or 0)

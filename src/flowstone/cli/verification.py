@@ -107,6 +107,7 @@ def verify_partition(
 class _SegmentReport:
     path: str
     end_offset: int
+    end_position: int = 0
     record_count: int = 0
     leader_epoch: int = 0
     damages: list[Damage] = field(default_factory=list)
@@ -122,9 +123,9 @@ class _SegmentReport:
             self.damages[-1] = self.damages[-1]._replace(next_offset=bound)
         elif self.end_offset != bound:
             reason = f"the segment ends at offset {self.end_offset}, not at {bound}"
-            size_bytes = os.path.getsize(self.path)
+            end = os.path.getsize(self.path)
             self.damages.append(
-                Damage(self.path, size_bytes, size_bytes, self.end_offset, bound, reason, self.leader_epoch)
+                Damage(self.path, self.end_position, end, self.end_offset, bound, reason, self.leader_epoch)
             )
 
 
@@ -140,6 +141,7 @@ def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, wit
         count(header.size_bytes)
         report.record_count += header.record_count
         report.end_offset = header.next_offset
+        report.end_position = found.position + header.size_bytes
         report.leader_epoch = header.partition_leader_epoch
         indexes[0].pass_batch(header.last_offset - base_offset, found.position)
         indexes[1].pass_batch(header.last_offset - base_offset, header.max_timestamp)

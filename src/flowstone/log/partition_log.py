@@ -170,6 +170,7 @@ class PartitionLog(StoredLog):
             return self._file_error(error)
         try:
             segment.log.get().truncate(segment.size_bytes)
+            segment.room_end = 0
         except OSError as second:
             self.is_torn = True
             return StorageFault(f"{self.topic_partition}: {error}, and undoing it: {second}")

@@ -4,7 +4,8 @@ Rules (S1 to S5, S7):
 - Below the recovery point everything was durable: it is taken as it is, and damage met there is a `StorageFault`. It
   is never cut off.
 - From the recovery point on, after an unclean stop, every batch is checked. The first one that is not whole, or does
-  not follow the one before, is an unfinished write: it and all after it go.
+  not follow the one before, is an unfinished write: it and all after it go. Zeros at a file's end are room that was not
+  used (`room`): they go, and nothing was lost.
 - Indexes, producer snapshots and leader epochs follow from the log; missing or wrong ones are made again.
 - When it returns, all that is left is durable: after a clean stop it is already, but for what is changed here. Killed
   at any point it can be run again: it only removes what a second run would find to remove.
@@ -29,6 +30,7 @@ from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from flowstone.log.partition_directory import DELETED_SUFFIX, HOLE_SUFFIX, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import wait_for
+from flowstone.log.room import is_room
 from flowstone.log.scanning import OFFSET_MAX, DamagedBatch, scan
 from flowstone.log.segment import (
     INDEX_SUFFIX,
@@ -164,17 +166,19 @@ class _Recovery:
                 next_offset = header.next_offset
         except DamagedBatch as damage:
             self._refuse_below_recovery_point(next_offset, f"{segment.log.path} {damage}")
-            logger.warning(
-                "%s: cut off %d bytes from offset %d on: %s",
-                self._log.topic_partition,
-                size_bytes - segment.size_bytes,
-                next_offset,
-                damage.reason,
-            )
+            unused = is_room(file, segment.size_bytes, size_bytes)
+            whole = unused and following in (None, next_offset)
+            if not unused:
+                logger.warning(
+                    "%s: cut off %d bytes from offset %d on: %s",
+                    self._log.topic_partition,
+                    size_bytes - segment.size_bytes,
+                    next_offset,
+                    damage.reason,
+                )
             if self._own(segment):
                 file = segment.log.get()
             file.truncate(segment.size_bytes)
-            whole = False
         if whole and following is not None:  # the last one is synced with all else, in `_finish`
             file.sync()
         return segment, next_offset, whole

@@ -36,8 +36,6 @@ FIRST_WALK_BYTES, WALK_BYTES = 512, 2048
 WALK_FAR_BYTES = 256 * 1024
 CLOSING_WALK_BYTES = 16 * 1024
 FAR_SEARCHES_MAX = 64
-# A log that is flushed all the time finds room for what comes next before it is written: as much again as there is.
-RESERVED_BYTES_MIN, RESERVED_BYTES_MAX = 1 << 20, 8 << 20
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
 _TIMESTAMP_MAX = 2**63 - 1
 
@@ -112,7 +110,7 @@ class Segment:
         "log",
         "next_offset",
         "rebuilt",
-        "reserved_end",
+        "room_end",
         "size_bytes",
     )
 
@@ -132,7 +130,7 @@ class Segment:
             index_interval_bytes,
         )
         self.size_bytes = 0
-        self.reserved_end = RESERVED_BYTES_MIN  # up to where nothing need be reserved
+        self.room_end = 0  # up to where flushes have room, as far as is known: see `room`
         self.first_timestamp = NO_TIMESTAMP  # of the first batch; time rolls count from it
         self.next_offset = base_offset  # known while the segment is active; -1 in one sealed in an earlier life
         self._last_batch_offset = base_offset
@@ -175,18 +173,6 @@ class Segment:
         """A batch was found at `position`, the end of what is known of the segment."""
         newest = newest_timestamp(header)
         self.note(position, header.base_offset, header.size_bytes, header.last_offset, newest)
-
-    def reserve(self) -> None:
-        """Finds room for what comes next."""
-        begin = self.size_bytes
-        self.reserved_end = begin + min(begin, RESERVED_BYTES_MAX)
-        self.log.get().reserve(begin, self.reserved_end - begin)
-
-    def give_back(self) -> None:
-        """Nothing more comes: what was reserved, in this life or before, is free again. OSError."""
-        if self.size_bytes > RESERVED_BYTES_MIN:
-            self.log.get().truncate(self.size_bytes)
-            self.reserved_end = RELATIVE_OFFSET_MAX
 
     # Taking up what an earlier life left
 

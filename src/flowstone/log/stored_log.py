@@ -29,6 +29,7 @@ from flowstone.log.partition_directory import (
 )
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.rolling import roll_age_ms
+from flowstone.log.room import find_room, give_back
 from flowstone.log.segment import Segment
 from flowstone.log.segment_list import SegmentList
 from flowstone.log.segment_swap import InThread, SegmentSwap
@@ -201,7 +202,7 @@ class StoredLog:
         sealed = self._segments.active
         assert sealed.size_bytes
         segment = self._new_segment(self.end.offset)
-        sealed.give_back()
+        give_back(sealed)
         sealed.indexes.write()
         self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
         file = segment.log.create()
@@ -228,8 +229,8 @@ class StoredLog:
         if self.flushed_end.offset == self.end.offset and not self._directory.has_unsynced:
             return None
         active = self._segments.active
-        if active.size_bytes > active.reserved_end:
-            active.reserve()
+        if active.size_bytes > active.room_end:
+            find_room(active, self.flushed_end)
         return self._directory.take(self.end, self._generation, active.log.get())
 
     def flushed(self, task: FlushTask) -> int:
@@ -348,7 +349,7 @@ class StoredLog:
         if not self._directory.exists or (self._closed_at == self._state and not self._directory.has_unsynced):
             return None
         active = self._segments.active
-        active.give_back()
+        give_back(active)
         active.indexes.write()
         self._directory.note_unsynced(*(handle.get() for handle in active.handles))
         self._directory.note_names_changed()

@@ -11,7 +11,7 @@ from flowstone.config import TopicConfig
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.segment import RESERVED_BYTES_MAX, RESERVED_BYTES_MIN
+from flowstone.log.room import RESERVED_BYTES_MAX, RESERVED_BYTES_MIN
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
