@@ -337,6 +337,8 @@ class Connection:
             self.close(slot.failure)
             return
         assert slot.chunks is not None
+        if slot.reply is not None:  # the next request may be here already
+            self._lock_step.answered(self, self._host.monotonic())
         slot.size_bytes = self.unsent.add(slot.chunks)
         self._unanswered_bytes += slot.size_bytes
         unanswered = self._unanswered

@@ -6,7 +6,8 @@ again instead of sleeping. Under any other load it sleeps at once, as ever.
 
 Between two looks others may have the processor, the client among them. One that keeps it wants it for something else;
 then looking is no use: who looks has had its share when the request comes. A loop that was away for longer than others
-in between take has been put aside, and sleeps for a while; for longer, if that comes again soon for the time it slept.
+in between take has been put aside. Once is nothing; when it comes again soon the loop sleeps for a while, and for longer
+if it comes again soon after that.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Callable
 
 from flowstone.ports.background import let_others_run
 
-# So many requests in a row make it lock-step.
-STEPS_MIN = 4
+# So many requests in a row make it worth looking out for the next. A pause, the client's or the machine's, leaves a share
+# of them: one does not end a long row, two do.
+STEPS_MIN, STEPS_KEPT, PAUSE_SHARE = 4, 16, 4
 # A look takes a few microseconds. The client and the kernel's threads, in between, take some tens.
 PUT_ASIDE_S = 0.0003
 REST_MIN_S = 0.01
 REST_MAX_S = 1.0
-SOON_RESTS = 10  # within so many times the rest
+SOON_S = 0.02  # after the last time, or after the rest for it
 
 
 class LockStep:
@@ -33,23 +35,25 @@ class LockStep:
         self._connection: object = None
         self._steps = 0
         self._since = 0.0  # the end of the last request's or answer's handling
-        self._looked = self._until = self._rests_until = 0.0
+        self._looked = self._until = self._put_aside_at = self._rests_until = 0.0
         self._rest_s = REST_MIN_S
         self._is_looking = False
 
     def is_with(self, connection: object) -> bool:
-        """Whether the loop looks out for this connection's next request."""
-        return connection is self._connection and self._steps >= STEPS_MIN
+        """Whether nobody but this connection asks, and one request follows the other."""
+        return connection is self._connection and self._steps > 0
 
     def asked(self, connection: object, now: float) -> None:
         """Requests of the connection were handled just now."""
-        if connection is self._connection and now - self._since <= self._poll_s:
-            self._steps += 1
-            self._since = now
+        if connection is not self._connection:
+            self._connection, self._steps = connection, 0
+        elif now - self._since <= self._poll_s:
+            self._steps = min(self._steps + 1, STEPS_KEPT)
             if self._steps >= STEPS_MIN:
                 self._look_out(now)
         else:
-            self._connection, self._steps, self._since = connection, 0, now
+            self._steps //= PAUSE_SHARE
+        self._since = now
 
     def answered(self, connection: object, now: float) -> None:
         """Answers that the connection had to wait for were sent just now."""
@@ -82,6 +86,9 @@ class LockStep:
         self._call_soon(self._look)
 
     def _put_aside(self, now: float) -> None:
-        again_soon = now - self._rests_until < SOON_RESTS * self._rest_s
-        self._rest_s = min(2 * self._rest_s, REST_MAX_S) if again_soon else REST_MIN_S
-        self._rests_until = now + self._rest_s
+        if now - max(self._put_aside_at, self._rests_until) < SOON_S:
+            self._rests_until = now + self._rest_s
+            self._rest_s = min(2 * self._rest_s, REST_MAX_S)
+        else:
+            self._rest_s = REST_MIN_S
+        self._put_aside_at = now

@@ -7,8 +7,8 @@
   first would cost more than it saves.
 
 What is left is given back when a segment is sealed, and at a clean stop. Until then, and after any other stop, the file
-may end in zeros: where a batch must begin they are none, so that nothing is lost by taking them for the log's end. Where
-the disk has no room, all works without.
+may end in zeros. No batch begins with so many, so that they can be told from one. Where the disk has no room, all works
+without.
 """
 
 from __future__ import annotations

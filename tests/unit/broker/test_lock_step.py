@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flowstone.broker.answers import Deferred, Slot
-from flowstone.broker.lock_step import PUT_ASIDE_S, REST_MAX_S, REST_MIN_S, SOON_RESTS, STEPS_MIN, LockStep
+from flowstone.broker.lock_step import PUT_ASIDE_S, REST_MAX_S, REST_MIN_S, SOON_S, STEPS_KEPT, STEPS_MIN, LockStep
 from flowstone.broker.outbox import Chunk
 from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
@@ -88,14 +88,29 @@ def test_under_any_other_load_it_sleeps(others_ask: bool) -> None:
     assert not loop.scheduled
 
 
-def test_one_that_falls_silent_begins_anew() -> None:
+def test_one_pause_does_not_end_a_long_row_but_two_do() -> None:
     loop = Loop()
-    loop.asks("a", STEPS_MIN + 1)
+    loop.asks("a", 10 * STEPS_KEPT)
     loop.looks(1)
     loop.asks("a", step_s=2 * POLL_S)
-    assert not loop.lock_step.is_with("a")
     assert not loop.scheduled
-    loop.asks("a", STEPS_MIN)
+    loop.asks("a")
+    assert loop.scheduled
+    loop.looks(1)
+    loop.asks("a", 2, step_s=2 * POLL_S)
+    loop.asks("a")
+    assert not loop.scheduled
+
+
+def test_one_that_falls_silent_begins_anew() -> None:
+    loop = Loop()
+    loop.asks("a", 10 * STEPS_KEPT)
+    loop.looks(1)
+    loop.asks("a", STEPS_KEPT, step_s=2 * POLL_S)
+    assert not loop.lock_step.is_with("a")
+    loop.asks("a", STEPS_MIN - 1)
+    assert not loop.scheduled
+    loop.asks("a")
     assert loop.scheduled
 
 
@@ -115,26 +130,48 @@ def test_it_never_looks_out_where_that_is_switched_off() -> None:
     assert not loop.lock_step.is_with("a")
 
 
-def test_a_loop_that_is_put_aside_rests_and_for_longer_if_it_comes_again() -> None:
-    loop, rests = Loop(), []
-    for _ in range(10):
-        loop.asks("a", STEPS_MIN + 1)
-        assert loop.looks(1, look_s=2 * PUT_ASIDE_S) == 1
-        began = loop.now
-        while not loop.scheduled:
-            loop.asks("a")
-        rests.append(loop.now - began)
-    assert rests[0] == pytest.approx(REST_MIN_S, abs=2 * STEP_S)
-    assert rests[3] == pytest.approx(8 * REST_MIN_S, abs=2 * STEP_S)
-    assert rests[-1] == pytest.approx(REST_MAX_S, abs=2 * STEP_S)
-    for _ in range(int(1.1 * SOON_RESTS * REST_MAX_S / STEP_S)):  # undisturbed
+def put_aside(loop: Loop) -> None:
+    loop.asks("a", STEPS_MIN + 1)
+    assert loop.looks(1, look_s=2 * PUT_ASIDE_S) == 1
+
+
+def undisturbed(loop: Loop, seconds: float) -> None:
+    for _ in range(int(seconds / STEP_S)):
         loop.asks("a", step_s=0)
         loop.looks(STEP_S)
-    assert loop.looks(1, look_s=2 * PUT_ASIDE_S) == 1
+
+
+def rest(loop: Loop) -> float:
+    """How long it sleeps although it is asked all the time."""
     began = loop.now
     while not loop.scheduled:
         loop.asks("a")
-    assert loop.now - began == pytest.approx(REST_MIN_S, abs=2 * STEP_S)
+    return loop.now - began
+
+
+def test_a_loop_that_is_put_aside_once_goes_on_looking() -> None:
+    loop = Loop()
+    for _ in range(10):
+        loop.asks("a", STEPS_MIN + 1)
+        assert loop.looks(PUT_ASIDE_S, look_s=1.1 * PUT_ASIDE_S) == 1
+        assert loop.scheduled
+        undisturbed(loop, 2 * SOON_S)
+
+
+def test_a_loop_that_is_put_aside_again_and_again_rests_for_longer_each_time() -> None:
+    loop, rests = Loop(), []
+    loop.asks("a", STEPS_MIN + 1)
+    loop.looks(2 * PUT_ASIDE_S, look_s=2 * PUT_ASIDE_S)
+    for _ in range(10):
+        put_aside(loop)
+        rests.append(rest(loop))
+    assert rests[0] == pytest.approx(REST_MIN_S, abs=2 * STEP_S)
+    assert rests[3] == pytest.approx(8 * REST_MIN_S, abs=2 * STEP_S)
+    assert rests[-1] == pytest.approx(REST_MAX_S, abs=2 * STEP_S)
+    undisturbed(loop, 2 * SOON_S)
+    loop.looks(2 * PUT_ASIDE_S, look_s=2 * PUT_ASIDE_S)
+    put_aside(loop)
+    assert rest(loop) == pytest.approx(REST_MIN_S, abs=2 * STEP_S)
 
 
 # The flush thread's answers

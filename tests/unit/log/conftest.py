@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from flowstone.config import TopicConfig
+from flowstone.log import room
 from flowstone.log.handles import FileHandles
 from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_directory import PartitionDirectory
@@ -123,6 +124,13 @@ class LogWorld:
         file.truncate(0)
         file.write(0, [data])
         file.sync()
+
+
+@pytest.fixture(autouse=True)
+def early_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs stay small here: they find room early, and little of it."""
+    monkeypatch.setattr(room, "ZEROS_FROM_BYTES", 300)
+    monkeypatch.setattr(room, "ZEROS_BYTES_MAX", 1500)
 
 
 @pytest.fixture
