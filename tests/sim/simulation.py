@@ -51,7 +51,7 @@ PROGRESS_S_MAX = 30.0
 LOOK_S = 0.1
 CLIENT_HOST = "c"
 TRACEBACK_ENTRIES = 4
-ROOM_FROM_BYTES, ROOM_BYTES_MAX = 300, 1500
+ROOM = {"ZEROS_FROM_BYTES": 300, "ZEROS_BYTES_MIN": 400, "ZEROS_BYTES_MAX": 1500}
 COLLECTIONS = 2  # the first one finalizes tasks that killed processes left behind, and so keeps what they had
 
 
@@ -277,7 +277,7 @@ def simulate(seed: int, faults: Sequence[str] = EVERYTHING, *, ends_early: bool 
 
 def _simulate(seed: int, faults: Sequence[str], *, ends_early: bool) -> Outcome:
     # Logs stay small here: they find room early, and little of it.
-    with chance_from(seed), patch.multiple(room, ZEROS_FROM_BYTES=ROOM_FROM_BYTES, ZEROS_BYTES_MAX=ROOM_BYTES_MAX):
+    with chance_from(seed), patch.multiple(room, **ROOM):
         simulation = Simulation(seed, faults, ends_early=ends_early)
         with _quiet(simulation.outcome.problems), simulation.invariants.watching():
             return simulation.run()

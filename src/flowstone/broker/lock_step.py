@@ -6,8 +6,8 @@ again instead of sleeping. Under any other load it sleeps at once, as ever.
 
 Between two looks others may have the processor, the client among them. One that keeps it wants it for something else;
 then looking is no use: who looks has had its share when the request comes. A loop that was away for longer than others
-in between take has been put aside. Once is nothing; when it comes again soon the loop sleeps for a while, and for longer
-if it comes again soon after that.
+in between take has been put aside. Once is nothing; when it comes again soon the loop sleeps for a while, and for
+longer if it comes again soon after that.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from flowstone.ports.background import let_others_run
 
-# So many requests in a row make it worth looking out for the next. A pause, the client's or the machine's, leaves a share
-# of them: one does not end a long row, two do.
+# So many requests in a row make it worth looking out for the next. A pause, the client's or the machine's, leaves a
+# share of them: one does not end a long row, two do.
 STEPS_MIN, STEPS_KEPT, PAUSE_SHARE = 4, 16, 4
 # A look takes a few microseconds. The client and the kernel's threads, in between, take some tens.
 PUT_ASIDE_S = 0.0003

@@ -16,6 +16,7 @@ Waits for the disk. Which logs there are, and what the checkpoints say of them, 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import partial
 from struct import Struct
 from typing import NamedTuple
@@ -99,7 +100,7 @@ class _Recovery:
         for at, base_offset in enumerate(bases):
             following = bases[at + 1] if at + 1 < len(bases) else None
             if following is not None and (self._stored.clean or following <= self._stored.recovery_point):
-                segments.append(self._open_sealed(base_offset))
+                segments.append(self._open_sealed(base_offset, following))
                 end_offset = following
                 continue
             if segments and base_offset != end_offset:
@@ -134,14 +135,34 @@ class _Recovery:
             self._remove_segment(bases.pop(0))
         return bases
 
-    def _open_sealed(self, base_offset: int) -> Segment:
+    def _open_sealed(self, base_offset: int, following: int) -> Segment:
         segment = self._segment(base_offset)
         sizes = [
             self._files.size(handle.path) if self._files.exists(handle.path) else None for handle in segment.handles
         ]
         assert sizes[0] is not None
         segment.open_sealed(sizes[0], sizes[1], sizes[2])
+        if following == self._stored.recovery_point and not self._stored.clean:
+            # Its records were durable before it was sealed; that its room was given back then need not be yet.
+            end, file = self._end_of(segment, following), segment.log.get()
+            if end < sizes[0]:
+                file.truncate(end)
+                segment.open_sealed(end, sizes[1], sizes[2])
+            self._directory.note_unsynced(file)
         return segment
+
+    def _end_of(self, segment: Segment, end_offset: int) -> int:
+        """Where in the file the batch ends that is the last below the offset; the file's end if it is not found."""
+        try:
+            located = wait_for(partial(segment.locate, end_offset - 1))
+            return sum(located) if located is not None else segment.size_bytes
+        except StorageFault:  # the index is not whole either, and to build it again the end must be known
+            file, position, next_offset = segment.log.get(), 0, segment.base_offset
+            with suppress(DamagedBatch):  # whoever reads there will find it
+                for position, header in scan(file, 0, segment.size_bytes, segment.base_offset):
+                    position, next_offset = position + header.size_bytes, header.next_offset
+            is_end = next_offset == end_offset and is_room(file, position, segment.size_bytes)
+            return position if is_end else segment.size_bytes
 
     def _check_segment(self, base_offset: int, following: int | None) -> tuple[Segment, int, bool]:
         """The segment, where it ends, and whether all of it was good; after a clean stop its indexes are taken."""

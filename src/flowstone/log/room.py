@@ -19,11 +19,10 @@ from flowstone.log.partition_directory import LogPosition
 from flowstone.log.segment import RELATIVE_OFFSET_MAX, Segment
 from flowstone.ports.files import File
 
-SMALL_FLUSH_BYTES = 4096
-# Of zeros, so many times what there is.
-ZEROS_FROM_BYTES, ZEROS_PER_BYTE, ZEROS_BYTES_MAX = 4096, 4, 128 << 10
-# Of blocks, as much again as there is.
-RESERVED_BYTES_MIN, RESERVED_BYTES_MAX = 1 << 20, 8 << 20
+SMALL_FLUSH_BYTES = 48 << 10
+# As much again as there is, within bounds; nothing for a log that has less than this.
+ZEROS_FROM_BYTES, ZEROS_BYTES_MIN, ZEROS_BYTES_MAX = 4 << 10, 64 << 10, 512 << 10
+RESERVED_FROM_BYTES, RESERVED_BYTES_MAX = 1 << 20, 8 << 20
 _LOOK_BYTES = 1 << 16
 
 _zeros = memoryview(bytes(ZEROS_BYTES_MAX))
@@ -34,10 +33,10 @@ def find_room(segment: Segment, flushed_end: LogPosition) -> None:
     end = segment.size_bytes
     begin = flushed_end.position if flushed_end.segment_base_offset == segment.base_offset else 0
     if begin < end <= begin + SMALL_FLUSH_BYTES and end >= ZEROS_FROM_BYTES:
-        count = min(ZEROS_PER_BYTE * end, ZEROS_BYTES_MAX)
+        count = min(max(end, ZEROS_BYTES_MIN), ZEROS_BYTES_MAX)
         with suppress(OSError):  # the write that follows will tell
             segment.log.get().write(end, [_zeros[:count]])
-    elif end > begin + SMALL_FLUSH_BYTES and end > RESERVED_BYTES_MIN:
+    elif end > begin + SMALL_FLUSH_BYTES and end >= RESERVED_FROM_BYTES:
         count = min(end, RESERVED_BYTES_MAX)
         segment.log.get().reserve(end, count)
     else:
@@ -47,7 +46,7 @@ def find_room(segment: Segment, flushed_end: LogPosition) -> None:
 
 def give_back(segment: Segment) -> None:
     """Nothing more comes: what was found, in this life or before, is free again. OSError."""
-    if segment.room_end or segment.size_bytes > RESERVED_BYTES_MIN:
+    if segment.room_end or segment.size_bytes >= RESERVED_FROM_BYTES:
         segment.log.get().truncate(segment.size_bytes)
     segment.room_end = RELATIVE_OFFSET_MAX
 

@@ -129,8 +129,8 @@ class LogWorld:
 @pytest.fixture(autouse=True)
 def early_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs stay small here: they find room early, and little of it."""
-    monkeypatch.setattr(room, "ZEROS_FROM_BYTES", 300)
-    monkeypatch.setattr(room, "ZEROS_BYTES_MAX", 1500)
+    for name, value in {"ZEROS_FROM_BYTES": 300, "ZEROS_BYTES_MIN": 400, "ZEROS_BYTES_MAX": 1500}.items():
+        monkeypatch.setattr(room, name, value)
 
 
 @pytest.fixture

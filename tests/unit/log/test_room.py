@@ -17,7 +17,7 @@ from flowstone.log import room
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.room import RESERVED_BYTES_MAX, RESERVED_BYTES_MIN, SMALL_FLUSH_BYTES
+from flowstone.log.room import RESERVED_BYTES_MAX, RESERVED_FROM_BYTES, SMALL_FLUSH_BYTES
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
@@ -54,13 +54,13 @@ def beyond_end(log: PartitionLog, number: int = -1) -> int:
 
 
 def require_reserving(log: PartitionLog) -> None:
-    fill(log, 2 * RESERVED_BYTES_MIN)
+    fill(log, 2 * RESERVED_FROM_BYTES)
     if beyond_end(log) < VALUE_BYTES:
         pytest.skip("this file system does not reserve")
 
 
 def test_a_small_log_takes_no_more_than_it_holds(real_log: PartitionLog) -> None:
-    fill(real_log, RESERVED_BYTES_MIN // 2)
+    fill(real_log, RESERVED_FROM_BYTES // 2)
     assert beyond_end(real_log) < VALUE_BYTES
 
 

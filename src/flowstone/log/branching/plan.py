@@ -61,7 +61,7 @@ def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
     if end_offset > start_offset:
         segments = log.segments.from_offset(start_offset)
         whole = [
-            _whole(segment, is_durable=following.base_offset <= log.recovery_point)
+            _whole(segment, is_durable=following.base_offset < log.recovery_point)
             for segment, following in pairwise(segments)
             if following.base_offset <= end_offset
         ]
