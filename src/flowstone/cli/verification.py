@@ -3,6 +3,7 @@
 A partition is good when every batch is whole with its checksum right, offsets go on without a gap from segment to
 segment up to the recovery point, and the indexes of sealed segments lead to the batches they name. A write that a stop
 cut short (above the recovery point, at the very end, nothing good after it) is no damage: the next start cuts it off.
+Nor are zeros there, which are room for more (`log.room`).
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ def verify_partition(
     report.first_offset = report.end_offset = segments[0][0] if segments else 0
     for at, (base_offset, path) in enumerate(segments):
         is_last = at + 1 == len(segments)
+        following = None if is_last else segments[at + 1][0]
         # The last segment's indexes are in the broker's memory; what may be in the files is older.
         segment = _look_over(path, base_offset, count, with_indexes=not is_last)
         report.record_count += segment.record_count
@@ -96,7 +98,8 @@ def verify_partition(
         if is_last and not clean and segment.ends_damaged and segment.end_offset >= recovery_point:
             report.unfinished = segment.damages.pop()
         else:
-            segment.close(max(recovery_point, segment.end_offset) if is_last else segments[at + 1][0])
+            bound = following if following is not None else max(recovery_point, segment.end_offset)
+            segment.close(bound, may_have_room=not clean and following in (None, recovery_point))
         report.damages += segment.damages
         if not segment.damages:
             report.bad_indexes += segment.bad_indexes
@@ -117,16 +120,21 @@ class _SegmentReport:
     def ends_damaged(self) -> bool:
         return bool(self.damages) and self.damages[-1].next_offset is None
 
-    def close(self, bound: int) -> None:
+    def close(self, bound: int, *, may_have_room: bool) -> None:
         """The segment's offsets should reach exactly to `bound`, where something else begins."""
+        size_bytes = os.path.getsize(self.path)
         if self.ends_damaged:
             self.damages[-1] = self.damages[-1]._replace(next_offset=bound)
-        elif self.end_offset != bound:
+            return
+        if self.end_offset != bound:
             reason = f"the segment ends at offset {self.end_offset}, not at {bound}"
-            end = os.path.getsize(self.path)
-            self.damages.append(
-                Damage(self.path, self.end_position, end, self.end_offset, bound, reason, self.leader_epoch)
-            )
+        elif self.end_position < size_bytes and not may_have_room:
+            reason = "zeros follow the last batch"
+        else:
+            return
+        self.damages.append(
+            Damage(self.path, self.end_position, size_bytes, self.end_offset, bound, reason, self.leader_epoch)
+        )
 
 
 def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, with_indexes: bool) -> _SegmentReport:

@@ -126,6 +126,41 @@ def test_an_unfinished_write_is_no_damage(run: Run, data: Path) -> None:
     assert result.returncode == 0
 
 
+ROOM = bytes(1000)
+
+
+def test_room_for_more_at_the_end_is_no_damage(run: Run, data: Path) -> None:
+    (data / CLEAN_SHUTDOWN_MARKER).unlink()
+    with last_segment(data).open("ab") as file:
+        file.write(ROOM)
+    result = run("log", "verify", data)
+    assert result.stdout == "orders-0: 80 records, offsets 0 to 79, 2 segments: good\n1 partition, nothing damaged\n"
+    dumped = run("log", "dump", last_segment(data))
+    assert dumped.returncode == 0
+    assert "DAMAGED" not in dumped.stdout
+
+
+def test_zeros_in_the_place_of_durable_records_are_damage_and_are_repaired(run: Run, data: Path) -> None:
+    (data / CLEAN_SHUTDOWN_MARKER).unlink()
+    last_segment(data).write_bytes(last_segment(data).read_bytes()[:-BATCH_BYTES] + ROOM)
+    assert "the segment ends at offset 70, not at 80" in run("log", "verify", data).stdout
+    run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
+    repaired = last_segment(data).read_bytes()
+    assert len(repaired) == 3 * BATCH_BYTES + HEADER_BYTES
+    assert parse_header(repaired, 3 * BATCH_BYTES).last_offset == 79
+
+
+@pytest.mark.parametrize("segment", [first_segment, last_segment])
+def test_zeros_that_no_start_would_cut_off_are_damage_and_are_repaired(
+    run: Run, data: Path, segment: Callable[[Path], Path]
+) -> None:
+    content = segment(data).read_bytes()
+    segment(data).write_bytes(content + ROOM)
+    assert "zeros follow the last batch" in run("log", "verify", data).stdout
+    run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
+    assert segment(data).read_bytes() == content
+
+
 def test_an_index_that_leads_astray_is_named(run: Run, data: Path) -> None:
     (data / "orders-0" / f"{0:020d}.index").write_bytes((19).to_bytes(4) + (7).to_bytes(4))
     result = run("log", "verify", data)
