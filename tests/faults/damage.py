@@ -22,6 +22,12 @@ def batches(log_file: Path) -> list[ScannedBatch]:
     ]
 
 
+def write_at(path: Path, position: int, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
 def flip_bit(path: Path, position: int) -> None:
     with open(path, "r+b") as file:
         file.seek(position)

@@ -26,6 +26,7 @@ from .damage import (
     flip_payload_bit,
     log_files,
     set_recovery_point,
+    write_at,
 )
 from .filled_broker import FilledBroker
 from .raw_client import LATEST, RawClient, Refused
@@ -37,24 +38,32 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def test_a_torn_tail_is_cut_at_the_last_whole_batch(filled: FilledBroker) -> None:
     torn = filled.partitions[0]
     log_file = log_files(filled.data, torn)[-1]
-    whole = log_file.stat().st_size
-    last = batches(log_file)[-1].header
-    for left_over in (1, 61, last.size_bytes - 1):
-        with open(log_file, "ab") as file:
-            file.write(log_file.read_bytes()[-last.size_bytes :][:left_over])
+    last = batches(log_file)[-1]
+    end = last.position + last.header.size_bytes
+    batch = log_file.read_bytes()[last.position : end]
+    for left_over in (8, 61, len(batch) - 1):
+        write_at(log_file, end, batch[:left_over])
+        cut_bytes = log_file.stat().st_size - end  # with the room that a killed broker leaves
         with filled.start() as broker, RawClient(broker.bootstrap) as client:
             assert not filled.check(client), broker.output
-            assert f"cut off {left_over} bytes from offset {last.next_offset} on" in broker.output
-        assert log_file.stat().st_size == whole
+            assert f"cut off {cut_bytes} bytes from offset {last.header.next_offset} on" in broker.output
+        assert log_file.stat().st_size == end
 
 
-def test_a_tail_of_zeros_or_of_other_bytes_is_cut(filled: FilledBroker) -> None:
-    for tail in (bytes(4096), random.Random(1).randbytes(5000)):
-        with open(log_files(filled.data, filled.partitions[0])[-1], "ab") as file:
-            file.write(tail)
-        with filled.start() as broker, RawClient(broker.bootstrap) as client:
-            assert not filled.check(client), broker.output
-            assert "cut off" in broker.output
+@pytest.mark.parametrize(
+    ("tail", "is_damage"),
+    [(bytes(4096), False), (random.Random(1).randbytes(5000), True)],
+    ids=["zeros", "other bytes"],
+)
+def test_a_tail_of_zeros_or_of_other_bytes_is_cut(filled: FilledBroker, tail: bytes, is_damage: bool) -> None:
+    log_file = log_files(filled.data, filled.partitions[0])[-1]
+    last = batches(log_file)[-1]
+    end = last.position + last.header.size_bytes
+    write_at(log_file, end, tail)
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        assert not filled.check(client), broker.output
+        assert ("cut off" in broker.output) == is_damage
+    assert log_file.stat().st_size == end
 
 
 def test_damage_above_the_recovery_point_is_cut_and_the_log_goes_on_from_there(filled: FilledBroker) -> None:
