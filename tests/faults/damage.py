@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flowstone.cli.survey import Damage, open_for_reading, walk
+from flowstone.cli.survey import open_for_reading, walk
 from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT, decode_offsets, encode_offsets
 from flowstone.log.scanning import ScannedBatch
 from flowstone.types import TopicPartition
@@ -18,7 +18,7 @@ def log_files(data: Path, partition: TopicPartition) -> list[Path]:
 def batches(log_file: Path) -> list[ScannedBatch]:
     """The batches of a good log file, or of a torn one up to the tear."""
     return [
-        found for found in walk(open_for_reading(str(log_file)), int(log_file.stem)) if not isinstance(found, Damage)
+        found for found in walk(open_for_reading(str(log_file)), int(log_file.stem)) if isinstance(found, ScannedBatch)
     ]
 
 

@@ -24,7 +24,7 @@ from flowstone.cli.log_forms import (
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.progress import progress_bar
 from flowstone.cli.repair import repair_segment
-from flowstone.cli.survey import Damage, open_for_reading, segment_paths, walk
+from flowstone.cli.survey import Damage, Room, open_for_reading, segment_paths, walk
 from flowstone.cli.text import counted
 from flowstone.cli.verification import DataDirectory, PartitionReport
 from flowstone.log.file_names import offset_in_name, offset_name
@@ -59,23 +59,31 @@ def dump(
         segments = segment_paths(path) if os.path.isdir(path) else [(_base_offset(path), path)]
         if not segments:
             raise CommandError(f"{path} holds no log files: name a .log file or a partition's directory")
-        for base_offset, segment_path in segments:
+        for number, (base_offset, segment_path) in enumerate(segments, 1):
             if not json_output:
                 print(segment_path)
             file = open_for_reading(segment_path)
             for found in walk(file, base_offset):
+                if isinstance(found, Room) and number < len(segments):
+                    found = found.as_damage(segment_path)
                 damaged |= isinstance(found, Damage)
                 _dump_found(file, found, records=records, json_output=json_output)
     if damaged:
         raise typer.Exit(EXIT_FAILURE)
 
 
-def _dump_found(file: File, found: ScannedBatch | Damage, *, records: bool, json_output: bool) -> None:
+def _dump_found(file: File, found: ScannedBatch | Damage | Room, *, records: bool, json_output: bool) -> None:
     if isinstance(found, Damage):
         if json_output:
             print_document({"damage": damage_document(found)})
         else:
             print(f"  DAMAGED {stretch(found)}: {found.reason}")
+        return
+    if isinstance(found, Room):
+        if json_output:
+            print_document({"room": {"file": file.path, **found._asdict()}})
+        else:
+            print(f"  room for {found.end_position - found.position} bytes from position {found.position} on")
         return
     if json_output:
         print_document({"batch": batch_document(file.path, found)})

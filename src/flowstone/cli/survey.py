@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from flowstone.log.file_names import offset_in_name
-from flowstone.log.room import written_end
+from flowstone.log.room import ZEROS_BYTES_MAX, written_end
 from flowstone.log.scanning import DamagedBatch, ScannedBatch, scan
 from flowstone.log.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX
 from flowstone.ports.files import File
@@ -41,6 +41,18 @@ class Damage(NamedTuple):
     leader_epoch: int  # of the good batch before it, or else after it
 
 
+class Room(NamedTuple):
+    """Zeros at the end of a log file: room for more (`log.room`), unless the log should go on there."""
+
+    position: int
+    end_position: int
+    next_offset: int
+
+    def as_damage(self, path: str) -> Damage:
+        """Where another file follows, there can be none."""
+        return Damage(path, self.position, self.end_position, self.next_offset, None, "zeros follow the last batch", 0)
+
+
 def open_for_reading(path: str) -> File:
     return SystemFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
@@ -51,23 +63,27 @@ def segment_paths(directory: str) -> list[tuple[int, str]]:
     return [(base_offset, path) for base_offset, path in found if base_offset is not None]
 
 
-def walk(file: File, base_offset: int) -> Iterator[ScannedBatch | Damage]:
-    """Every good batch of a log file, checksums included, and the damage between them.
+def walk(file: File, base_offset: int) -> Iterator[ScannedBatch | Damage | Room]:
+    """Every good batch of a log file, checksums included, the damage between them, and what room there is at the end.
 
-    Zeros at the file's end are room for more (`log.room`), or stand for what was lost: where the log should go on,
-    whoever asks must know. A broker may be writing there.
+    A broker may be at work: it writes where the room begins, and cuts it off when it goes on with another file.
     """
     end = file.size()
     position, next_offset, last = 0, base_offset, written_end(file, end)
     epoch: int | None = None
-    while position < last:
+    while position < end:
         try:
             for batch in scan(file, position, end, next_offset, verify_from_offset=0):
                 yield batch
                 position, next_offset = batch.position + batch.header.size_bytes, batch.header.next_offset
                 epoch = batch.header.partition_leader_epoch
         except DamagedBatch as damage:
-            if position >= last:
+            if file.size() < end:
+                end = file.size()
+                last = min(last, end)
+                continue
+            if position >= last and end - position <= ZEROS_BYTES_MAX:
+                yield Room(position, end, next_offset)
                 return
             found = _next_good_batch(file, position, end, base_offset, next_offset)
             if found is None:

@@ -15,7 +15,7 @@ from struct import Struct
 
 from flowstone.cli.errors import CommandError
 from flowstone.cli.progress import Advance
-from flowstone.cli.survey import Damage, open_for_reading, segment_paths, walk
+from flowstone.cli.survey import Damage, Room, open_for_reading, segment_paths, walk
 from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from flowstone.log.log_directory import LogDirectory
@@ -99,7 +99,7 @@ def verify_partition(
             report.unfinished = segment.damages.pop()
         else:
             bound = following if following is not None else max(recovery_point, segment.end_offset)
-            segment.close(bound, may_have_room=not clean and following in (None, recovery_point))
+            segment.close(bound, may_have_room=not clean and (following is None or following >= recovery_point))
         report.damages += segment.damages
         if not segment.damages:
             report.bad_indexes += segment.bad_indexes
@@ -110,7 +110,7 @@ def verify_partition(
 class _SegmentReport:
     path: str
     end_offset: int
-    end_position: int = 0
+    room: Room | None = None
     record_count: int = 0
     leader_epoch: int = 0
     damages: list[Damage] = field(default_factory=list)
@@ -122,19 +122,18 @@ class _SegmentReport:
 
     def close(self, bound: int, *, may_have_room: bool) -> None:
         """The segment's offsets should reach exactly to `bound`, where something else begins."""
-        size_bytes = os.path.getsize(self.path)
         if self.ends_damaged:
             self.damages[-1] = self.damages[-1]._replace(next_offset=bound)
             return
         if self.end_offset != bound:
             reason = f"the segment ends at offset {self.end_offset}, not at {bound}"
-        elif self.end_position < size_bytes and not may_have_room:
+        elif self.room is not None and not may_have_room:
             reason = "zeros follow the last batch"
         else:
             return
-        self.damages.append(
-            Damage(self.path, self.end_position, size_bytes, self.end_offset, bound, reason, self.leader_epoch)
-        )
+        size_bytes = os.path.getsize(self.path)
+        begin, end = self.room[:2] if self.room is not None else (size_bytes, size_bytes)
+        self.damages.append(Damage(self.path, begin, end, self.end_offset, bound, reason, self.leader_epoch))
 
 
 def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, with_indexes: bool) -> _SegmentReport:
@@ -145,11 +144,13 @@ def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, wit
         if isinstance(found, Damage):
             report.damages.append(found)
             continue
+        if isinstance(found, Room):
+            report.room = found
+            continue
         header = found.header
         count(header.size_bytes)
         report.record_count += header.record_count
         report.end_offset = header.next_offset
-        report.end_position = found.position + header.size_bytes
         report.leader_epoch = header.partition_leader_epoch
         indexes[0].pass_batch(header.last_offset - base_offset, found.position)
         indexes[1].pass_batch(header.last_offset - base_offset, header.max_timestamp)

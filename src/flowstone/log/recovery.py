@@ -2,7 +2,7 @@
 
 Rules (S1 to S5, S7):
 - Below the recovery point everything was durable: it is taken as it is, and damage met there is a `StorageFault`. It
-  is never cut off.
+  is never cut off. Where a segment ends at the recovery point, what follows its last batch is none of it.
 - From the recovery point on, after an unclean stop, every batch is checked. The first one that is not whole, or does
   not follow the one before, is an unfinished write: it and all after it go. Zeros at a file's end are room that was not
   used (`room`): they go, and nothing was lost.
@@ -43,6 +43,7 @@ from flowstone.log.segment import (
 from flowstone.log.segment_swap import finish_swaps
 from flowstone.log.sharing import TEMPORARY_SUFFIX, own_file
 from flowstone.ports.clock import Clock
+from flowstone.ports.files import File
 
 logger = logging.getLogger(__name__)
 
@@ -143,26 +144,40 @@ class _Recovery:
         assert sizes[0] is not None
         segment.open_sealed(sizes[0], sizes[1], sizes[2])
         if following == self._stored.recovery_point and not self._stored.clean:
-            # Its records were durable before it was sealed; that its room was given back then need not be yet.
-            end, file = self._end_of(segment, following), segment.log.get()
-            if end < sizes[0]:
-                file.truncate(end)
-                segment.open_sealed(end, sizes[1], sizes[2])
-            self._directory.note_unsynced(file)
+            self._cut_after(segment, following)
         return segment
 
+    def _cut_after(self, segment: Segment, end_offset: int) -> None:
+        """Up to there all is durable. That the file was cut there, before the segment was sealed, need not be yet."""
+        end, size_bytes = self._end_of(segment, end_offset), segment.size_bytes
+        if end < size_bytes:
+            self._tell_of_cut(segment.log.get(), end, size_bytes, end_offset, "they were dropped before")
+            segment.size_bytes = end
+            self._own(segment)
+            segment.log.get().truncate(end)
+        self._directory.note_unsynced(segment.log.get())
+
     def _end_of(self, segment: Segment, end_offset: int) -> int:
-        """Where in the file the batch ends that is the last below the offset; the file's end if it is not found."""
-        try:
+        """Where the batch ends that is the last below the offset; the file's end if there is any doubt."""
+        file, size_bytes = segment.log.get(), segment.size_bytes
+        with suppress(StorageFault):  # an index that is not whole either cannot be built again without the end
             located = wait_for(partial(segment.locate, end_offset - 1))
-            return sum(located) if located is not None else segment.size_bytes
-        except StorageFault:  # the index is not whole either, and to build it again the end must be known
-            file, position, next_offset = segment.log.get(), 0, segment.base_offset
-            with suppress(DamagedBatch):  # whoever reads there will find it
-                for position, header in scan(file, 0, segment.size_bytes, segment.base_offset):
-                    position, next_offset = position + header.size_bytes, header.next_offset
-            is_end = next_offset == end_offset and is_room(file, position, segment.size_bytes)
-            return position if is_end else segment.size_bytes
+            if located is not None and (sum(located) == size_bytes or is_room(file, sum(located), size_bytes)):
+                return sum(located)
+        with suppress(DamagedBatch):
+            for position, header in scan(file, 0, size_bytes, segment.base_offset):
+                if header.next_offset >= end_offset:
+                    return position + header.size_bytes if header.next_offset == end_offset else size_bytes
+        return size_bytes
+
+    def _tell_of_cut(self, file: File, begin: int, end: int, next_offset: int, reason: str) -> bool:
+        """What goes from a file; whether it was but room."""
+        count, partition = end - begin, self._log.topic_partition
+        if is_room(file, begin, end):
+            logger.info("%s: %d bytes of room after offset %d were not used", partition, count, next_offset - 1)
+            return True
+        logger.warning("%s: cut off %d bytes from offset %d on: %s", partition, count, next_offset, reason)
+        return False
 
     def _check_segment(self, base_offset: int, following: int | None) -> tuple[Segment, int, bool]:
         """The segment, where it ends, and whether all of it was good; after a clean stop its indexes are taken."""
@@ -187,16 +202,8 @@ class _Recovery:
                 next_offset = header.next_offset
         except DamagedBatch as damage:
             self._refuse_below_recovery_point(next_offset, f"{segment.log.path} {damage}")
-            unused = is_room(file, segment.size_bytes, size_bytes)
-            whole = unused and following in (None, next_offset)
-            if not unused:
-                logger.warning(
-                    "%s: cut off %d bytes from offset %d on: %s",
-                    self._log.topic_partition,
-                    size_bytes - segment.size_bytes,
-                    next_offset,
-                    damage.reason,
-                )
+            was_room = self._tell_of_cut(file, segment.size_bytes, size_bytes, next_offset, damage.reason)
+            whole = was_room and following in (None, next_offset)
             if self._own(segment):
                 file = segment.log.get()
             file.truncate(segment.size_bytes)

@@ -34,8 +34,7 @@ def find_room(segment: Segment, flushed_end: LogPosition) -> None:
     begin = flushed_end.position if flushed_end.segment_base_offset == segment.base_offset else 0
     if begin < end <= begin + SMALL_FLUSH_BYTES and end >= ZEROS_FROM_BYTES:
         count = min(max(end, ZEROS_BYTES_MIN), ZEROS_BYTES_MAX)
-        with suppress(OSError):  # the write that follows will tell
-            segment.log.get().write(end, [_zeros[:count]])
+        _write_zeros(segment, count)
     elif end > begin + SMALL_FLUSH_BYTES and end >= RESERVED_FROM_BYTES:
         count = min(end, RESERVED_BYTES_MAX)
         segment.log.get().reserve(end, count)
@@ -44,10 +43,23 @@ def find_room(segment: Segment, flushed_end: LogPosition) -> None:
     segment.room_end = end + count
 
 
+def _write_zeros(segment: Segment, count: int) -> None:
+    """A full disk keeps what it had left; the write that follows will tell."""
+    try:
+        segment.log.get().write(segment.size_bytes, [_zeros[:count]])
+    except OSError:
+        with suppress(OSError):
+            segment.log.get().truncate(segment.size_bytes)
+
+
 def give_back(segment: Segment) -> None:
-    """Nothing more comes: what was found, in this life or before, is free again. OSError."""
+    """What was found and not used, in this life or before, is free again. OSError."""
     if segment.room_end or segment.size_bytes >= RESERVED_FROM_BYTES:
         segment.log.get().truncate(segment.size_bytes)
+        segment.room_end = 0
+
+
+def find_no_more(segment: Segment) -> None:
     segment.room_end = RELATIVE_OFFSET_MAX
 
 

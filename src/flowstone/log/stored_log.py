@@ -29,7 +29,7 @@ from flowstone.log.partition_directory import (
 )
 from flowstone.log.producer_state import ProducerStates
 from flowstone.log.rolling import roll_age_ms
-from flowstone.log.room import find_room, give_back
+from flowstone.log.room import find_no_more, find_room, give_back
 from flowstone.log.segment import Segment
 from flowstone.log.segment_list import SegmentList
 from flowstone.log.segment_swap import InThread, SegmentSwap
@@ -350,6 +350,7 @@ class StoredLog:
             return None
         active = self._segments.active
         give_back(active)
+        find_no_more(active)
         active.indexes.write()
         self._directory.note_unsynced(*(handle.get() for handle in active.handles))
         self._directory.note_names_changed()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,11 @@ import pytest
 from confluent_kafka import Producer
 
 import flowstone
+from flowstone.cli.survey import open_for_reading, walk
 from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT, encode_offsets
 from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER, LOCK_FILE
+from flowstone.log.room import ZEROS_BYTES_MAX
+from flowstone.log.scanning import VERIFY_CHUNK_BYTES, ScannedBatch
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES, Record, build_batch, parse_header
@@ -135,9 +139,48 @@ def test_room_for_more_at_the_end_is_no_damage(run: Run, data: Path) -> None:
         file.write(ROOM)
     result = run("log", "verify", data)
     assert result.stdout == "orders-0: 80 records, offsets 0 to 79, 2 segments: good\n1 partition, nothing damaged\n"
-    dumped = run("log", "dump", last_segment(data))
+    dumped = run("log", "dump", data / "orders-0")
     assert dumped.returncode == 0
     assert "DAMAGED" not in dumped.stdout
+    assert f"  room for {len(ROOM)} bytes from position {4 * BATCH_BYTES} on\n" in dumped.stdout
+
+
+def test_room_in_a_segment_sealed_after_the_recovery_point_is_no_damage(run: Run, data: Path) -> None:
+    """The next start cuts it off, if nothing is missing between this segment and the next."""
+    (data / CLEAN_SHUTDOWN_MARKER).unlink()
+    (data / RECOVERY_POINT_CHECKPOINT).write_bytes(encode_offsets({TopicPartition("orders", 0): 20}))
+    with first_segment(data).open("ab") as file:
+        file.write(ROOM)
+    assert run("log", "verify", data).stdout.endswith("1 partition, nothing damaged\n")
+
+
+def test_zeros_in_the_place_of_records_are_damage_for_a_dump_too(run: Run, data: Path) -> None:
+    content = first_segment(data).read_bytes()
+    first_segment(data).write_bytes(content[: 2 * BATCH_BYTES] + bytes(2 * BATCH_BYTES))
+    dumped = run("log", "dump", data / "orders-0")
+    assert dumped.returncode == 1
+    assert "  DAMAGED from offset 20 on" in dumped.stdout
+
+
+def test_more_zeros_than_room_ever_has_are_told_of(run: Run, data: Path) -> None:
+    (data / CLEAN_SHUTDOWN_MARKER).unlink()
+    with last_segment(data).open("ab") as file:
+        file.write(bytes(ZEROS_BYTES_MAX + 1))
+    assert ": an unfinished write" in run("log", "verify", data).stdout
+
+
+def test_a_file_whose_room_goes_while_it_is_looked_over_is_not_damaged(tmp_path: Path) -> None:
+    """As a broker cuts it off that goes on with another file."""
+    path = tmp_path / f"{0:020d}.log"
+    count = 2 * VERIFY_CHUNK_BYTES // BATCH_BYTES
+    batches = b"".join(batch(number * RECORDS_PER_BATCH) for number in range(count))
+    path.write_bytes(batches + ROOM)
+    found = walk(open_for_reading(str(path)), 0)
+    looked_over = [next(found)]
+    os.truncate(path, len(batches))
+    looked_over += found
+    assert all(isinstance(each, ScannedBatch) for each in looked_over)
+    assert len(looked_over) == count
 
 
 def test_zeros_in_the_place_of_durable_records_are_damage_and_are_repaired(run: Run, data: Path) -> None:

@@ -250,3 +250,54 @@ def test_a_truncated_log_finds_room_again(roomy: Any) -> None:
     before = roomy.read_all()
     roomy.reopen()
     assert roomy.read_all() == before
+
+
+def test_a_roll_that_fails_ends_no_room(roomy: Any) -> None:
+    roomy.files.fail_next("open", errno.ENOSPC)
+    with pytest.raises(OSError, match="simulated open"):
+        roomy.log.roll()
+    append_and_flush(roomy)
+    assert unused(roomy) > 0
+
+
+# A sealed segment that ends at the recovery point
+
+
+@pytest.fixture
+def sealed(roomy: Any) -> Any:
+    """All of it is durable; the segment after it is empty."""
+    roomy.flush()
+    roomy.log.roll()
+    roomy.flush()
+    roomy.checkpoint()
+    assert roomy.stored().recovery_point == roomy.log.segments.active.base_offset
+    return roomy
+
+
+def test_an_offset_that_is_wrong_in_a_sealed_segment_is_a_fault_and_cuts_nothing(sealed: Any) -> None:
+    """Checksums do not cover offsets: one that seems to be the last may be in the middle."""
+    name, wrong = os.path.basename(file_of(sealed, 0)), sealed.log.log_end_offset - 1
+    position, size = sealed.log.position_of(2).position, sealed.files.size(file_of(sealed, 0))
+    sealed.damage(name, lambda data: data.__setitem__(slice(position, position + 8), wrong.to_bytes(8, "big")))
+    sealed.reopen()
+    assert sealed.files.size(file_of(sealed, 0)) == size
+    with pytest.raises(StorageFault):
+        sealed.read_all()
+
+
+def test_what_a_truncation_dropped_does_not_come_back_in_a_sealed_segment(roomy: Any) -> None:
+    """The log was cut, and sealed there; of this only the recovery point and names are durable."""
+    roomy.flush()
+    end = roomy.log.log_end_offset - 2
+    roomy.truncate_to(end)
+    before = roomy.read_all()
+    roomy.log.roll()
+    roomy.append(epoch=1)
+    task = roomy.log.take_dirty()
+    assert task is not None
+    task.replace_files()
+    roomy.files.lose_power()
+    assert roomy.stored().recovery_point == end == int(roomy.names(".log")[-1][:20])
+    roomy.reopen()
+    assert roomy.read_all() == before
+    assert unused(roomy, 0) == 0
