@@ -185,10 +185,13 @@ class PartitionDirectory:
             self.remove_snapshot(offset)
         self._snapshots = offsets[-SNAPSHOTS_KEPT:]
 
-    def remove_snapshots_after(self, offset: int) -> None:
-        for each in [each for each in self._snapshots if each > offset]:
+    def remove_snapshots_after(self, offset: int) -> bool:
+        """Whether there were any."""
+        beyond = [each for each in self._snapshots if each > offset]
+        for each in beyond:
             self.remove_snapshot(each)
             self._snapshots.remove(each)
+        return bool(beyond)
 
     def remove_snapshot(self, offset: int) -> None:
         if self.files.exists(snapshot_path(self.path, offset)):

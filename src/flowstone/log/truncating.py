@@ -2,7 +2,8 @@
 
 1. What must go is found, and what will be left is worked out, in the worker thread.
 2. The recovery point is lowered to where the cut lies, and checkpointed: a start that finds less than a recovery point
-   promises would take it for damage.
+   promises would take it for damage. What producers did beyond the cut is forgotten, and that is durable: beside other
+   records at the same offsets, a start would believe it.
 3. Names and sizes change, on the event loop and in one turn of it, the newest files first: what a crash leaves is a
    prefix, whose end a start checks.
 4. A flush makes that durable. Until then a power loss may bring back what was dropped: for a replica no harm, as its
@@ -56,6 +57,7 @@ class Truncating:
         try:
             with log.recovery_point_held(cut.untouched_end):
                 await self._housekeeping.checkpoint()
+                await self._forget_producers(log, cut.end.offset)
         finally:
             self._flusher.request(log)  # what may stay after all counted as not durable
         if not is_due() or cut.log_end != log.end:
@@ -67,6 +69,13 @@ class Truncating:
             raise StorageFault(f"{log.topic_partition} was left half truncated: {error}") from error
         self._flusher.request(log)
         return True
+
+    async def _forget_producers(self, log: PartitionLog, end_offset: int) -> None:
+        try:
+            if log.directory.remove_snapshots_after(end_offset):
+                await self._housekeeping.in_thread(partial(log.files.sync_directory, log.path))
+        except OSError as error:
+            raise StorageFault(f"{log.topic_partition} cannot be truncated: {error}") from error
 
     async def _work_out(self, log: PartitionLog, offset: int) -> Cut | None:
         """None if the log ends there already."""

@@ -68,6 +68,8 @@ class LogWorld:
     def cut(self, cut: Cut) -> None:
         self.log.lower_recovery_point(cut.untouched_end)
         self.checkpoint()
+        if self.log.directory.remove_snapshots_after(cut.end.offset):
+            self.files.sync_directory(self.path)
         self.log.cut(cut)
 
     def checkpoint(self) -> None:

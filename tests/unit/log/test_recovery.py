@@ -233,3 +233,20 @@ def test_a_log_that_goes_on_after_recovery_rolls_and_flushes_as_ever(filled: Any
     filled.reopen()
     assert filled.log.log_end_offset == 160
     assert len(filled.read_all()) == 80
+
+
+def test_what_producers_did_beyond_a_cut_does_not_come_back_beside_other_records(world: Any) -> None:
+    """Of what came after the cut the kernel has written the records, but no names."""
+    for number in range(5):
+        world.append(producer_id=1, producer_epoch=0, base_sequence=number)
+    world.log.roll()
+    world.append()
+    world.flush()
+    world.truncate_to(4)
+    world.append(2, epoch=1, producer_id=2, producer_epoch=0, base_sequence=0)
+    world.files.open(world.log.segments.active.log.path).sync()
+    world.files.lose_power()
+    world.reopen()
+    assert world.log.log_end_offset == 6
+    assert len(world.log.producers) == 2
+    assert world.append(producer_id=1, producer_epoch=0, base_sequence=4).base_offset == 6
