@@ -47,7 +47,7 @@ class LockStep:
         """Requests of the connection were handled just now."""
         if connection is not self._connection:
             self._connection, self._steps = connection, 0
-        elif now - self._since <= self._poll_s:
+        elif now - self._since < self._poll_s:
             self._steps = min(self._steps + 1, STEPS_KEPT)
             if self._steps >= STEPS_MIN:
                 self._look_out(now)
