@@ -90,6 +90,7 @@ class TopicBroker:
             logs=self.logs,
             lag_time_max_s=30.0,
             on_isr_change=lambda partition, isr: self.proposed.append((partition, isr)),
+            call_later=clock.call_later,
         )
         limits = Limits(config.replica_fetch_wait_max_ms, RESPONSE_BYTES, PARTITION_BYTES)
         rate = config.follower_replication_throttled_rate

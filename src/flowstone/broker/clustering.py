@@ -64,6 +64,8 @@ class Clustering:
             logs=logs,
             lag_time_max_s=config.replica_lag_time_max_ms / 1000,
             on_isr_change=self.replicas.propose,
+            call_later=clock.call_later,
+            is_eligible=self.replicas.is_eligible,
         )
 
     async def join(self, broker: BrokerImage) -> None:

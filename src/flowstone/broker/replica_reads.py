@@ -58,6 +58,7 @@ class ReplicaReader:
             wanted.last_fetched_epoch,
             wanted.current_leader_epoch,
             wanted.log_start_offset,
+            is_repeated=wanted.is_position_told,
         )
         result = FetchResponsePartition(partition_index=wanted.index, records=b"")
         try:

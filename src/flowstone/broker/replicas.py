@@ -16,6 +16,7 @@ from flowstone.cluster.configs import broker_config
 from flowstone.cluster.image import NO_LEADER, ClusterImage
 from flowstone.cluster.in_sync_changes import InSyncResult, change_in_sync
 from flowstone.cluster.metadata import Metadata
+from flowstone.cluster.partition_states import alive_brokers
 from flowstone.cluster.records import BrokerConfigChanged, BrokerRegistered, MetadataRecord
 from flowstone.cluster.withdrawals import replica_failed
 from flowstone.config import BrokerConfig
@@ -78,7 +79,10 @@ class Replicas:
         self._fetchers.unfollow(partition)
 
     def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """A leader that comes back may have another address; the rate at which followers catch up may be another."""
+        """A leader that comes back may have another address; the rate at which followers catch up may be another.
+
+        A broker that is gone is not waited for any longer.
+        """
         if any(isinstance(record, BrokerConfigChanged) for record in records):
             self._fetchers.throttle_to(broker_config(after, self._config).follower_replication_throttled_rate)
         moved = {
@@ -91,12 +95,16 @@ class Replicas:
         for partition in self._partitions if moved else ():
             if partition.leader_id in moved:
                 self.placed(partition)
+        gone = alive_brokers(before) - alive_brokers(after)
+        for partition in self._partitions if gone else ():
+            if partition.is_leader and not gone.isdisjoint(partition.replicas):
+                partition.look_again()
 
     # Leading
 
     def propose(self, partition: Partition, isr: ProposedIsr) -> None:
         """A leader wants other in-sync replicas. One that would be refused must not keep the others out."""
-        members = tuple(each for each in isr if each.node_id in partition.isr or self._is_eligible(each))
+        members = tuple(each for each in isr if each.node_id in partition.isr or self.is_eligible(each))
         at_epoch = partition.partition_epoch
         if set(partition.isr) == {each.node_id for each in members}:
             partition.isr_change_failed(at_epoch)
@@ -114,8 +122,8 @@ class Replicas:
         )
         asyncio.ensure_future(change).add_done_callback(partial(self._decided, partition, at_epoch))
 
-    def _is_eligible(self, member: IsrMember) -> bool:
-        """Whether it is alive, in the life in which it fetched."""
+    def is_eligible(self, member: IsrMember) -> bool:
+        """Return whether the broker is alive, in the life in which it fetched."""
         broker = self._metadata.image.brokers.get(member.node_id)
         return broker is not None and not broker.is_fenced and broker.epoch == member.broker_epoch
 
@@ -149,7 +157,7 @@ class Replicas:
 
     def _lease_regained(self) -> None:
         for partition in self._partitions:
-            partition.lease_regained()
+            partition.look_again()
 
 
 def _report_failure(topic_partition: TopicPartition, change: asyncio.Future[object]) -> None:

@@ -13,10 +13,12 @@ The rules (R1 to R8):
 - A follower is caught up when it fetches from the leader's end, or from where that was when it fetched before: then it
   was caught up at that time. Who has not been for `lag_time_max_s`, and is not at the end, leaves the ISR.
 - Who is at or above the high watermark, and at or above the start of the leader's epoch, may join: it has everything
-  that is committed, and nothing that is not the leader's. Under load the high watermark would run away from it; so it
-  waits for one that is caught up, but not for long: that one may be dying. Nor for one that the cluster has just not
-  let in: a broker that stops fetches on for a moment after it has withdrawn.
-- Whom the cluster takes out of the ISR by itself is dead, or was: what it fetched before does not bring it back.
+  that is committed, and nothing that is not the leader's. Under load the high watermark would run away from it; so the
+  high watermark waits for a follower that is caught up, for at most `JOIN_WAIT_S`: the follower may be dying. The
+  caller must ask again at `held_until_s`, when that wait is over. The high watermark never waits for a follower that
+  the cluster would not let in: a fenced broker, another life of one, or one whose proposal was just refused.
+- Whom the cluster takes out of the ISR by itself is dead, or was: what it fetched before does not bring it back. A
+  fetch that was parked meanwhile and is answered later is such a fetch (`is_repeated`).
 - A proposal names the broker epoch of each member that has fetched (KIP-903): a broker that came back empty must not be
   let in for what its former life had.
 """
@@ -24,7 +26,7 @@ The rules (R1 to R8):
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.state import NO_OFFSET, UNKNOWN_BROKER_EPOCH, IsrMember, PartitionState
@@ -33,6 +35,8 @@ from flowstone.replication.state import NO_OFFSET, UNKNOWN_BROKER_EPOCH, IsrMemb
 JOIN_WAIT_S = 1.0
 
 ProposedIsr = tuple[IsrMember, ...]
+# Whether the cluster would let this broker, in the life in which it fetched, into an ISR.
+IsEligible = Callable[[IsrMember], bool]
 
 
 class Follower:
@@ -88,6 +92,8 @@ class InSyncReplicas:
         self.proposed: ProposedIsr | None = None
         self._followers: dict[int, Follower] = {}
         self._maximal_isr: set[int] = set()  # without the leader
+        # When `high_watermark` was last held back for a follower outside the ISR: when that wait ends. Else None.
+        self.held_until_s: float | None = None
         self.decided(state, now_s)
 
     def decided(self, state: PartitionState, now_s: float) -> None:
@@ -133,9 +139,24 @@ class InSyncReplicas:
                 f"broker {replica_id} has epoch {follower.broker_epoch}, not {broker_epoch}",
             )
 
-    def fetched(self, replica_id: int, broker_epoch: int, position: int, leader_end_offset: int, now_s: float) -> None:
-        """A replica that `check` let pass fetches from here: all below is durable with it."""
-        self._followers[replica_id].fetched(broker_epoch, position, leader_end_offset, now_s)
+    def fetched(
+        self,
+        replica_id: int,
+        broker_epoch: int,
+        position: int,
+        leader_end_offset: int,
+        now_s: float,
+        *,
+        is_repeated: bool = False,
+    ) -> None:
+        """Note that a replica that `check` let pass fetches from `position`: all below is durable with it.
+
+        `is_repeated` marks a parked fetch that is read again. It says nothing new of a follower whose position was
+        dropped since, or which was not let in since.
+        """
+        follower = self._followers[replica_id]
+        if not is_repeated or (follower.position is not None and follower.is_awaited):
+            follower.fetched(broker_epoch, position, leader_end_offset, now_s)
 
     def log_starts_at(self, replica_id: int, offset: int) -> None:
         """A replica that `check` let pass told with its fetch where its log starts."""
@@ -146,24 +167,40 @@ class InSyncReplicas:
         others = (each.log_start_offset for node_id, each in self._followers.items() if node_id in live)
         return min((own, *others))
 
-    def high_watermark(self, own: int, min_insync_replicas: int, now_s: float) -> int | None:
-        """The end of what is committed, given the leader's own position; None: it must stay where it is.
+    def high_watermark(
+        self, own: int, min_insync_replicas: int, now_s: float, is_eligible: IsEligible = lambda member: True
+    ) -> int | None:
+        """Return the end of what is committed, given the leader's own position; None if it must stay where it is.
 
-        It may be lower than it was told before: what has been committed stays so.
+        The result may be lower than an earlier one: what has been committed stays so. If the result is held back for a
+        follower that may join, `held_until_s` says when to ask again.
         """
+        self.held_until_s = None
         if len(self.isr) < min(min_insync_replicas, len(self._followers) + 1):
             return None
         lowest = own
-        for node_id, follower in self._followers.items():
-            position = follower.position
-            if node_id not in self._maximal_isr:
-                if position is None or not follower.is_awaited or now_s - follower.caught_up_s > JOIN_WAIT_S:
-                    continue
-            elif position is None:
+        for node_id in self._maximal_isr:
+            position = self._followers[node_id].position
+            if position is None:
                 return None
             if position < lowest:
                 lowest = position
-        return lowest
+        if len(self._maximal_isr) == len(self._followers):
+            return lowest
+        return self._held_for_joining(lowest, now_s, is_eligible)
+
+    def _held_for_joining(self, committed: int, now_s: float, is_eligible: IsEligible) -> int:
+        held = committed
+        for node_id, follower in self._followers.items():
+            position = follower.position
+            if node_id in self._maximal_isr or position is None or position >= committed or not follower.is_awaited:
+                continue
+            until_s = follower.caught_up_s + JOIN_WAIT_S
+            if now_s >= until_s or not is_eligible(IsrMember(node_id, follower.broker_epoch)):
+                continue
+            held = min(held, position)
+            self.held_until_s = until_s if self.held_until_s is None else min(self.held_until_s, until_s)
+        return held
 
     # Changes of the ISR
 

@@ -17,6 +17,7 @@ from collections.abc import Container
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition_log import Appended, LogSlice, PartitionLog
 from flowstone.log.producer_state import SequenceGap
+from flowstone.ports.clock import Timer
 from flowstone.ports.replies import Reply
 from flowstone.replication.divergence import find_divergence
 from flowstone.replication.following import FollowingReplica
@@ -37,6 +38,7 @@ GAP_AFTER_REFUSAL_S = 1.0
 
 class Partition(FollowingReplica):
     __slots__ = (
+        "_holding",
         "_in_sync",
         "_is_alone",
         "_isr_count",
@@ -58,6 +60,7 @@ class Partition(FollowingReplica):
         """`services`: None where no other broker has a replica of anything."""
         super().__init__(log, flusher, services, on_fault)
         self._in_sync: InSyncReplicas | None = None  # of a leader that is not alone
+        self._holding: Timer | None = None  # runs while the high watermark is held back for a follower that may join
         # The last time, and why. Before it was here its broker did not know it.
         self._refused: tuple[float, ErrorCode] | None = None
         self._note_refusal(ErrorCode.LEADER_NOT_AVAILABLE)
@@ -97,6 +100,7 @@ class Partition(FollowingReplica):
 
     def _begin_epoch(self) -> None:
         self._in_sync = None
+        self._stop_holding()
         self._leader_high_watermark = 0
         self._ends.clear()
         self.epoch_start_offset = self.log.end.offset
@@ -295,8 +299,15 @@ class Partition(FollowingReplica):
         return records
 
     def _note_fetched(self, in_sync: InSyncReplicas, fetch: ReplicaFetch) -> None:
-        now_s = self._cluster.monotonic()
-        in_sync.fetched(fetch.replica_id, fetch.replica_epoch, fetch.fetch_offset, self.log.end.offset, now_s)
+        now_s, end_offset = self._cluster.monotonic(), self.log.end.offset
+        in_sync.fetched(
+            fetch.replica_id,
+            fetch.replica_epoch,
+            fetch.fetch_offset,
+            end_offset,
+            now_s,
+            is_repeated=fetch.is_repeated,
+        )
         in_sync.log_starts_at(fetch.replica_id, fetch.log_start_offset)
         self._move_high_watermark()
         if fetch.replica_id not in self.isr:
@@ -333,9 +344,13 @@ class Partition(FollowingReplica):
         answer_reached(self._unflushed, self.position.offset)
         self._release_under_replicated()
 
-    def lease_regained(self) -> None:
-        """What could not be committed without the lease may be due now."""
+    def look_again(self) -> None:
+        """Move the high watermark as far as it may now go: the lease is back, or a broker it waited for is gone."""
         self._move_high_watermark()
+
+    def close(self, code: ErrorCode) -> None:
+        super().close(code)
+        self._stop_holding()
 
     def _move_high_watermark(self) -> None:
         """As far as the rules allow."""
@@ -345,6 +360,25 @@ class Partition(FollowingReplica):
             self._commit(self.position.offset)
         elif self._cluster.lease.holds():
             minimum, now_s = self.log.config.min_insync_replicas, self._cluster.monotonic()
-            committed = self._in_sync.high_watermark(self.position.offset, minimum, now_s)
+            own, is_eligible = self.position.offset, self._cluster.is_eligible
+            committed = self._in_sync.high_watermark(own, minimum, now_s, is_eligible)
+            self._hold_until(self._in_sync.held_until_s, now_s)
             if committed is not None:
                 self._commit(committed)
+
+    def _hold_until(self, until_s: float | None, now_s: float) -> None:
+        """Have the high watermark looked at again at `until_s`, by a timer of which there is one at a time."""
+        if until_s is None:
+            self._stop_holding()
+        elif self._holding is None and not self.is_closed:
+            self._holding = self._cluster.call_later(until_s - now_s, self._held)
+
+    def _held(self) -> None:
+        self._holding = None
+        if self.fault is None:
+            self._move_high_watermark()
+
+    def _stop_holding(self) -> None:
+        if self._holding is not None:
+            self._holding.cancel()
+            self._holding = None

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from flowstone.log.partition_log import PartitionLog
+from flowstone.ports.clock import Timer
 from flowstone.ports.replies import Reply
-from flowstone.replication.in_sync import ProposedIsr
+from flowstone.replication.in_sync import IsEligible, ProposedIsr
 from flowstone.replication.lease import Lease
 
 if TYPE_CHECKING:
@@ -51,3 +52,6 @@ class ReplicaServices:
     # Proposes an ISR to the cluster, as a change of the partition's present `partition_epoch` and of no other. What is
     # decided comes by `Partition.update`; if it is certain that nothing will be, by `Partition.isr_change_failed`.
     on_isr_change: Callable[[Partition, ProposedIsr], None]
+    call_later: Callable[[float, Callable[[], None]], Timer]
+    # Whether the cluster would let a follower into an ISR, as far as this broker knows: nobody waits for the others.
+    is_eligible: IsEligible = lambda member: True

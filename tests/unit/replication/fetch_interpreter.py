@@ -56,7 +56,12 @@ class FetchInterpreter:
         self.due_cuts: list[DueCut] = []
         self.trace: list[str] = []
         self._services = ReplicaServices(
-            Lease(lambda: self.now_s), lambda: self.now_s, Cutting(), 30.0, lambda partition, isr: None
+            Lease(lambda: self.now_s),
+            lambda: self.now_s,
+            Cutting(),
+            30.0,
+            lambda partition, isr: None,
+            SimulatedClock().call_later,
         )
 
     def run(self, line: str) -> list[str]:

@@ -9,6 +9,7 @@ from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.truncation import Cut, cut_all, cut_at
+from flowstone.ports.clock import SimulatedClock
 from flowstone.replication.in_sync import ProposedIsr
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
@@ -57,20 +58,27 @@ class ReplicaWorld:
     """Broker 1's replica of a partition."""
 
     def __init__(self, config: TopicConfig = ON_DISK, **state: object) -> None:
-        self.now_s = 1000.0
-        self.lease = Lease(lambda: self.now_s)
-        self.lease.extend(self.now_s + LEASE_S)
+        self.clock = SimulatedClock()
+        self.lease = Lease(self.clock.monotonic)
+        self.lease.extend(self.clock.monotonic() + LEASE_S)
+        self.gone: set[int] = set()  # brokers that the cluster would not let into an ISR
         self.proposals: list[ProposedIsr] = []
         self.cutting = Cutting()
         services = ReplicaServices(
-            self.lease, lambda: self.now_s, self.cutting, LAG_S, lambda _, isr: self.proposals.append(isr)
+            self.lease,
+            self.clock.monotonic,
+            self.cutting,
+            LAG_S,
+            lambda _, isr: self.proposals.append(isr),
+            self.clock.call_later,
+            lambda member: member.node_id not in self.gone,
         )
         self.flusher = Flusher()
         self.state = PartitionImage(1, 3, 0, (1, 2, 3), (1, 2, 3))
         self.state = self._next_state(**state)
         self.partition = Partition(a_log(config), self.flusher, self.state, NODE, services)
         self.log = self.partition.log
-        self.lease.on_regained(self.partition.lease_regained)
+        self.lease.on_regained(self.partition.look_again)
 
     def _next_state(self, **changes: object) -> PartitionImage:
         fields = {name: getattr(self.state, name) for name in ("leader", "leader_epoch", "replicas", "isr")}
@@ -81,8 +89,9 @@ class ReplicaWorld:
         self.partition.update(self.state, NODE)
 
     def wait(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.lease.extend(self.now_s + LEASE_S)
+        """Time passes, and the lease is renewed before timers run."""
+        self.lease.extend(self.clock.monotonic() + seconds + LEASE_S)
+        self.clock.advance(seconds)
 
     def append(self, count: int = 1, acks: int = -1) -> list[ErrorCode]:
         """The list gets the outcome once there is one."""
@@ -95,10 +104,17 @@ class ReplicaWorld:
         flush(self.partition)
 
     def fetch(
-        self, replica_id: int, offset: int, *, epoch: int | None = None, last_epoch: int = -1, broker_epoch: int = 7
+        self,
+        replica_id: int,
+        offset: int,
+        *,
+        epoch: int | None = None,
+        last_epoch: int = -1,
+        broker_epoch: int = 7,
+        is_repeated: bool = False,
     ) -> bytes | DivergingEpoch:
         current = self.partition.leader_epoch if epoch is None else epoch
-        fetch = ReplicaFetch(replica_id, broker_epoch, offset, last_epoch, current)
+        fetch = ReplicaFetch(replica_id, broker_epoch, offset, last_epoch, current, is_repeated=is_repeated)
         found = self.partition.read_as_replica(fetch, 1 << 20, at_least_one=True)
         return b"" if found is None else found if isinstance(found, DivergingEpoch) else found.read()
 

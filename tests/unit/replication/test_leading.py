@@ -180,7 +180,7 @@ def test_the_same_decision_again_leaves_a_proposal_under_way():
 
 def test_without_a_lease_nothing_is_proposed():
     world = ReplicaWorld(isr=(1, 2))
-    world.now_s += LEASE_S
+    world.clock.advance(LEASE_S)
     world.fetch(3, 0)
     assert world.proposals == []
 
@@ -193,7 +193,7 @@ def test_without_a_lease_nothing_is_taken_but_reads_go_on(world: ReplicaWorld):
     world.flush()
     world.fetch(2, 1)
     world.fetch(3, 1)
-    world.now_s += LEASE_S
+    world.clock.advance(LEASE_S)
     with pytest.raises(ApiError) as refused:
         world.partition.append(a_batch(), 1)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -202,19 +202,19 @@ def test_without_a_lease_nothing_is_taken_but_reads_go_on(world: ReplicaWorld):
 
 def test_without_a_lease_nothing_is_acknowledged_until_it_holds_again(world: ReplicaWorld):
     outcome = world.append()
-    world.now_s += LEASE_S
+    world.clock.advance(LEASE_S)
     world.flush()
     world.fetch(2, 1)
     world.fetch(3, 1)
     assert outcome == []
-    world.lease.extend(world.now_s + LEASE_S)
+    world.lease.extend(world.clock.monotonic() + LEASE_S)
     assert outcome == [ErrorCode.NONE]
 
 
 def test_a_single_replica_needs_a_lease_too_where_there_are_other_brokers():
     world = ReplicaWorld(replicas=(1,), isr=(1,))
     outcome = world.append()
-    world.now_s += LEASE_S
+    world.clock.advance(LEASE_S)
     world.flush()
     assert outcome == []
     world.wait(0)
