@@ -118,6 +118,7 @@ class Replicas:
                 leader_epoch=partition.leader_epoch,
                 partition_epoch=at_epoch,
                 isr=members,
+                min_insync=partition.log.config.min_insync_replicas,
             )
         )
         asyncio.ensure_future(change).add_done_callback(partial(self._decided, partition, at_epoch))

@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 from flowstone.cluster.consensus import Member
 from flowstone.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
-from flowstone.cluster.partition_states import PartitionChanges, UncleanElections, alive_brokers, is_settled, settle
+from flowstone.cluster.partition_states import PartitionChanges, TopicRules, alive_brokers, is_settled, settle
 from flowstone.cluster.records import BrokerFenced, BrokerRegistered, ControllerElected, MetadataRecord
 from flowstone.cluster.withdrawals import NO_INCARNATION
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+NO_BROKER = -1
 
 
 class ElectionType(IntEnum):
@@ -63,25 +64,33 @@ def reconcile(
                 records.append(BrokerRegistered(replace(broker, is_fenced=False)))
         elif not broker.is_fenced:
             records.append(BrokerFenced(node_id, broker.epoch))
-    changes, unclean = PartitionChanges(), UncleanElections(image, topic_defaults, me)
+    changes, rules = PartitionChanges(), TopicRules(image, topic_defaults, me)
     for topic in image.topics.values():
         for partition, state in enumerate(topic.partitions):
             if not is_settled(state, alive):
                 is_lost = alive.isdisjoint(state.isr)
-                wanted = settle(state, alive, unclean=is_lost and unclean.allowed(topic))
+                unclean = is_lost and rules.allows_unclean(topic)
+                wanted = settle(state, alive, min_insync=rules.min_insync(topic), unclean=unclean)
                 changes.put(topic, partition, wanted)
     return records + changes.records
 
 
 def elect_leaders(
-    image: ClusterImage, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
+    image: ClusterImage,
+    election_type: ElectionType,
+    partitions: Sequence[TopicPartition] | None,
+    topic_defaults: Mapping[str, str] = _NO_SETTINGS,
+    me: int = NO_BROKER,
 ) -> tuple[list[MetadataRecord], list[ElectionResult]]:
-    """One result per partition, in order. None asks for all, and has results only where an election was needed."""
-    changes, alive = PartitionChanges(), alive_brokers(image)
+    """One result per partition, in order. None asks for all, and has results only where an election was needed.
+
+    `topic_defaults` are the topic settings that the deciding broker, `me`, was started with.
+    """
+    changes, alive, rules = PartitionChanges(), alive_brokers(image), TopicRules(image, topic_defaults, me)
     results = []
     for each in _every_partition(image) if partitions is None else partitions:
         try:
-            _elect(image, changes, alive, election_type, each)
+            _elect(image, changes, alive, election_type, each, rules)
         except ApiError as error:
             if partitions is not None or error.code != ErrorCode.ELECTION_NOT_NEEDED:
                 results.append(ElectionResult(each, error.code, error.message))
@@ -122,7 +131,12 @@ def _every_partition(image: ClusterImage) -> Iterator[TopicPartition]:
 
 
 def _elect(
-    image: ClusterImage, changes: PartitionChanges, alive: set[int], election_type: ElectionType, each: TopicPartition
+    image: ClusterImage,
+    changes: PartitionChanges,
+    alive: set[int],
+    election_type: ElectionType,
+    each: TopicPartition,
+    rules: TopicRules,
 ) -> None:
     topic = image.topics.get(each.topic)
     if topic is None:
@@ -135,7 +149,7 @@ def _elect(
     elif state.leader != NO_LEADER:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     else:
-        wanted = settle(state, alive, unclean=True)
+        wanted = settle(state, alive, min_insync=rules.min_insync(topic), unclean=True)
         if wanted.leader == NO_LEADER:
             message = "Eligible topic partition leaders are not available."
             raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)

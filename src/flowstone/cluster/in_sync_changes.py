@@ -35,6 +35,7 @@ def change_in_sync(
     leader_epoch: int,
     partition_epoch: int,
     isr: Sequence[tuple[int, int]],
+    min_insync: int,
 ) -> tuple[list[MetadataRecord], InSyncResult]:
     """`isr` has each replica's node id, and the broker epoch it fetched with (the leader's own for itself)."""
     topic = image.topics_by_id.get(topic_id)
@@ -51,7 +52,7 @@ def change_in_sync(
     if set(proposed.isr) == set(state.isr):
         return [], InSyncResult(ErrorCode.NONE, state)
     changes = PartitionChanges()
-    state = changes.put(topic, partition, settle(proposed, alive_brokers(image)))
+    state = changes.put(topic, partition, settle(proposed, alive_brokers(image), min_insync=min_insync))
     error = ErrorCode.NONE if state.leader == leader else ErrorCode.NEW_LEADER_ELECTED
     return [*changes.records], InSyncResult(error, state)
 

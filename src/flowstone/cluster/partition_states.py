@@ -19,6 +19,7 @@ from flowstone.cluster.records import PartitionChanged
 from flowstone.config import TOPIC_SETTINGS
 
 _UNCLEAN = TOPIC_SETTINGS["unclean.leader.election.enable"]
+_MIN_INSYNC = TOPIC_SETTINGS["min.insync.replicas"]
 
 
 def alive_brokers(image: ClusterImage) -> set[int]:
@@ -32,8 +33,13 @@ def in_sync_with(image: ClusterImage, node_id: int) -> Iterator[tuple[TopicImage
                 yield topic, partition, state
 
 
-def settle(state: PartitionImage, alive: Container[int], *, unclean: bool = False) -> PartitionImage:
-    """The state in step with who is alive: dead replicas not in sync, a reassignment that can end ended, a leader.
+def settle(
+    state: PartitionImage, alive: Container[int], *, min_insync: int | None = None, unclean: bool = False
+) -> PartitionImage:
+    """Return the state in step with who is alive: dead replicas not in sync, a finished reassignment ended, a leader.
+
+    `min_insync` is the topic's min.insync.replicas. A decision that does not know it (None) ends no reassignment: the
+    leader's next change of the ISR does, or the controller.
 
     The leader stays if it can; else the first replica that is in sync leads. `unclean` lets any replica lead if none of
     those in sync is alive, one that has just come last: it alone is in sync then, and what it lacks is lost.
@@ -44,7 +50,9 @@ def settle(state: PartitionImage, alive: Container[int], *, unclean: bool = Fals
         isr = tuple(node_id for node_id in candidates if node_id in alive)[:1]
     if not isr:
         return state if state.leader == NO_LEADER else replace(state, leader=NO_LEADER)
-    state = _completed(replace(state, isr=isr))
+    state = replace(state, isr=isr)
+    if min_insync is not None:
+        state = _completed(state, min_insync)
     if state.leader in state.isr:
         return state
     return replace(state, leader=next(node_id for node_id in state.replicas if node_id in state.isr))
@@ -61,26 +69,39 @@ def withdraw(state: PartitionImage, node_id: int) -> PartitionImage:
     return replace(state, isr=isr) if isr else state
 
 
-def _completed(state: PartitionImage) -> PartitionImage:
-    """A reassignment ends once all that come are in sync: those that go are dropped."""
+def _completed(state: PartitionImage, min_insync: int) -> PartitionImage:
+    """Return the state without the replicas that go, if the reassignment can end; else the state as it is.
+
+    A reassignment ends once all replicas that come are in sync, and the target has at least as many in sync as
+    min.insync.replicas asks for and as the partition has without those that come; or all of the target.
+    """
     if not state.adding and not state.removing:
         return state
     isr = tuple(node_id for node_id in state.isr if node_id not in state.removing)
-    if not isr or not set(state.adding) <= set(isr):
-        return state
     replicas = tuple(node_id for node_id in state.replicas if node_id not in state.removing)
+    before = sum(node_id not in state.adding for node_id in state.isr)
+    least = min(len(replicas), max(min_insync, before))
+    if not isr or len(isr) < least or not set(state.adding) <= set(isr):
+        return state
     return replace(state, replicas=replicas, isr=isr, adding=(), removing=())
 
 
-class UncleanElections:
-    """Which topics let a replica lead that may lack records, as one broker sees their settings."""
+class TopicRules:
+    """The settings of topics that decide about leaders and in-sync replicas, as one broker sees them."""
 
     def __init__(self, image: ClusterImage, started_with: Mapping[str, str], node_id: int) -> None:
         defaults = topic_defaults(image, started_with, node_id)
-        self._default = defaults.get(_UNCLEAN.name, _UNCLEAN.format(_UNCLEAN.default))
+        self._unclean = defaults.get(_UNCLEAN.name, _UNCLEAN.format(_UNCLEAN.default))
+        self._min_insync = defaults.get(_MIN_INSYNC.name, _MIN_INSYNC.format(_MIN_INSYNC.default))
 
-    def allowed(self, topic: TopicImage) -> bool:
-        return bool(_UNCLEAN.parse(topic.configs.get(_UNCLEAN.name, self._default)))
+    def allows_unclean(self, topic: TopicImage) -> bool:
+        """Return whether a replica that may lack records may lead the topic's partitions."""
+        return bool(_UNCLEAN.parse(topic.configs.get(_UNCLEAN.name, self._unclean)))
+
+    def min_insync(self, topic: TopicImage) -> int:
+        least = _MIN_INSYNC.parse(topic.configs.get(_MIN_INSYNC.name, self._min_insync))
+        assert isinstance(least, int)
+        return least
 
 
 class PartitionChanges:

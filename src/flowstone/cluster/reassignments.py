@@ -2,21 +2,26 @@
 
 Pure. A partition on the move has all its replicas, old and new: `replicas` is the target, in its order, followed by
 those that go (`removing`); of the target some are new (`adding`). Once all of those are in sync the others are dropped,
-by whichever decision first finds it so (`partition_states.settle`). Nothing moves without an operator's wish.
+by whichever decision first finds it so (`partition_states.settle`), unless the target would have fewer replicas in sync
+than the partition had before, or than min.insync.replicas asks for. Nothing moves without an operator's wish.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from flowstone.cluster.image import ClusterImage, PartitionImage, TopicImage
 from flowstone.cluster.partition_plans import check_assignment
-from flowstone.cluster.partition_states import PartitionChanges, alive_brokers, settle
+from flowstone.cluster.partition_states import PartitionChanges, TopicRules, alive_brokers, settle
 from flowstone.cluster.records import MetadataRecord
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
+
+_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+NO_BROKER = -1
 
 
 class WantedReplicas(NamedTuple):
@@ -32,10 +37,18 @@ class ReassignmentResult(NamedTuple):
 
 
 def alter_reassignments(
-    image: ClusterImage, wanted: Sequence[WantedReplicas], *, may_change_factor: bool = True
+    image: ClusterImage,
+    wanted: Sequence[WantedReplicas],
+    *,
+    may_change_factor: bool = True,
+    topic_defaults: Mapping[str, str] = _NO_SETTINGS,
+    me: int = NO_BROKER,
 ) -> tuple[list[MetadataRecord], list[ReassignmentResult]]:
-    """One result per wish, in order."""
-    changes, alive = PartitionChanges(), alive_brokers(image)
+    """Return the records to append, and one result per wish, in order.
+
+    `topic_defaults` are the topic settings that the deciding broker, `me`, was started with.
+    """
+    changes, alive, rules = PartitionChanges(), alive_brokers(image), TopicRules(image, topic_defaults, me)
     results = []
     for each in wanted:
         try:
@@ -47,11 +60,11 @@ def alter_reassignments(
                 check_assignment(image, each.replicas, None)
                 if not may_change_factor:
                     _check_factor(state, len(each.replicas))
-                after = _towards(state, tuple(each.replicas))
+                after = _towards(state, tuple(each.replicas), rules.min_insync(topic))
         except ApiError as error:
             results.append(ReassignmentResult(each.partition, error.code, error.message))
         else:
-            changes.put(topic, each.partition.partition, settle(after, alive))
+            changes.put(topic, each.partition.partition, settle(after, alive, min_insync=rules.min_insync(topic)))
             results.append(ReassignmentResult(each.partition))
     return [*changes.records], results
 
@@ -112,11 +125,11 @@ def _reverted(partition: TopicPartition, state: PartitionImage) -> PartitionImag
     return replace(state, replicas=replicas, isr=isr, adding=(), removing=())
 
 
-def _towards(state: PartitionImage, target: tuple[int, ...]) -> PartitionImage:
+def _towards(state: PartitionImage, target: tuple[int, ...], min_insync: int) -> PartitionImage:
     """The partition on its way to these replicas, or there already."""
-    # Who was to come by a former wish and is not in this one goes at once, unless nobody else is in sync.
+    # A replica that was to come by a former wish, and not by this one, goes at once unless too few others are in sync.
     given_up = set(state.adding) - set(target)
-    if given_up.issuperset(state.isr):
+    if len(set(state.isr) - given_up) < min(max(min_insync, 1), len(state.isr)):
         given_up = set()
     removing = tuple(node_id for node_id in state.replicas if node_id not in target and node_id not in given_up)
     origin = _origin(state)

@@ -1,7 +1,7 @@
 """The commands of the scenario files, and how what is decided is written down.
 
     start 1 2 3 [racks=a,b,c]            brokers join and register for the first time
-    topic t replicas=1,2,3/2,3,1 [unclean=true] | topic t partitions=3 factor=2 | grow t 4 [replicas=1,2]
+    topic t replicas=1,2,3/2,3,1 [unclean=true] [min=2] | topic t partitions=3 factor=2 | grow t 4 [replicas=1,2]
     die 1 2                              their memberships end
     return 1 [unclean] [empty]           it joins in a new life and registers; clean, unless told otherwise
     stop 1 | disk 1 t-0 ...              a controlled shutdown; a disk fails under these replicas
@@ -29,6 +29,7 @@ from flowstone.cluster.elections import ElectionType, balance_leaders, elect_lea
 from flowstone.cluster.image import EMPTY_IMAGE, NO_LEADER, BrokerImage, ClusterImage, PartitionImage
 from flowstone.cluster.in_sync_changes import change_in_sync
 from flowstone.cluster.partition_plans import NewPartitions, NewTopic
+from flowstone.cluster.partition_states import TopicRules, alive_brokers
 from flowstone.cluster.reassignments import WantedReplicas, alter_reassignments, list_reassignments
 from flowstone.cluster.records import (
     BrokerConfigChanged,
@@ -50,6 +51,8 @@ from flowstone.types import TopicPartition
 
 CONFIG = BrokerConfig()
 IMBALANCE_PERCENTAGE = "10"
+_SETTINGS = {"unclean": "unclean.leader.election.enable", "min": "min.insync.replicas"}
+LEADER_SETTINGS_OF = 1
 Options = dict[str, str]
 
 
@@ -58,11 +61,12 @@ class Interpreter:
         self.image = EMPTY_IMAGE
         self.members: list[Member] = []
         self.lines: list[str] = []
+        self._lagging: set[int] = set()  # whom the proposal under way takes out of the ISR
         self._lives = itertools.count(1)
         self._ids = itertools.count(1)
 
     def run(self, command: str) -> list[str]:
-        self.lines = []
+        self.lines, self._lagging = [], set()
         verb, *words = command.split()
         notices = verb not in ("unnoticed", "look")
         if verb == "unnoticed":
@@ -152,7 +156,7 @@ class Interpreter:
             int(options.get("partitions", "-1")),
             int(options.get("factor", "-1")),
             assignments,
-            [("unclean.leader.election.enable", options["unclean"])] if "unclean" in options else [],
+            [(_SETTINGS[name], value) for name, value in options.items() if name in _SETTINGS],
         )
         self._answer_topics(*create_topics(self.image, [topic], CONFIG, self._new_id))
 
@@ -171,6 +175,7 @@ class Interpreter:
         partition = _partition(names[0])
         state = self.image.partition(partition) or PartitionImage(NO_LEADER, 0, 0, (), ())
         members = [int(each) for each in names[1].split(",")]
+        self._lagging = set(state.isr) - set(members)
         epochs = {node_id: broker.epoch for node_id, broker in self.image.brokers.items()}
         records, result = change_in_sync(
             self.image,
@@ -180,11 +185,16 @@ class Interpreter:
             leader_epoch=int(options.get("leader-epoch", state.leader_epoch)),
             partition_epoch=int(options.get("partition-epoch", state.partition_epoch)),
             isr=[(each, int(options.get("epoch", epochs[each]))) for each in members],
+            min_insync=self._min_insync(partition.topic),
         )
         self._append(records)
         assert result.state == self.image.partition(partition)
         if result.error != ErrorCode.NONE:
             self.lines.append(f"answer: {result.error.name}")
+
+    def _min_insync(self, topic: str) -> int:
+        known = self.image.topics.get(topic)
+        return 1 if known is None else TopicRules(self.image, {}, LEADER_SETTINGS_OF).min_insync(known)
 
     def do_elect(self, names: list[str], options: Options) -> None:
         partitions = [_partition(each) for each in names[1:]] or None
@@ -239,6 +249,7 @@ class Interpreter:
                 topic = before.topics_by_id[topic_id]
                 was = topic.partitions[partition]
                 _check_change(was, state)
+                _check_end_of_move(was, state, alive_brokers(before) - self._lagging)
                 text = f"{topic.name}-{partition}: {_leader_and_isr(state)}"
                 has_other_replicas = was.replicas != state.replicas or was.adding or state.adding or state.removing
                 self.lines.append(f"{text}, {_replicas(state)}" if has_other_replicas else text)
@@ -269,6 +280,14 @@ def _check_change(was: PartitionImage, state: PartitionImage) -> None:
     assert set(state.adding) | set(state.removing) <= set(state.replicas)
     assert state.partition_epoch == was.partition_epoch + 1
     assert state.leader_epoch >= was.leader_epoch + (state.leader != was.leader)
+
+
+def _check_end_of_move(was: PartitionImage, state: PartitionImage, present: set[int]) -> None:
+    """A move that ended left no fewer replicas in sync than there were without those that came, or all of them."""
+    target = tuple(node_id for node_id in was.replicas if node_id not in was.removing)
+    if was.removing and not state.removing and set(state.replicas) == set(target):
+        before = [node_id for node_id in was.isr if node_id in present and node_id not in was.adding]
+        assert len(state.isr) >= min(len(target), len(before))
 
 
 def _leader_and_isr(state: PartitionImage) -> str:

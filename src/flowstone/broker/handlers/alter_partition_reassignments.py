@@ -28,7 +28,13 @@ async def handle(
         for each in topic.partitions
     ]
     may_change_factor = request.allow_replication_factor_change
-    decide = partial(alter_reassignments, wanted=wanted, may_change_factor=may_change_factor)
+    decide = partial(
+        alter_reassignments,
+        wanted=wanted,
+        may_change_factor=may_change_factor,
+        topic_defaults=services.topic_defaults,
+        me=services.config.node_id,
+    )
     results = await change(services, decide, request.timeout_ms)
     topics: dict[str, list[AlterPartitionReassignmentsResponsePartition]] = {}
     for (topic, partition), error, message in results:

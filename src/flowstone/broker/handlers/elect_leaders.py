@@ -35,7 +35,13 @@ async def handle(services: Services, context: RequestContext, request: ElectLead
         message = f"there is no election of type {request.election_type}"
         refused = [ElectionResult(each, ErrorCode.INVALID_REQUEST, message) for each in wanted or ()]
         return _response(refused, ErrorCode.INVALID_REQUEST)
-    decide = partial(elect_leaders, election_type=election_type, partitions=wanted)
+    decide = partial(
+        elect_leaders,
+        election_type=election_type,
+        partitions=wanted,
+        topic_defaults=services.topic_defaults,
+        me=services.config.node_id,
+    )
     results = await change(services, decide, request.timeout_ms)
     return _response(results, ErrorCode.NONE)
 
