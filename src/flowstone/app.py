@@ -253,6 +253,7 @@ class App:
             on_flushed=self._partitions.flushed,
             on_fault=self._storage_failed,
             high_watermark_of=self._partitions.high_watermark_of,
+            decides_retention=self._partitions.leads,
             cluster_id=cluster_id,
         )
 

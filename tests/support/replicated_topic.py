@@ -62,6 +62,7 @@ class TopicBroker:
             on_flushed=self.partitions.flushed,
             on_fault=lambda fault: None,
             high_watermark_of=self.partitions.high_watermark_of,
+            decides_retention=self.partitions.leads,
         )
         workers = Workers(1)
         self.services = Services(

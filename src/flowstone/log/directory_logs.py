@@ -30,6 +30,7 @@ from flowstone.log.partition_directory import NO_DESCRIPTORS, NO_SPACE, FlushTas
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovering import Recovering
 from flowstone.log.recovery import OfflineLog, StoredOffsets
+from flowstone.log.steady_clock import SteadyClock
 from flowstone.log.truncating import Truncating
 from flowstone.ports.clock import Clock
 from flowstone.types import TopicPartition
@@ -45,12 +46,14 @@ class DirectoryLogs:
         self,
         log_directory: LogDirectory,
         clock: Clock,
+        steady_clock: SteadyClock,
         config: BrokerConfig,
         handles: FileHandles,
         *,
         on_flushed: Callable[[PartitionLog], None],
         on_fault: Callable[[StorageFault], None],
         high_watermark_of: Callable[[PartitionLog], int],
+        decides_retention: Callable[[PartitionLog], bool],
         topic_config: Callable[[str], TopicConfig],
     ) -> None:
         """Recovers every log in an open directory, waiting for the disk. OSError: the directory cannot be used."""
@@ -77,11 +80,20 @@ class DirectoryLogs:
             on_fault=lambda _log, fault: self.fail(fault),
         )
         self.housekeeping = Housekeeping(
-            clock, config, log_directory, self.flusher, self.logs, self.offline, high_watermark_of
+            steady_clock,
+            config,
+            log_directory,
+            self.flusher,
+            self.logs,
+            self.offline,
+            high_watermark_of,
+            decides_retention,
         )
         self.housekeeping.on_error = self.doubt
         compactor = compactor_for(self._files)
-        self.cleaner = Cleaner(clock, config, self.housekeeping, self.logs, high_watermark_of, compactor, self.fail)
+        self.cleaner = Cleaner(
+            steady_clock, config, self.housekeeping, self.logs, high_watermark_of, compactor, self.fail
+        )
         self.truncating = Truncating(clock, self.housekeeping, self.flusher)
         for path in log_directory.condemned():
             self.housekeeping.in_background(partial(self._files.remove_tree, path))

@@ -31,8 +31,9 @@ from flowstone.log.reading import NotCached
 from flowstone.log.recovery import OfflineLog
 from flowstone.log.retention import SegmentFacts, retained_from
 from flowstone.log.segment_index import NO_TIMESTAMP
+from flowstone.log.steady_clock import SteadyClock
 from flowstone.ports import page_cache
-from flowstone.ports.clock import Clock, Timer
+from flowstone.ports.clock import Timer
 from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -45,15 +46,20 @@ CHECKPOINT_FLUSHED_BYTES = 256 * MIB
 class Housekeeping:
     def __init__(
         self,
-        clock: Clock,
+        clock: SteadyClock,
         config: BrokerConfig,
         directory: LogDirectory,
         flusher: Flusher,
         logs: Mapping[TopicPartition, PartitionLog],
         offline: Mapping[TopicPartition, OfflineLog],
         high_watermark_of: Callable[[PartitionLog], int],
+        decides_retention: Callable[[PartitionLog], bool],
     ) -> None:
-        """`logs` and `offline` are the manager's own and change under our eyes."""
+        """`logs` and `offline` are the manager's own and change under our eyes.
+
+        `decides_retention` says whether this broker leads the log's partition: a follower's log starts where its
+        leader's does, whatever the follower's own clock and disk say.
+        """
         self._clock = clock
         self._config = config
         self._directory = directory
@@ -61,7 +67,7 @@ class Housekeeping:
         self._flusher = flusher
         self._logs = logs
         self._offline = offline
-        self._high_watermark_of = high_watermark_of
+        self._high_watermark_of, self._decides_retention = high_watermark_of, decides_retention
         self._worker = directory.files.threads(1, "log-keeper")
         self._loop = asyncio.get_running_loop()
         # Called on the loop when something in the background failed: the disk may be to blame.
@@ -104,10 +110,13 @@ class Housekeeping:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, told) from error
 
     async def apply_retention(self) -> None:
-        """Lets every log lose what is too old or too much, and forget producers that are gone."""
+        """Let every log that is led here lose what is too old or too much, and all logs forget producers that are gone.
+
+        Segments that lie below a log's start are dropped from all logs, also from those that follow.
+        """
         for log in [log for log in self._logs.values() if log.exists]:
             try:
-                await self._advance_start(log, self._clock.time_ms())
+                await self._advance_start(log)
             except (StorageFault, OSError) as error:
                 logger.error("%s: retention could not be applied: %s", log.topic_partition, error)
         dropping = [log for log in self._logs.values() if log.has_segments_to_drop]
@@ -125,11 +134,17 @@ class Housekeeping:
         """Not if its topic was deleted while something was waited for: its names may be another topic's by now."""
         return self._logs.get(log.topic_partition) is log
 
-    async def _advance_start(self, log: PartitionLog, now_ms: int) -> None:
-        facts = await self.when_cached(partial(_segment_facts, log))
-        if not self._is_ours(log):
-            return
-        start_offset = retained_from(facts, log.config, log.log_start_offset, self._high_watermark_of(log), now_ms)
+    async def _advance_start(self, log: PartitionLog) -> None:
+        start_offset, now_ms = log.log_start_offset, self._clock.time_ms()
+        if self._decides_retention(log):
+            facts = await self.when_cached(partial(_segment_facts, log))
+            if not self._is_ours(log):
+                return
+            if log.config.message_timestamp_type == "CreateTime":
+                self._clock.appended(facts[-1].newest_ms)
+            if self._decides_retention(log):
+                high_watermark = self._high_watermark_of(log)
+                start_offset = retained_from(facts, log.config, log.log_start_offset, high_watermark, now_ms)
         if start_offset == log.end.offset and log.segments.active.size_bytes:
             log.roll()
         log.advance_log_start(start_offset)

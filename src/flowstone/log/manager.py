@@ -13,19 +13,23 @@ import logging
 import posixpath
 from collections import ChainMap
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StartupError, StorageFault
 from flowstone.log.branching.branches import Branches
+from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.log.handles import FileHandles
 from flowstone.log.log_directories import open_directories
+from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovery import OfflineLog, StoredOffsets
 from flowstone.log.restoring import StagedLog, install
 from flowstone.log.scrubbing.scrubber import Scrubber, checker_for
+from flowstone.log.steady_clock import SteadyClock
 from flowstone.log.truncating import IsDue
-from flowstone.ports.clock import Clock
+from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition
 
@@ -42,12 +46,14 @@ class LogManager:
         on_flushed: Callable[[PartitionLog], None],
         on_fault: Callable[[StorageFault], None],
         high_watermark_of: Callable[[PartitionLog], int],
+        decides_retention: Callable[[PartitionLog], bool] = lambda log: True,
         cluster_id: str | None = None,
         topic_config: Callable[[str], TopicConfig] = lambda topic: TopicConfig(),
     ) -> None:
         """Opens the directories and recovers every log in them, waiting for the disk. StartupError: none can be used.
 
-        `on_fault` hears of a directory that fails; it is among `directories` with its fault.
+        `on_fault` hears of a directory that fails; it is among `directories` with its fault. `decides_retention` says
+        whether this broker leads the partition of a log.
         """
         opened = open_directories(files, config.log_directories, config.node_id, cluster_id)
         self.identity, self.is_new = opened.identity, opened.is_new
@@ -56,17 +62,20 @@ class LogManager:
             opened.bad
         )  # the paths of those that could not be opened, and why
         self._clock = clock
+        self.steady_clock = SteadyClock(clock, _last_seen_ms(clock, opened.good))
         self._handles = FileHandles(files, config.log_open_files_max)
         for log_directory in opened.good:
             try:
                 directory = DirectoryLogs(
                     log_directory,
                     clock,
+                    self.steady_clock,
                     config,
                     self._handles,
                     on_flushed=on_flushed,
                     on_fault=on_fault,
                     high_watermark_of=high_watermark_of,
+                    decides_retention=decides_retention,
                     topic_config=topic_config,
                 )
             except OSError as error:
@@ -237,3 +246,15 @@ class LogManager:
         self.scrubber.stop()
         for directory in self.directories:
             directory.abort()
+
+
+def _last_seen_ms(clock: Clock, directories: Iterable[LogDirectory]) -> int | None:
+    """Return when a checkpoint was last written, by the machine's clock; None if that, or the clock, is unknown."""
+    if not isinstance(clock, SystemClock):
+        return None
+    written_ms = []
+    for directory in directories:
+        with suppress(OSError):
+            stamp = directory.files.stamp(f"{directory.path}/{RECOVERY_POINT_CHECKPOINT}")
+            written_ms.append(stamp.changed_ns // 1_000_000)
+    return max(written_ms, default=None)

@@ -85,6 +85,11 @@ class Partitions:
             return log.stored_high_watermark
         return partition.high_watermark.offset
 
+    def leads(self, log: PartitionLog) -> bool:
+        """Return whether this broker leads the log's partition now, so that it decides what is deleted from it."""
+        partition = self.find(log.topic_partition)
+        return partition is not None and partition.log is log and partition.holds_lease
+
     def fail(self, logs: Iterable[PartitionLog], fault: StorageFault) -> None:
         """The log directory of these failed, and every partition in it."""
         for log in logs:

@@ -552,6 +552,58 @@ def test_a_log_whose_records_are_all_too_old_goes_on_at_its_end(broker: Broker) 
     run(body)
 
 
+def test_a_log_that_is_not_led_here_loses_nothing_by_age_or_size(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open(decides_retention=lambda log: False)
+        log = broker.log()
+        for _ in range(50):
+            broker.append(log)
+        await broker.flush(log)
+        log.configure(dataclasses.replace(CONFIG, retention_bytes=500))
+        broker.clock.advance(CONFIG.retention_ms / 1000 + 1)
+        await broker.logs.directories[0].housekeeping.apply_retention()
+        assert (log.log_start_offset, log.segments[0].base_offset) == (0, 0)
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_log_that_is_not_led_here_drops_what_lies_below_its_leaders_start(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open(decides_retention=lambda log: False)
+        log = broker.log()
+        for _ in range(50):
+            broker.append(log)
+        await broker.flush(log)
+        log.advance_log_start(30)
+        await broker.logs.directories[0].housekeeping.apply_retention()
+        assert 0 < log.segments[0].base_offset <= 30
+        log.advance_log_start(50)
+        await broker.logs.directories[0].housekeeping.apply_retention()
+        assert (log.segments[0].base_offset, log.size_bytes) == (50, 0)
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_clock_that_jumps_ahead_for_a_moment_deletes_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        broker.append(log, 7)
+        await broker.flush(log)
+        jumped_ms = CONFIG.retention_ms + 1000
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.clock, "_start_ms", broker.clock._start_ms + jumped_ms)
+            broker.clock.advance(8)
+            await broker.logs.directories[0].housekeeping.apply_retention()
+        await broker.logs.directories[0].housekeeping.apply_retention()
+        assert log.log_start_offset == 0
+        broker.logs.close()
+
+    run(body)
+
+
 def test_retention_comes_by_itself(broker: Broker) -> None:
     async def body() -> None:
         broker.open()

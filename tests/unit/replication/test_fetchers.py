@@ -178,3 +178,23 @@ def test_a_damaged_answer_is_not_stored_and_asked_for_again(tmp_path: Path):
         await eventually(lambda: follower.log.log_end_offset == 1)
 
     run(ReplicatedTopic(tmp_path), scenario)
+
+
+def test_a_follower_keeps_what_its_leader_has_and_drops_what_its_leader_has_deleted(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        leader, follower = (topic.brokers[node_id] for node_id in (1, 2))
+        for number in range(20):
+            await leader.committed(batch_of(b"%d" % number + bytes(100)))
+        await eventually(lambda: follower.partition().high_watermark.offset == 20)
+        await follower.logs.directories[0].housekeeping.apply_retention()
+        assert follower.partition().log.log_start_offset == 0
+        await leader.logs.directories[0].housekeeping.apply_retention()
+        start_offset = leader.partition().log.log_start_offset
+        assert start_offset > 0
+        await leader.committed(batch_of(b"more"))
+        await eventually(lambda: follower.partition().log.log_start_offset == start_offset)
+        await follower.logs.directories[0].housekeeping.apply_retention()
+        assert follower.partition().log.segments[0].base_offset == start_offset
+
+    run(ReplicatedTopic(tmp_path, config=TopicConfig(segment_bytes=500, retention_bytes=1000)), scenario)

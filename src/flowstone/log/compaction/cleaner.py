@@ -30,7 +30,8 @@ from flowstone.log.partition_directory import NO_DESCRIPTORS, NO_SPACE
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.segment import newest_timestamp
 from flowstone.log.segment_swap import remove_cleaned
-from flowstone.ports.clock import Clock, Timer
+from flowstone.log.steady_clock import SteadyClock
+from flowstone.ports.clock import Timer
 from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ PASSING = (*NO_SPACE, *NO_DESCRIPTORS, errno.ECHILD)
 class Cleaner:
     def __init__(
         self,
-        clock: Clock,
+        clock: SteadyClock,
         config: BrokerConfig,
         housekeeping: Housekeeping,
         logs: Mapping[TopicPartition, PartitionLog],
@@ -182,7 +183,7 @@ class Cleaner:
             end_offset=plan.end_offset,
             kept_offsets=log.producers.last_offsets(),
             now_ms=now_ms,
-            delete_horizon_ms=now_ms + log.config.delete_retention_ms,
+            delete_horizon_ms=self._clock.latest_ms() + log.config.delete_retention_ms,
             index_interval_bytes=log.config.index_interval_bytes,
             map_bytes_max=self._config.log_cleaner_dedupe_buffer_size,
             bytes_per_s=self._config.log_cleaner_io_max_bytes_per_second,

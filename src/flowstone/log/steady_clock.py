@@ -1,0 +1,123 @@
+"""A wall clock for decisions that cannot be taken back: it does not follow a sudden jump ahead of the machine's clock.
+
+Retention by time, the expiry of producers and the removal of tombstones delete what is old. A
+wall clock that is two hours ahead for a few seconds would make everything two hours older. So wall time is compared
+with monotonic time: the expected time is the wall time at an anchor plus the monotonic time since.
+
+- Up to `TOLERANCE_S` ahead of the expected time the wall clock is believed. The anchor is renewed every `HOLD_S`, so
+  that a clock that drifts or is slewed is believed too.
+- Further ahead it is in doubt, and the expected time counts. After `HOLD_S` in doubt the wall clock is believed: it was
+  corrected, or the machine was suspended. Until then an operator can correct a clock that is wrong.
+- While records that clients append now carry the expected time and not the wall time (`appended`), the doubt goes on,
+  but no longer than `DOUBT_MAX_S`: a disk must not fill up because of a client whose clock is wrong.
+- A clock that is behind is believed at once: nothing is deleted too early by it.
+- A broker that starts compares with when it last wrote a checkpoint. A longer gap is a long stop or a wrong clock; it
+  is not known which, and for `HOLD_S` the time goes on from that checkpoint.
+
+Every timer and all other times are the machine's.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+
+from flowstone.ports.clock import Clock, Timer
+
+logger = logging.getLogger(__name__)
+
+# How far ahead of the expected time the wall clock may be without a doubt.
+TOLERANCE_S = 60.0
+# How long a wall clock that jumped ahead, or started ahead, is not believed.
+HOLD_S = 3600.0
+# How long it is not believed at most, while records that clients append contradict it.
+DOUBT_MAX_S = 24 * 3600.0
+
+
+class SteadyClock:
+    """The broker's clock, but for wall time that jumps ahead."""
+
+    def __init__(self, clock: Clock, last_seen_ms: int | None = None) -> None:
+        """`last_seen_ms` is the wall time at which the broker is known to have run before; None if it has not."""
+        self._clock = clock
+        self.monotonic: Callable[[], float] = clock.monotonic
+        self._anchor_ms, self._anchor_s = clock.time_ms(), clock.monotonic()
+        self._doubted_since_s: float | None = None
+        self._contradicted_s = -math.inf
+        if last_seen_ms is not None and self._anchor_ms - last_seen_ms > HOLD_S * 1000:
+            self._doubted_since_s = self._anchor_s
+            logger.info(
+                "by this machine's clock the broker did not run for %.1f hours. Retention by time goes on from there, "
+                "and believes the clock in %.0f minutes. Until then the clock can be corrected if it is wrong",
+                (self._anchor_ms - last_seen_ms) / 3_600_000,
+                HOLD_S / 60,
+            )
+            self._anchor_ms = last_seen_ms
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        return self._clock.call_later(delay_s, callback)
+
+    async def sleep(self, delay_s: float) -> None:
+        await self._clock.sleep(delay_s)
+
+    def time_ms(self) -> int:
+        """Return the wall time, or the expected time while the wall clock is in doubt."""
+        wall_ms, now_s, expected_ms = self._clock.time_ms(), self._clock.monotonic(), self._expected_ms()
+        if wall_ms - expected_ms <= TOLERANCE_S * 1000:
+            self._believed(wall_ms, now_s)
+            return wall_ms
+        if self._doubted_since_s is None:
+            self._doubted_since_s = now_s
+            self._warn(wall_ms - expected_ms)
+        elif self._is_doubt_over(now_s - self._doubted_since_s, now_s):
+            logger.warning("this machine's clock is still %.0f s ahead and is believed now", self.ahead_s)
+            self._renew(wall_ms, now_s)
+            return wall_ms
+        return expected_ms
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the wall clock was too far ahead when the time was last asked for."""
+        return self._doubted_since_s is not None
+
+    @property
+    def ahead_s(self) -> float:
+        """By how much the wall clock is ahead of the expected time; negative if it is behind."""
+        return (self._clock.time_ms() - self._expected_ms()) / 1000
+
+    def latest_ms(self) -> int:
+        """Return the later of the wall time and the expected time: for deadlines that must not come too early."""
+        return max(self._clock.time_ms(), self._expected_ms())
+
+    def appended(self, timestamp_ms: int) -> None:
+        """Note the newest timestamp that a client gave a record of some log."""
+        if self._doubted_since_s is not None and abs(timestamp_ms - self._expected_ms()) <= TOLERANCE_S * 1000:
+            self._contradicted_s = self._clock.monotonic()
+
+    def _expected_ms(self) -> int:
+        return self._anchor_ms + int((self._clock.monotonic() - self._anchor_s) * 1000)
+
+    def _believed(self, wall_ms: int, now_s: float) -> None:
+        if self._doubted_since_s is not None:
+            logger.warning("this machine's clock is right again: retention by time goes on by it")
+            self._renew(wall_ms, now_s)
+        elif now_s - self._anchor_s >= HOLD_S:
+            self._renew(wall_ms, now_s)
+
+    def _is_doubt_over(self, doubted_s: float, now_s: float) -> bool:
+        is_contradicted = now_s - self._contradicted_s < HOLD_S
+        return doubted_s >= (DOUBT_MAX_S if is_contradicted else HOLD_S)
+
+    def _renew(self, wall_ms: int, now_s: float) -> None:
+        self._anchor_ms, self._anchor_s, self._doubted_since_s = wall_ms, now_s, None
+
+    def _warn(self, ahead_ms: int) -> None:
+        logger.warning(
+            "this machine's clock jumped ahead by %.0f s compared with its monotonic clock. retention.ms, "
+            "delete.retention.ms and producer.id.expiration.ms go on by the time from before "
+            "the jump for %.0f minutes. If the clock is wrong, correct it within that time (see `timedatectl` or "
+            "`chronyc tracking`), or records are deleted too early; if it is right, nothing needs to be done",
+            ahead_ms / 1000,
+            HOLD_S / 60,
+        )
