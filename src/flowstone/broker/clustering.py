@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from flowstone.broker.controlling import Controlling
 from flowstone.broker.elsewhere import Elsewhere
+from flowstone.broker.full_disks import FullDisks
 from flowstone.broker.membership import Membership
 from flowstone.broker.replicas import Replicas
 from flowstone.cluster.consensus import Consensus
@@ -58,6 +59,8 @@ class Clustering:
         )
         self.elsewhere = Elsewhere(listener_name, metadata, clock, network)
         self.replicas = Replicas(config, listener_name, metadata, partitions, self.fetchers, self.lease, clock)
+        self.full_disks = FullDisks(config.node_id, metadata, logs, partitions, self.replicas, self.elsewhere, clock)
+        self.replicas.is_full = self.full_disks.is_full
         self.services = ReplicaServices(
             lease=self.lease,
             monotonic=clock.monotonic,
@@ -66,6 +69,7 @@ class Clustering:
             on_isr_change=self.replicas.propose,
             call_later=clock.call_later,
             is_eligible=self.replicas.is_eligible,
+            on_full=self.full_disks.append_failed,
         )
 
     async def join(self, broker: BrokerImage) -> None:
@@ -76,10 +80,12 @@ class Clustering:
 
     async def leave(self) -> None:
         self.controlling.close()
+        self.full_disks.close()
         await self._membership.hand_over()
         self.replicas.close()
 
     def abort(self) -> None:
         self.controlling.close()
+        self.full_disks.close()
         self.replicas.close()
         self._membership.abort()

@@ -180,11 +180,18 @@ class DiskSpace:
             self._room.refusals[path] = told
             if not space.is_refusing:
                 logger.error("%s: delete topics, or lower retention.ms or retention.bytes of some", told)
+                self._tell_cluster(path, is_below=True)
             space.is_refusing = True
         elif space.is_refusing and usable_bytes >= floor_bytes * (1 + RELIEF_FRACTION):
             del self._room.refusals[path]
             space.is_refusing = False
             logger.warning("%s has %d bytes of room again and takes new records", path, usable_bytes)
+            self._tell_cluster(path, is_below=False)
+
+    def _tell_cluster(self, path: str, *, is_below: bool) -> None:
+        """In a cluster other brokers lead while this one has no room."""
+        if self._services.cluster is not None:
+            self._services.cluster.full_disks.floor_passed(path, is_below=is_below)
 
     def _warn(self, space: DirectorySpace) -> None:
         left_s = space.seconds_left

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from flowstone.client.connection import Address
@@ -52,6 +52,8 @@ class Replicas:
         self._check_interval_s = config.replica_lag_time_max_ms / 1000 / LAG_CHECKS_PER_LAG_TIME
         self._checking: Timer | None = None
         self._is_closed = False
+        # Whether the disk under a replica is full, so that it must not be followed with.
+        self.is_full: Callable[[Partition], bool] = lambda partition: False
         lease.on_regained(self._lease_regained)
         metadata.on_change(self._follow)
 
@@ -70,10 +72,13 @@ class Replicas:
         """The cluster decided something about it, which it has taken up."""
         image, leader_id = self._metadata.image, partition.leader_id
         endpoint = image.endpoint(leader_id, self._listener_name) if leader_id != NO_LEADER else None
-        if partition.is_leader or endpoint is None or self._is_closed:
+        if partition.is_leader or endpoint is None or self._is_closed or self.is_full(partition):
             self._fetchers.unfollow(partition)
         else:
             self._fetchers.follow(partition, leader_id, Address(endpoint.host, endpoint.port))
+        if partition.fault is not None and self._node_id in partition.isr and len(partition.isr) > 1:
+            # A fetch that was on its way when the disk failed has brought it back.
+            self.failed(partition.topic_id, partition.topic_partition)
 
     def removed(self, partition: Partition) -> None:
         self._fetchers.unfollow(partition)

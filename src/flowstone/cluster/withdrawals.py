@@ -44,7 +44,7 @@ def shut_down(image: ClusterImage, node_id: int, epoch: int) -> tuple[list[Metad
 def replica_failed(
     image: ClusterImage, node_id: int, partitions: Iterable[tuple[bytes, int]]
 ) -> tuple[list[MetadataRecord], list[TopicPartition]]:
-    """The disk under these replicas of a broker failed: they are not in sync, and others lead.
+    """The disk under these replicas of a broker failed, or is full: they are not in sync, and others lead.
 
     The answer names those that nobody else is in sync with: they stay as they are.
     """

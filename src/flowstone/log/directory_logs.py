@@ -227,12 +227,13 @@ class DirectoryLogs:
         """Something went wrong here: if the directory does not take a small file, durably, it has failed."""
         if self.fault is None and self._probe is None and not self._is_stopped:
             loop = asyncio.get_running_loop()
-            self._probe = self.housekeeping.submit(self._write_probe)
+            self._probe = self.housekeeping.submit(self.write_probe)
             self._probe.add_done_callback(lambda probe: loop.call_soon_threadsafe(self._probed, probe, reason))
 
-    def _write_probe(self) -> None:
+    def write_probe(self, size_bytes: int = 0) -> None:
+        """Write and remove a small file, waiting for the disk. OSError if the directory does not take it."""
         path = self.log_directory.file(PROBE_FILE)
-        self._files.replace(path, b"")
+        self._files.replace(path, bytes(size_bytes))
         self._files.remove(path)
 
     def _probed(self, probe: Future[None], reason: object) -> None:

@@ -57,6 +57,15 @@ class FollowingReplica(Replica):
             reached = min(self.high_watermark.offset, self.log.end.offset)  # the log may just have been cut
             self.log.advance_log_start(min(self._leader_log_start_offset, reached))
 
+    def follow_log_start(self, leader_log_start_offset: int) -> bool:
+        """Advance the log's start to its leader's, as far as records are committed here; return whether it moved."""
+        if self.is_leader or self.fault is not None:
+            return False
+        before = self.log.log_start_offset
+        self._leader_log_start_offset = leader_log_start_offset
+        self._move_high_watermark()
+        return self.log.log_start_offset > before
+
     @property
     def last_epoch(self) -> int:
         """The leader epoch of the last record."""

@@ -187,6 +187,11 @@ class Partition(FollowingReplica):
                 self._advance(log.end)
         return appended
 
+    def _note_full(self, error: ApiError) -> None:
+        super()._note_full(error)
+        if self._services is not None and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._services.on_full(self)
+
     def _check_may_append(self, acks: int) -> None:
         error = self._why_not_leading()
         least = self.min_insync_replicas

@@ -55,3 +55,5 @@ class ReplicaServices:
     call_later: Callable[[float, Callable[[], None]], Timer]
     # Whether the cluster would let a follower into an ISR, as far as this broker knows: nobody waits for the others.
     is_eligible: IsEligible = lambda member: True
+    # Hears whenever an append to a partition's log failed for lack of space.
+    on_full: Callable[[Partition], None] = lambda partition: None
