@@ -29,6 +29,7 @@ from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.partitioning import partition_for
+from flowstone.coordinator.replay_reports import ReplayReports
 from flowstone.coordinator.runtime import Host, HostedShard, Token
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
@@ -69,6 +70,7 @@ class GroupCoordinator:
             new_machine=lambda: GroupShard(group_config, _new_member_id),
             load_turn=asyncio.Lock(),
             rounds=AppendRounds(),
+            reports=ReplayReports(clock.monotonic),
         )
         self._shards: dict[int, HostedShard[GroupShard]] = {}
         # The shards of groups that were asked for, as long as no shard comes or goes.

@@ -48,6 +48,11 @@ def drain(
         print_document({"broker": broker, "leaders": led, "replicas": held})
     else:
         print(f"broker {broker} leads {counted(led, 'partition')} and has {counted(held, 'replica')}")
+    if replicas and held:
+        raise CommandError(
+            f"broker {broker} still has {counted(held, 'replica')}: it got them, or moves were cancelled, meanwhile. "
+            f"Run `flowstone cluster drain {broker} --replicas` again"
+        )
     if led:
         raise CommandError(
             f"broker {broker} still leads {counted(led, 'partition')} that nobody else could: see "
@@ -56,14 +61,17 @@ def drain(
 
 
 def _move_replicas(reader: ClusterReader, state: ClusterState, broker: int, throttle_bytes: int | None) -> None:
+    """Move every replica of the broker away, and wait for that and for the moves off it that are under way already."""
     others = [node_id for node_id in state.alive if node_id != broker]
     plan = plan_empty(state.partitions, broker, others, state.racks, state.replica_counts())
-    if not plan:
+    leaving = [each.partition for each in state.partitions if broker in each.replicas and each.partition not in plan]
+    if not plan and not leaving:
         return
     if throttle_bytes is not None:
         throttle(reader, throttle_bytes)
-    move(reader, dict(plan))
-    watch(reader, plan)
+    if plan:
+        move(reader, dict(plan))
+    watch(reader, [*plan, *leaving])
     unthrottle(reader)
 
 

@@ -131,6 +131,7 @@ def _cancel(reader: ClusterReader, choice: Choice, *, json_output: bool) -> None
     ]
     if moving:
         move(reader, dict.fromkeys(moving))
+    unthrottle(reader)
     if json_output:
         print_document({"cancelled": list(map(str, moving))})
     else:

@@ -28,6 +28,7 @@ from flowstone.coordinator.append_rounds import AppendRounds
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.internal_log import InternalLog
 from flowstone.coordinator.record_batches import RecordCodec
+from flowstone.coordinator.replay_reports import ReplayReports
 from flowstone.coordinator.shard_log import ReplayedState, ShardLog
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import Clock, Timer
@@ -79,6 +80,7 @@ class Host(Generic[Machine]):
     # One shard loads at a time: each holds the event loop for a few milliseconds per step.
     load_turn: asyncio.Lock
     rounds: AppendRounds
+    reports: ReplayReports
 
 
 class HostedShard(Generic[Machine]):
@@ -100,7 +102,6 @@ class HostedShard(Generic[Machine]):
         self._calls_after_load: list[Call[Machine]] = []
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._last_failure = ""
         self._faulty_loads = 0
         self.loading: asyncio.Future[None]  # the load under way, or the last one
         self._begin_load()
@@ -127,6 +128,7 @@ class HostedShard(Generic[Machine]):
             self._append_last(code)
         self.loading.cancel()
         self._calls_after_load.clear()
+        self._host.reports.closed(self._name)
         self._drop_machine(code)
         _refuse(self._unanswered, code)
 
@@ -164,6 +166,7 @@ class HostedShard(Generic[Machine]):
     def _append(self, now_ms: int) -> None:
         records, self._unappended = self._unappended, []
         self._log.append(records, now_ms)
+        self._host.reports.appended(self._name)
 
     def _append_in_round(self) -> None:
         self._is_in_round = False
@@ -256,16 +259,14 @@ class HostedShard(Generic[Machine]):
             self._faulty_loads += 1
             self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error), is_loaded=False)
             return
-        self._machine, self._last_failure, self._faulty_loads = machine, "", 0
+        self._machine, self._faulty_loads = machine, 0
         self._run(machine, lambda machine, now_ms: machine.loaded(now_ms))
         calls, self._calls_after_load = self._calls_after_load, []
         for call in calls:
             self.execute(call)
 
     def _failed(self, code: ErrorCode, reason: str, *, is_loaded: bool = True) -> None:
-        if reason != self._last_failure:
-            self._last_failure = reason
-            logger.error("%s must be replayed from its log: %s", self._name, reason)
+        self._host.reports.failed(self._name, reason)
         told = _told(code)
         # Where even loading fails, waiting for it to end is no advice.
         self._drop_machine(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loaded else told)

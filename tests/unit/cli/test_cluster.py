@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -124,12 +125,33 @@ def test_a_dead_brokers_partitions_are_told_and_moves_to_it_can_be_cancelled(
     plan = tmp_path / "plan.json"
     move = {"topic": "alone", "partition": 0, "replicas": [home, other]}
     plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
-    assert call("reassign", "--file", plan).startswith("1 partition on the move")
+    assert call("reassign", "--file", plan, "--throttle", 5_000_000).startswith("1 partition on the move")
     assert status()["moving"] == 1
     assert call("reassign", "--cancel") == "cancelled the moves of 1 partition\n"
     assert status()["moving"] == 0
+    assert not any("throttled" in name for values in cluster.image.broker_configs.values() for name in values)
     cluster.restart(other)
     cluster.wait_in_sync("orders")
+
+
+def test_emptying_a_broker_waits_for_moves_off_it_that_are_under_way(run: Run, tmp_path: Path) -> None:
+    with flowstone.Cluster(3) as cluster:
+        cluster.create_topic("leaving", replication_factor=1, configs={"min.insync.replicas": "1"})
+        home = cluster.leader("leaving")
+        target = next(each for each in cluster.brokers if each != home)
+        bootstrap = cluster.brokers[home].bootstrap
+        cluster.kill(target)
+        plan = tmp_path / "plan.json"
+        move = {"topic": "leaving", "partition": 0, "replicas": [target]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+        run("cluster", "reassign", "--file", plan, "--bootstrap", bootstrap)
+        with ThreadPoolExecutor() as threads:
+            draining = threads.submit(run, "cluster", "drain", home, "--replicas", "--bootstrap", bootstrap)
+            with pytest.raises(TimeoutError):
+                draining.result(timeout=3.0)
+            cluster.restart(target)
+            result = draining.result(timeout=30.0)
+        assert (result.stderr, result.stdout) == ("", f"broker {home} leads 0 partitions and has 0 replicas\n")
 
 
 def test_a_broker_that_is_gone_for_good_is_forgotten_once_it_has_no_replicas(run: Run) -> None:

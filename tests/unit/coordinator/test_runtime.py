@@ -10,6 +10,7 @@ import pytest
 
 from flowstone.coordinator.append_rounds import CROWD_SHARDS, AppendRounds
 from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.replay_reports import ReplayReports
 from flowstone.coordinator.runtime import FAULTY_LOADS_MAX, RELOAD_DELAY_S, Host, HostedShard
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
@@ -75,7 +76,8 @@ class Bench:
         self.log, self.clock = log, SimulatedClock()
         self.machines: list[Counters] = []
         self.rounds = AppendRounds()
-        host = Host(self.clock, codec or Counters.Codec(), self._new, asyncio.Lock(), self.rounds)
+        reports = ReplayReports(self.clock.monotonic)
+        host = Host(self.clock, codec or Counters.Codec(), self._new, asyncio.Lock(), self.rounds, reports)
         self.shard = HostedShard("counters-0", log, host)
 
     def _new(self) -> Counters:
