@@ -121,9 +121,22 @@ def test_the_node_id_of_another_data_directory_is_refused(ties: Ties) -> None:
     async def body() -> None:
         async with ties.open("a", "b") as (first, second):
             await first.consensus.join(1, "d1")
-            with pytest.raises(StartupError, match="node id 1"):
-                await second.consensus.join(1, "another")
-            assert await first.consensus.renew()
+            joining = asyncio.ensure_future(second.consensus.join(1, "another"))
+            while not joining.done():
+                assert await first.consensus.renew()
+            with pytest.raises(StartupError, match="node id 1 and is alive"):
+                await joining
+
+    asyncio.run(body())
+
+
+def test_a_broker_that_lost_its_data_directory_joins_once_its_former_session_has_expired(ties: Ties) -> None:
+    async def body() -> None:
+        async with ties.open("a", "b", session_timeout_s=4) as (former, new):
+            await former.consensus.join(1, "d1")
+            former.kill()
+            incarnation = await new.consensus.join(1, "another")
+            assert list(new.consensus.members) == [Member(1, incarnation)]
 
     asyncio.run(body())
 

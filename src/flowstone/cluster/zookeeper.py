@@ -28,6 +28,10 @@ from flowstone.ports.clock import Clock
 JOIN_PAUSE_S = 0.1
 # How long a broker that stops tries to tell ZooKeeper: if it cannot, its membership runs out by itself.
 LEAVE_TIMEOUT_S = 2.0
+# How long a start waits for the session of another data directory that has its node id; longer than any should last.
+HOLDER_WAIT_S = 60.0
+# Seen meanwhile, they show that the other broker is alive. One alone may have been under way when it died.
+RENEWALS_OF_A_LIVE_HOLDER = 2
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +96,44 @@ class ZooKeeperConsensus:
         if incarnation == member.incarnation and stat.ephemeralOwner == self._client.session_id:
             return True  # an earlier try, whose answer was lost
         if directory != directory_id:
-            raise StartupError(f"another broker, of another data directory, has the node id {member.node_id}")
+            await self._wait_until_gone(Member(member.node_id, incarnation))
+            return False
         # A former life of this data directory: this process has its lock, so that one has ended.
         await self._client.ask(self._removal(Member(member.node_id, incarnation)))
         return False
+
+    async def _wait_until_gone(self, holder: Member) -> None:
+        """Return when the membership of another data directory has ended. StartupError if its broker lives on.
+
+        This broker may have lost its disk: then the holder is its former life, whose session soon expires. A broker
+        that lives renews its membership, and each renewal is a new version of its node.
+        """
+        path, session_path = self._paths(holder)
+        began_s, first_version = self._clock.monotonic(), None
+        while True:
+            try:
+                await self._client.ask(lambda: self._client.kazoo.get_async(path))
+                _, stat = await self._client.ask(lambda: self._client.kazoo.get_async(session_path))
+            except NoNodeError:
+                return
+            if first_version is None:
+                first_version = stat.version
+                logger.warning(
+                    "a broker with another data directory has the node id %d in ZooKeeper. If that was this broker "
+                    "before it lost its data, its session expires soon; waiting for that",
+                    holder.node_id,
+                )
+            elif stat.version - first_version >= RENEWALS_OF_A_LIVE_HOLDER:
+                raise StartupError(
+                    f"another broker, of another data directory, has the node id {holder.node_id} and is alive: "
+                    "set another node.id, or stop that broker first"
+                )
+            elif self._clock.monotonic() - began_s > HOLDER_WAIT_S:
+                raise StartupError(
+                    f"another broker, of another data directory, has the node id {holder.node_id}, and its ZooKeeper "
+                    f"session has not ended in {HOLDER_WAIT_S:.0f} s: set another node.id, or stop that broker first"
+                )
+            await self._clock.sleep(JOIN_PAUSE_S)
 
     async def renew(self) -> bool:
         member = self._member
