@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
+from flowstone.replication.refusals import Refusals
 from flowstone.replication.state import DivergingEpoch
 from flowstone.wire.messages import (
     FetchRequest,
@@ -107,6 +108,7 @@ class LeaderFetches:
         self._waiting: dict[Key, _Followed] = {}
         self._forgotten: dict[Key, None] = {}
         self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
+        self._refusals = Refusals()
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -232,6 +234,7 @@ class LeaderFetches:
                     cut = self._take(followed, result, now_s)
                     if cut is not None:
                         due.append(cut)
+        self._refusals.report(now_s)
         return due
 
     def failed(self, partition: Partition, now_s: float) -> None:
@@ -255,7 +258,9 @@ class LeaderFetches:
         try:
             partition.append_fetched(records, followed.asked[0], result.high_watermark, result.log_start_offset)
         except ApiError as error:
-            logger.warning("partition %s: what the leader sent was not taken: %s", partition.topic_partition, error)
+            if not followed.failures:
+                told = "partition %s: what the leader sent was not taken: %s"
+                logger.warning(told, partition.topic_partition, error)
             self._back_off(followed, now_s)
             return None
         followed.failures = 0
@@ -271,9 +276,7 @@ class LeaderFetches:
         has_nothing_of_it = log.log_start_offset == log.log_end_offset or result.log_start_offset > log.log_end_offset
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and result.log_start_offset >= 0 and has_nothing_of_it:
             return DueCut(partition, restart_offset=result.log_start_offset)
-        if not followed.failures:
-            code = _error_code(result.error_code).name
-            logger.info("partition %s cannot be fetched from its leader: %s", partition.topic_partition, code)
+        self._refusals.add(result.error_code, partition.topic_partition)
         self._back_off(followed, now_s)
         return None
 

@@ -1,0 +1,52 @@
+"""What the log says of partitions that a leader refuses to a follower: one line per error and change of leaders.
+
+When leaders move, a follower knows some decisions before its leader does, some after it: hundreds of partitions are
+refused for a moment, each of them several times.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from flowstone.errors import ErrorCode
+from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+# Refusals with the same error are one line of the log until the leader has not refused so for this long.
+REFUSALS_QUIET_S = 10.0
+# How many partitions such a line names.
+REFUSED_NAMED_MAX = 3
+
+
+class Refusals:
+    """Of one leader."""
+
+    def __init__(self) -> None:
+        # When it last refused something, by error; and what it refuses in the present answer.
+        self._last_s: dict[int, float] = {}
+        self._present: dict[int, list[TopicPartition]] = {}
+
+    def add(self, code: int, partition: TopicPartition) -> None:
+        self._present.setdefault(code, []).append(partition)
+
+    def report(self, now_s: float) -> None:
+        """Log what was added since the last call, unless the same error was logged not long ago."""
+        if not self._present:
+            return
+        for code, refused in self._present.items():
+            if now_s - self._last_s.get(code, -math.inf) >= REFUSALS_QUIET_S:
+                named = ", ".join(map(str, refused[:REFUSED_NAMED_MAX]))
+                more = f" and {len(refused) - REFUSED_NAMED_MAX} more" if len(refused) > REFUSED_NAMED_MAX else ""
+                told = "cannot be fetched from the leader for now: %s%s: %s. What it refuses next is not reported"
+                logger.info(told, named, more, _name(code))
+            self._last_s[code] = now_s
+        self._present = {}
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
