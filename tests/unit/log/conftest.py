@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -14,12 +15,13 @@ from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import Appended, PartitionLog
 from flowstone.log.reading import wait_for
 from flowstone.log.recovery import StoredOffsets, recover
-from flowstone.log.truncation import Cut, cut_all, cut_at
+from flowstone.log.truncating import Truncating
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch, parse_header
+from tests.support.cutting import truncating_at_once
 
 TOPIC_PARTITION = TopicPartition("orders", 3)
 TOPIC_ID = bytes(range(16))
@@ -59,18 +61,13 @@ class LogWorld:
             self.log.flushed(task)
 
     def truncate_to(self, offset: int) -> None:
-        """In the order that `truncating` keeps."""
-        self.cut(cut_at(self.log, offset, self.clock.time_ms()))
+        asyncio.run(self._truncating().truncate_to(self.log, offset, lambda: True))
 
     def reset_to(self, offset: int) -> None:
-        self.cut(cut_all(self.log, offset))
+        asyncio.run(self._truncating().reset_to(self.log, offset, lambda: True))
 
-    def cut(self, cut: Cut) -> None:
-        self.log.lower_recovery_point(cut.untouched_end)
-        self.checkpoint()
-        if self.log.directory.remove_snapshots_after(cut.end.offset):
-            self.files.sync_directory(self.path)
-        self.log.cut(cut)
+    def _truncating(self) -> Truncating:
+        return truncating_at_once(self.clock, self.checkpoint)
 
     def checkpoint(self) -> None:
         self.directory.write_offsets("recovery-point-offset-checkpoint", {TOPIC_PARTITION: self.log.recovery_point})

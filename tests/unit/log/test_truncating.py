@@ -157,6 +157,21 @@ def test_a_log_that_cannot_be_read_cannot_be_truncated(broker: Broker) -> None:
     run(body)
 
 
+def test_a_log_whose_producers_cannot_be_forgotten_is_not_cut(broker: Broker) -> None:
+    """Snapshots of producers beyond the cut go before any record does: the first file to be removed is one."""
+
+    async def body() -> None:
+        log = await filled(broker)
+        broker.files.fail_next("remove", errno.EIO)
+        with pytest.raises(StorageFault, match="cannot be truncated"):
+            await broker.logs.truncate_to(log, 20)
+        assert log.log_end_offset == 50
+        assert broker.append(log) == 50
+        broker.logs.abort()
+
+    run(body)
+
+
 async def truncate(broker: Broker) -> None:
     await broker.logs.truncate_to(broker.log(), 20)
 

@@ -8,13 +8,13 @@ from flowstone.cluster.image import PartitionImage
 from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.truncation import Cut, cut_all, cut_at
 from flowstone.ports.clock import SimulatedClock
 from flowstone.replication.in_sync import ProposedIsr
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
 from flowstone.replication.services import ReplicaServices
 from flowstone.replication.state import DivergingEpoch, ReplicaFetch
+from tests.support.cutting import truncating_at_once
 from tests.support.partitions import ON_DISK, Flusher, a_batch, a_log, flush
 
 NODE = 1
@@ -35,23 +35,17 @@ class Watcher:
 
 
 class Cutting:
-    """Cuts at once; `before_cut` is what happens while it would wait for the disk."""
+    """The broker's truncation of logs; `before_cut` is what happens while it waits for the disk."""
 
     def __init__(self) -> None:
         self.before_cut: Callable[[], None] = lambda: None
+        self._truncating = truncating_at_once(SimulatedClock(), lambda: self.before_cut())
 
     async def truncate_to(self, log: PartitionLog, offset: int, is_due: Callable[[], bool] = lambda: True) -> None:
-        if offset < log.end.offset:
-            self._cut(log, cut_at(log, offset, 0), is_due)
+        await self._truncating.truncate_to(log, offset, is_due)
 
     async def reset_to(self, log: PartitionLog, offset: int, is_due: Callable[[], bool] = lambda: True) -> None:
-        self._cut(log, cut_all(log, offset), is_due)
-
-    def _cut(self, log: PartitionLog, cut: Cut, is_due: Callable[[], bool]) -> None:
-        log.lower_recovery_point(cut.untouched_end)
-        self.before_cut()
-        if is_due():
-            log.cut(cut)
+        await self._truncating.reset_to(log, offset, is_due)
 
 
 class ReplicaWorld:
