@@ -36,7 +36,7 @@ struct number_input {
 };
 
 struct headers_input {
-    const int32_t *offsets;
+    const void *offsets; /* int32 */
     const uint8_t *validity;
     int64_t first, header_count;
     struct binary_input key, value;
@@ -73,6 +73,19 @@ struct build_call {
             return tried;                                                                                                   \
     } while (0)
 
+/* Numbers of a column, which need not be aligned: another program may have put it anywhere in a larger buffer. */
+static inline int32_t get_int32(const void *values, int64_t index) {
+    int32_t value;
+    memcpy(&value, (const uint8_t *)values + index * (int64_t)sizeof value, sizeof value);
+    return value;
+}
+
+static inline int64_t get_int64(const void *values, int64_t index) {
+    int64_t value;
+    memcpy(&value, (const uint8_t *)values + index * (int64_t)sizeof value, sizeof value);
+    return value;
+}
+
 static inline int is_valid(const uint8_t *validity, int64_t index) {
     return !validity || (validity[index >> 3] >> (index & 7) & 1);
 }
@@ -84,15 +97,16 @@ static inline enum row_status get_field(const struct binary_input *column, int64
     if (!column->offsets || !is_valid(column->validity, index))
         return ROW_GOOD;
     if (column->is_large) {
-        start = ((const int64_t *)column->offsets)[index];
-        end = ((const int64_t *)column->offsets)[index + 1];
+        start = get_int64(column->offsets, index);
+        end = get_int64(column->offsets, index + 1);
     } else {
-        start = ((const int32_t *)column->offsets)[index];
-        end = ((const int32_t *)column->offsets)[index + 1];
+        start = get_int32(column->offsets, index);
+        end = get_int32(column->offsets, index + 1);
     }
     if (!LIKELY(start >= 0 && start <= end && end <= column->data_bytes))
         return BAD_COLUMN;
-    field->data = column->data + start;
+    if (end > start) /* a column whose values are all empty may have no data at all */
+        field->data = column->data + start;
     field->length = end - start;
     return ROW_GOOD;
 }
@@ -138,13 +152,13 @@ static enum row_status place_keyless(struct spread_call *call, int64_t row, int6
 }
 
 static inline enum row_status place(struct spread_call *call, int64_t row, int32_t *slot) {
-    const int64_t topic = call->topic.values ? ((const int32_t *)call->topic.values)[call->topic.first + row] : 0;
+    const int64_t topic = call->topic.values ? get_int32(call->topic.values, call->topic.first + row) : 0;
     if (topic < 0 || topic >= call->topic_count)
         return BAD_COLUMN;
     const int64_t count = call->partition_counts[topic], index = call->partition.first + row;
     int64_t partition;
     if (call->partition.values && is_valid(call->partition.validity, index)) {
-        partition = ((const int32_t *)call->partition.values)[index];
+        partition = get_int32(call->partition.values, index);
         if (partition < 0 || partition >= count)
             return BAD_PARTITION;
     } else {
@@ -217,7 +231,7 @@ static inline uint8_t *write_field(uint8_t *at, struct field field) {
 
 static enum row_status measure_headers(const struct headers_input *headers, struct row *row, int64_t index) {
     struct field key, value;
-    const int64_t start = headers->offsets[index], end = headers->offsets[index + 1];
+    const int64_t start = get_int32(headers->offsets, index), end = get_int32(headers->offsets, index + 1);
     if (start < 0 || start > end || end > headers->header_count)
         return BAD_COLUMN;
     row->first_header = start;
@@ -238,7 +252,7 @@ static inline enum row_status get_row(const struct build_call *call, int64_t ind
     TRY_ROW(get_field(&call->value, index, &row->value));
     row->timestamp = call->now_ms;
     if (timestamp->values && is_valid(timestamp->validity, timestamp->first + index)) {
-        row->timestamp = ((const int64_t *)timestamp->values)[timestamp->first + index];
+        row->timestamp = get_int64(timestamp->values, timestamp->first + index);
         if (row->timestamp < 0)
             return BAD_TIMESTAMP;
     }

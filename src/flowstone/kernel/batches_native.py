@@ -19,6 +19,7 @@ from flowstone.kernel.row_columns import (
     SpreadCall,
     binary_block,
     check_bounds,
+    check_buffers,
     headers_block,
     number_block,
 )
@@ -35,6 +36,7 @@ _addressof = ctypes.addressof
 
 
 def spread_rows(rows: Rows, slots: Slots) -> Spread:
+    check_buffers(rows)
     spread = Spread((ctypes.c_int32 * rows.row_count)(), (ctypes.c_int64 * slots.slot_count)())
     slot_of_row = (ctypes.c_int32 * rows.row_count)()
     call = SpreadCall(
@@ -64,6 +66,7 @@ class RecordBuilder:
     """The rows of one spread, record by record. `now_ms` is the timestamp of rows that have none."""
 
     def __init__(self, rows: Rows, spread: Spread, now_ms: int) -> None:
+        check_buffers(rows)
         self._held = (rows, spread)
         self._row_count = rows.row_count
         self._call = BuildCall(

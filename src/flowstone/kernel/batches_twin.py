@@ -18,6 +18,7 @@ from flowstone.kernel.row_columns import (
     Slots,
     Spread,
     check_bounds,
+    check_buffers,
 )
 
 _MURMUR2_SEED = 0x9747B28C
@@ -48,8 +49,10 @@ def murmur2(data: bytes) -> int:
 def spread_rows(rows: Rows, slots: Slots) -> Spread:
     """Each row's partition: the one its column names, else by its key, else the one that takes rows without a key.
 
-    The latter stays the same until it has got `keyless_bytes_max`: fewer, larger batches.
+    The latter stays the same until it has got `keyless_bytes_max`: fewer, larger batches. Raises BadRow, and ValueError
+    if a column's buffers are too small for its rows.
     """
+    check_buffers(rows)
     slot_of_row = [_place(rows, row, slots) for row in range(rows.row_count)]
     counts = [0] * slots.slot_count
     for slot in slot_of_row:
@@ -90,6 +93,7 @@ class RecordBuilder:
     """The rows of one spread, record by record. `now_ms` is the timestamp of rows that have none."""
 
     def __init__(self, rows: Rows, spread: Spread, now_ms: int) -> None:
+        check_buffers(rows)
         self._rows, self._order, self._now_ms = rows, spread.order, now_ms
 
     def build(self, first: int, end: int, out: bytearray, position: int, capacity_bytes: int) -> Built:

@@ -48,6 +48,7 @@ struct index_batches_call {
     int64_t unindexed_bytes, newest_timestamp, newest_offset, indexed_timestamp;
     uint8_t *offset_entries, *time_entries; /* room for an entry per batch */
     int64_t offset_entries_size, time_entries_size;
+    int64_t stop; /* DAMAGED: at file_position is no whole batch, or one that an entry cannot name */
 };
 
 enum { OUTPUT_PER_INPUT_MAX = 3 }; /* a record of 7 bytes may grow by 10 when its timestamp is written anew */
@@ -258,11 +259,26 @@ void flowstone_filter_records(const uint8_t *payload, struct filter_records_call
     call->changed = call->has_new_horizon || filtered.kept_count != call->record_count;
 }
 
+/* Whether a whole batch that the segment's indexes can name lies at the position. */
+static int read_indexable(const uint8_t *buffer, const struct index_batches_call *call, int64_t position,
+                          struct batch *batch) {
+    if (call->size - position < HEADER_BYTES)
+        return 0;
+    read_header(buffer + position, batch);
+    const uint64_t relative_offset = (uint64_t)batch->last_offset - (uint64_t)call->base_offset;
+    return batch->size_bytes >= HEADER_BYTES && batch->size_bytes <= call->size - position &&
+           relative_offset <= INT32_MAX && call->file_position <= INT32_MAX;
+}
+
 void flowstone_index_batches(const uint8_t *buffer, struct index_batches_call *call) {
     struct batch batch;
     call->offset_entries_size = call->time_entries_size = 0;
+    call->stop = MORE;
     for (int64_t position = 0; position < call->size; position += batch.size_bytes) {
-        read_header(buffer + position, &batch);
+        if (!read_indexable(buffer, call, position, &batch)) {
+            call->stop = DAMAGED;
+            return;
+        }
         if (batch.record_count && batch.max_timestamp > call->newest_timestamp) {
             call->newest_timestamp = batch.max_timestamp;
             call->newest_offset = batch.last_offset;
@@ -270,7 +286,7 @@ void flowstone_index_batches(const uint8_t *buffer, struct index_batches_call *c
         if (call->unindexed_bytes > call->interval_bytes) {
             uint8_t *entry = call->offset_entries + call->offset_entries_size;
             put_big_endian(entry, (uint64_t)(batch.last_offset - call->base_offset), 4);
-            put_big_endian(entry + 4, (uint64_t)(call->file_position + position), 4);
+            put_big_endian(entry + 4, (uint64_t)call->file_position, 4);
             call->offset_entries_size += OFFSET_ENTRY_BYTES;
             call->unindexed_bytes = 0;
             if (call->newest_timestamp > call->indexed_timestamp) {
@@ -282,6 +298,6 @@ void flowstone_index_batches(const uint8_t *buffer, struct index_batches_call *c
             }
         }
         call->unindexed_bytes += batch.size_bytes;
+        call->file_position += batch.size_bytes;
     }
-    call->file_position += call->size;
 }

@@ -196,7 +196,7 @@ static inline enum status next_window(struct record_walk *walk, const struct off
             __builtin_prefetch(first_slot(map, each->hash), 1);
         }
     }
-    return window->count == 0 && walk->at != walk->end ? TRAILING_BYTES : VALID;
+    return walk->left == 0 && walk->at != walk->end ? TRAILING_BYTES : VALID;
 }
 
 #endif

@@ -104,16 +104,18 @@ def records_of(payload: Bytes, batch: BatchFields) -> Iterator[Record]:
     """Every record of a payload, checked as the kernel checks it. BadRecord."""
     view, at, last_delta = memoryview(payload), 0, -1
     try:
-        for _ in range(batch.record_count):
+        for left in range(batch.record_count - 1, -1, -1):
             body, end = read_record_length(view, at, len(view))
             record = _read_record(view, at, body, end)
             if not last_delta < record.offset_delta <= batch.last_offset - batch.base_offset:
                 raise BadRecord
+            if not left and end != len(view):
+                raise BadRecord  # bytes behind the last record
             yield record
             at, last_delta = end, record.offset_delta
     except BadRecordError as bad:
         raise BadRecord from bad
-    if at != len(view):
+    if not batch.record_count and len(view):
         raise BadRecord
 
 

@@ -22,6 +22,7 @@ TRANSACTIONAL_FLAG, CONTROL_FLAG, DELETE_HORIZON_FLAG = 0x10, 0x20, 0x40
 NO_TIMESTAMP = -1
 HEADER_BYTES = 61
 OFFSET_ENTRY, TIME_ENTRY = Struct(">ii"), Struct(">qi")  # of a segment's indexes
+INDEXED_MAX = 2**31 - 1  # the largest offset, counted from the segment's first one, and position in an entry
 
 
 class Stop(IntEnum):
@@ -72,6 +73,46 @@ class FilteredRecords(NamedTuple):
     max_timestamp: int
     has_new_horizon: bool
     changed: bool
+
+
+# What a caller gets wrong raises ValueError in both forms: C would read or write outside its memory, and -O removes
+# what `assert` checks.
+
+
+def map_capacity(memory_bytes: int, seed: bytes) -> int:
+    """Return how many keys a map in that much memory takes. Raises ValueError if that is none, or the seed is wrong."""
+    if len(seed) != SEED_BYTES:
+        raise ValueError(f"the seed has {len(seed)} bytes, not {SEED_BYTES}")
+    capacity = memory_bytes // SLOT_BYTES * LOAD_PERCENT_MAX // 100
+    if capacity == 0:
+        raise ValueError(f"{memory_bytes} bytes have no room for a key")
+    return capacity
+
+
+def check_position(buffer: Bytes, position: int) -> None:
+    """Raise ValueError unless the position lies in the buffer or at its end."""
+    if not 0 <= position <= len(buffer):
+        raise ValueError(f"position {position} of {len(buffer)} bytes")
+
+
+def check_output(unused_bytes: int, wanted_bytes: int) -> None:
+    """Raise ValueError unless an output has that much room left."""
+    if wanted_bytes > unused_bytes:
+        raise ValueError(f"{wanted_bytes} bytes for an output that has room for {unused_bytes}")
+
+
+def check_taken(untaken_bytes: int) -> None:
+    """Raise ValueError unless everything was taken from an output."""
+    if untaken_bytes:
+        raise ValueError(f"{untaken_bytes} bytes of output were not taken")
+
+
+def not_indexable(position: int) -> ValueError:
+    """Return the error of a batch that the index of its segment cannot name, or that is none."""
+    return ValueError(
+        f"the batch at position {position} is damaged, or its offset or position is {INDEXED_MAX + 1} or more "
+        "beyond the beginning of the segment"
+    )
 
 
 class BadRecord(Exception):

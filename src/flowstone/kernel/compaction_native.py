@@ -12,10 +12,8 @@ from typing import Any
 
 from flowstone.kernel.compaction_contract import (
     HEADER_BYTES,
-    LOAD_PERCENT_MAX,
     NO_TIMESTAMP,
     OUTPUT_PER_INPUT_MAX,
-    SEED_BYTES,
     SLOT_BYTES,
     TIME_ENTRY,
     BadRecord,
@@ -24,6 +22,11 @@ from flowstone.kernel.compaction_contract import (
     FilteredRecords,
     Stop,
     Walk,
+    check_output,
+    check_position,
+    check_taken,
+    map_capacity,
+    not_indexable,
 )
 from flowstone.kernel.native import _run as run
 from flowstone.kernel.native import releasing_library as library
@@ -77,7 +80,7 @@ class _IndexBatchesCall(ctypes.Structure):
     _fields_ = _fields(
         "size base_offset file_position interval_bytes "
         "unindexed_bytes newest_timestamp newest_offset indexed_timestamp "
-        "*offset_entries *time_entries offset_entries_size time_entries_size"
+        "*offset_entries *time_entries offset_entries_size time_entries_size stop"
     )
 
 
@@ -100,10 +103,8 @@ _index_batches = _function("flowstone_index_batches")
 class OffsetMap:
     def __init__(self, memory: memoryview, seed: bytes) -> None:
         """`memory` is writable, all zeros, and this object's from now on."""
-        assert len(seed) == SEED_BYTES
+        self.capacity = map_capacity(len(memory), seed)
         slot_count = len(memory) // SLOT_BYTES
-        self.capacity = slot_count * LOAD_PERCENT_MAX // 100
-        assert self.capacity > 0
         self._memory = (ctypes.c_char * len(memory)).from_buffer(memory)
         seeds = (ctypes.c_uint64 * 2).from_buffer_copy(seed)
         self.fields = _MapFields(ctypes.addressof(self._memory), slot_count, 0, self.capacity, seeds)
@@ -126,6 +127,7 @@ class OffsetMap:
         to_offset: int,
         stop_attributes: int,
     ) -> Walk:
+        check_position(buffer, position)
         call = self._batches
         call.position, call.size = position, len(buffer)
         call.next_offset, call.end_offset = next_offset, end_offset
@@ -188,6 +190,7 @@ class RecordFilter:
         keeps_last: bool,
         stop_attributes: int,
     ) -> Walk:
+        check_position(buffer, position)
         call = self._batches
         call.position, call.size = position, len(buffer)
         call.next_offset, call.end_offset = next_offset, end_offset
@@ -223,7 +226,7 @@ class RecordFilter:
         return last_offset in self._kept_offsets
 
     def reserve(self, size_bytes: int) -> None:
-        assert not self._batches.output_size
+        check_taken(self._batches.output_size)
         if size_bytes > len(self._output):
             self._output = bytearray(size_bytes)
             self._output_export = (ctypes.c_char * size_bytes).from_buffer(self._output)
@@ -233,7 +236,7 @@ class RecordFilter:
     def put(self, batch: Bytes) -> None:
         begin = self._batches.output_size
         end = begin + len(batch)
-        assert end <= len(self._output)
+        check_output(self.room_bytes, len(batch))
         self._output[begin:end] = batch
         self._batches.output_size = end
 
@@ -262,6 +265,8 @@ class IndexBuilder:
         call.size = len(batches)
         call.offset_entries, call.time_entries = ctypes.addressof(offset_entries), ctypes.addressof(time_entries)
         run(_index_batches, batches, ctypes.byref(call))
+        if call.stop == Stop.DAMAGED:
+            raise not_indexable(call.file_position)
         self.offset_entries += memoryview(offset_entries)[: call.offset_entries_size]
         self.time_entries += memoryview(time_entries)[: call.time_entries_size]
 

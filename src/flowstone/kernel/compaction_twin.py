@@ -26,12 +26,10 @@ from flowstone.kernel.compaction_contract import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     HEADER_BYTES,
-    LOAD_PERCENT_MAX,
+    INDEXED_MAX,
     NO_TIMESTAMP,
     OFFSET_ENTRY,
     OUTPUT_PER_INPUT_MAX,
-    SEED_BYTES,
-    SLOT_BYTES,
     TIME_ENTRY,
     BadRecord,
     BatchFields,
@@ -39,6 +37,11 @@ from flowstone.kernel.compaction_contract import (
     FilteredRecords,
     Stop,
     Walk,
+    check_output,
+    check_position,
+    check_taken,
+    map_capacity,
+    not_indexable,
 )
 from flowstone.types import Bytes
 
@@ -48,9 +51,7 @@ _WINDOW = 16  # records that are read before the first of them is mapped
 class OffsetMap:
     def __init__(self, memory: memoryview, seed: bytes) -> None:
         """`memory` bounds the number of keys. The seed should be random: then nobody can make keys collide."""
-        assert len(seed) == SEED_BYTES
-        self.capacity = len(memory) // SLOT_BYTES * LOAD_PERCENT_MAX // 100
-        assert self.capacity > 0
+        self.capacity = map_capacity(len(memory), seed)
         self.mapped_end = 0  # every record mapped so far lies below it, none that was asked for is missing
         self._seed = seed
         self._offsets: dict[bytes, int] = {}
@@ -73,6 +74,7 @@ class OffsetMap:
 
         The batches' offsets must lie from `next_offset` to below `end_offset`.
         """
+        check_position(buffer, position)
         while True:
             batch = next_batch(buffer, position, next_offset, end_offset)
             if isinstance(batch, Walk):
@@ -155,6 +157,7 @@ class RecordFilter:
         stop_attributes: int,
     ) -> Walk:
         """Puts out what stays, batch by batch, to the end or to what stops it."""
+        check_position(buffer, position)
         while True:
             batch = next_batch(buffer, position, next_offset, end_offset)
             if isinstance(batch, Walk):
@@ -224,12 +227,12 @@ class RecordFilter:
 
     def reserve(self, size_bytes: int) -> None:
         """Has room for so many bytes at least; everything must have been taken."""
-        assert not self._output
+        check_taken(len(self._output))
         self._output_bytes = max(self._output_bytes, size_bytes)
 
     def put(self, batch: Bytes) -> None:
         """Adds a batch that the caller has dealt with; there must be room."""
-        assert self.room_bytes >= len(batch)
+        check_output(self.room_bytes, len(batch))
         self._output += batch
 
     def take(self) -> memoryview:
@@ -249,10 +252,10 @@ class IndexBuilder:
         self._newest_offset = base_offset
 
     def add(self, batches: Bytes) -> None:
-        """Whole batches that follow those before in the segment."""
+        """Indexes whole batches that follow those before. Raises ValueError if an entry cannot name one of them."""
         at = 0
         while at < len(batches):
-            batch = Batch(batches, at)
+            batch = self._read(batches, at)
             if batch.record_count and batch.max_timestamp > self._newest_timestamp:
                 self._newest_timestamp, self._newest_offset = batch.max_timestamp, batch.last_offset
             if self._unindexed_bytes > self._interval_bytes:
@@ -262,6 +265,15 @@ class IndexBuilder:
             self._unindexed_bytes += batch.size_bytes
             self._position += batch.size_bytes
             at += batch.size_bytes
+
+    def _read(self, batches: Bytes, at: int) -> Batch:
+        left_bytes = len(batches) - at
+        if left_bytes >= HEADER_BYTES:
+            batch = Batch(batches, at)
+            indexed = 0 <= batch.last_offset - self._base_offset <= INDEXED_MAX and self._position <= INDEXED_MAX
+            if HEADER_BYTES <= batch.size_bytes <= left_bytes and indexed:
+                return batch
+        raise not_indexable(self._position)
 
     def close(self) -> None:
         """Adds the entry of the newest timestamp, which ends every time index."""

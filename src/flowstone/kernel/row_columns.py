@@ -82,7 +82,8 @@ class Slots:
 
     def __init__(self, partition_counts: Sequence[int], keyless: Sequence[tuple[int, int]], keyless_bytes_max: int):
         """`keyless`: of each topic a partition, and the bytes it has got since it was chosen."""
-        assert all(count > 0 for count in partition_counts)
+        if not all(count > 0 for count in partition_counts):
+            raise ValueError(f"a topic without partitions: {list(partition_counts)}")
         numbers = _Int64 * len(partition_counts)
         self.topic_count = len(partition_counts)
         self.partition_counts = numbers(*partition_counts)
@@ -178,6 +179,34 @@ def check_bounds(row_count: int, first: int, end: int, out: bytearray, position:
     """The caller's mistake: but C would write past the buffer, so no `assert`, which -O removes."""
     if not (0 <= first <= end <= row_count and position >= 0 and 0 <= capacity_bytes <= len(out) - position and out):
         raise ValueError(f"rows [{first}, {end}) of {row_count}, {capacity_bytes} bytes at {position} of {len(out)}")
+
+
+def check_buffers(rows: Rows) -> None:
+    """Raise ValueError if a column's buffers end before its rows do: C would read past them."""
+    for binary in (rows.key, rows.value):
+        _check_binary(binary, rows.row_count)
+    for numbers, item_bytes in ((rows.topic, 4), (rows.partition, 4), (rows.timestamp, 8)):
+        if numbers.values is not None:
+            _check_column(numbers.values, numbers.validity, numbers.first, rows.row_count, item_bytes, 0)
+    headers = rows.headers
+    if headers.offsets is not None:
+        _check_column(headers.offsets, headers.validity, headers.first, rows.row_count, 4, 1)
+        for binary in (headers.key, headers.value):
+            _check_binary(binary, headers.header_count)
+
+
+def _check_binary(column: BinaryInput, count: int) -> None:
+    if column.offsets is not None:
+        _check_column(column.offsets, column.validity, column.first, count, 8 if column.is_large else 4, 1)
+
+
+def _check_column(values: Buffer, validity: Buffer | None, first: int, count: int, item_bytes: int, more: int) -> None:
+    """Values `first` to `first + count` are read, and `more` behind them: the last offset."""
+    if not count:
+        return
+    end = first + count
+    if first < 0 or values.size < (end + more) * item_bytes or (validity is not None and validity.size * 8 < end):
+        raise ValueError(f"a column of {values.size} bytes is too small for {count} values from number {first} on")
 
 
 def binary_block(column: BinaryInput) -> _BinaryInput:

@@ -326,3 +326,66 @@ def test_the_kernel_never_reads_or_writes_past_a_buffer() -> None:
     """In a process of its own, which dies at the first byte beyond a column or beyond the records' room."""
     program = Path(__file__).with_name("guard_page_batches.py")
     subprocess.run([sys.executable, str(program)], check=True, timeout=60)
+
+
+def misaligned(buffer: Any) -> Any:
+    """The same bytes at an address that is no multiple of two."""
+    area = pa.allocate_buffer(buffer.size + 1)  # itself at a multiple of 64
+    memoryview(area)[1:] = memoryview(buffer)
+    return area.slice(1)
+
+
+@every_form
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+def test_columns_may_lie_at_any_address(form: ModuleType, kind: Any) -> None:
+    value = binary([b"a", None, b"bcd"], kind)
+    topic, partition = numbers([0, 1, 0], pa.int32()), numbers([None, 1, 0], pa.int32())
+    timestamp, listed = numbers([5, None, 7], pa.int64()), headers([[(b"k", b"v")], None, []])
+    rows = Rows(3, value, value, topic, partition, timestamp, listed)
+    moved = Rows(
+        3,
+        value._replace(offsets=misaligned(value.offsets)),
+        value._replace(offsets=misaligned(value.offsets)),
+        topic._replace(values=misaligned(topic.values)),
+        partition._replace(values=misaligned(partition.values)),
+        timestamp._replace(values=misaligned(timestamp.values)),
+        listed._replace(offsets=misaligned(listed.offsets)),
+    )
+    assert moved.value.offsets.address % 2  # type: ignore[union-attr]
+
+    assert everything(form, moved, 100) == everything(form, rows, 100)
+
+
+@every_form
+@pytest.mark.parametrize("nothing", [None, pa.foreign_buffer(0, 0)], ids=["no buffer", "a buffer at address 0"])
+def test_a_column_of_empty_values_needs_no_data(form: ModuleType, nothing: Any) -> None:
+    empty = binary([b"", b""])
+    without_data = empty._replace(data=nothing)
+
+    assert everything(form, Rows(2, without_data, without_data), 100) == everything(form, Rows(2, empty, empty), 100)
+
+
+@every_form
+@pytest.mark.parametrize("name", ["value", "key", "topic", "partition", "timestamp", "headers"])
+@pytest.mark.parametrize("size", [0, 11])
+def test_a_column_that_is_smaller_than_its_rows_is_refused(form: ModuleType, name: str, size: int) -> None:
+    value = binary([b"a", b"b", b"c"])
+    columns = {
+        "value": value,
+        "key": value,
+        "topic": numbers([0, 0, 0], pa.int32()),
+        "partition": numbers([0, 0, 0], pa.int32()),
+        "timestamp": numbers([0, 0, 0], pa.int64()),
+        "headers": headers([[(b"k", b"v")], [], []]),
+    }
+    buffer = "values" if isinstance(columns[name], NumberInput) else "offsets"
+    cut = getattr(columns[name], buffer).slice(0, size)
+    rows = Rows(3, **{**columns, name: columns[name]._replace(**{buffer: cut})})  # type: ignore[arg-type]
+
+    with pytest.raises(ValueError, match="too small for 3 values"):
+        form.RecordBuilder(rows, form.spread_rows(rows, slots_of(1)), NOW_MS)
+
+
+def test_a_topic_without_partitions_is_refused() -> None:
+    with pytest.raises(ValueError, match="without partitions"):
+        slots_of(3, 0)

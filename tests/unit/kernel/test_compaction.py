@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import random
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -22,6 +24,7 @@ from flowstone.kernel.compaction_contract import (
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import (
     HEADER_BYTES,
+    LOG_OVERHEAD,
     Record,
     build_batch,
     checksum_matches,
@@ -393,3 +396,102 @@ def test_both_forms_say_the_same_of_damaged_logs() -> None:
             crc = crc32c(bytes(log[position + 21 : position + header.size_bytes]))
             log[position + 17 : position + 21] = crc.to_bytes(4, "big")
         assert outcome(native, bytes(log), random.Random(seed)) == outcome(twin, bytes(log), random.Random(seed)), seed
+
+
+def with_trailing_byte(count: int) -> bytes:
+    """A batch of so many records, with a byte behind the last."""
+    whole = batch(0, *((b"k%d" % number, b"v") for number in range(max(1, count))))
+    payload = (whole[HEADER_BYTES:] if count else b"") + b"\0"
+    header = parse_header(whole)._replace(record_count=count, batch_length=HEADER_BYTES - LOG_OVERHEAD + len(payload))
+    return encode_header(header, payload) + payload
+
+
+@every_form
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 32])
+def test_bytes_behind_the_last_record_are_damage_even_where_the_map_is_full(form: ModuleType, count: int) -> None:
+    """Records are read in windows of sixteen: the map takes no key of the last window."""
+    capacity = 1 + max(0, count - 1) // 16 * 16
+    offset_map = form.OffsetMap(memoryview(bytearray(SLOT_BYTES * -(-capacity * 100 // 80))), SEED)
+    assert offset_map.capacity == capacity
+    assert map_all(offset_map, batch(0, (b"another key", b""))).stop is Stop.MORE
+
+    walk = map_all(offset_map, with_trailing_byte(count))
+
+    assert (walk.stop, walk.damage) == (Stop.DAMAGED, Damage.BAD_RECORD)
+
+
+@every_form
+@pytest.mark.parametrize("last_offset", [2**31, 2**32 + 5])
+def test_an_index_refuses_what_its_entries_cannot_name(form: ModuleType, last_offset: int) -> None:
+    index = form.IndexBuilder(0, 0)
+    index.add(batch(0, (b"a", b"1")) + batch(2**31 - 1, (b"a", b"1")))
+
+    with pytest.raises(ValueError, match="2147483648 or more"):
+        index.add(batch(last_offset, (b"a", b"1")))
+
+
+@every_form
+def test_an_index_refuses_batches_before_the_beginning_of_its_segment(form: ModuleType) -> None:
+    with pytest.raises(ValueError, match="at position 0 is damaged"):
+        form.IndexBuilder(10, 0).add(batch(9, (b"a", b"1")))
+
+
+@every_form
+@pytest.mark.parametrize("size", [1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 1])
+def test_an_index_refuses_what_is_no_whole_batch(form: ModuleType, size: int) -> None:
+    whole = batch(0, (b"a", b"1"))
+
+    with pytest.raises(ValueError, match=f"at position {len(whole)} is damaged"):
+        form.IndexBuilder(0, 0).add(whole + batch(1, (b"a", b"1"))[:size])
+
+
+@every_form
+@pytest.mark.parametrize("position", [-1, 1000])
+def test_a_position_outside_the_buffer_is_refused(form: ModuleType, position: int) -> None:
+    log = batch(0, (b"a", b"1"))
+    offset_map = mapped(form, log)
+    record_filter = form.RecordFilter(offset_map, now_ms=0, delete_horizon_ms=0, kept_offsets=(), output_bytes=1000)
+
+    with pytest.raises(ValueError, match=f"position {position} of {len(log)}"):
+        offset_map.map_batches(log, position, 0, 9, from_offset=0, to_offset=9, stop_attributes=0)
+    with pytest.raises(ValueError, match=f"position {position} of {len(log)}"):
+        record_filter.filter_batches(log, position, 0, 9, keeps_last=False, stop_attributes=0)
+
+
+@every_form
+def test_a_map_without_room_for_a_key_is_refused(form: ModuleType) -> None:
+    with pytest.raises(ValueError, match="no room for a key"):
+        form.OffsetMap(memoryview(bytearray(SLOT_BYTES)), SEED)
+    with pytest.raises(ValueError, match="15 bytes, not 16"):
+        form.OffsetMap(memoryview(bytearray(1000)), SEED[1:])
+
+
+@every_form
+def test_an_output_takes_no_more_than_it_has_room_for(form: ModuleType) -> None:
+    record_filter = form.RecordFilter(
+        mapped(form, b""), now_ms=0, delete_horizon_ms=0, kept_offsets=(), output_bytes=10
+    )
+    record_filter.put(bytes(9))
+
+    with pytest.raises(ValueError, match="2 bytes for an output that has room for 1"):
+        record_filter.put(bytes(2))
+    with pytest.raises(ValueError, match="9 bytes of output were not taken"):
+        record_filter.reserve(100)
+
+
+def test_what_a_caller_gets_wrong_is_refused_under_python_o_too() -> None:
+    program = """
+from flowstone.kernel.compaction import OffsetMap
+for act in (
+    lambda: OffsetMap(memoryview(bytearray(24)), bytes(16)),
+    lambda: OffsetMap(memoryview(bytearray(99)), bytes(16)).map_batches(
+        b"", 1, 0, 9, from_offset=0, to_offset=9, stop_attributes=0
+    ),
+):
+    try:
+        act()
+    except ValueError:
+        print("refused")
+"""
+    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "refused\nrefused\n"
