@@ -1,4 +1,4 @@
-.PHONY: help setup demo test lint generate bench clients cluster faults fixture spark sim chaos
+.PHONY: help setup demo test lint generate bench clients cluster faults fixture spark sim chaos fuzz mutants
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -44,6 +44,12 @@ sim: setup       ## whole clusters simulated from ten thousand seeds (an hour; F
 
 chaos: setup     ## kills, cuts, full disks, power losses on a cluster of processes (about 8 minutes; needs root)
 	$(PY) -m tests.chaos.run --faults $${FLOWSTONE_CHAOS_FAULTS:-60}
+
+fuzz: setup      ## the native kernel under libFuzzer, ASan and UBSan (5 minutes, or FLOWSTONE_FUZZ_SECONDS; needs clang)
+	$(PY) -m tests.fuzz.run --seconds $${FLOWSTONE_FUZZ_SECONDS:-300}
+
+mutants: setup   ## small changes to the code that tests must notice (300 of them, about 40 minutes; FLOWSTONE_MUTANTS, FLOWSTONE_MUTANTS_SEED)
+	$(PY) -m tests.mutants.run --count $${FLOWSTONE_MUTANTS:-300} --seed $${FLOWSTONE_MUTANTS_SEED:-1}
 
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
 	$(PY) tests/fixture_project/run.py
