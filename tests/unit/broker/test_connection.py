@@ -401,3 +401,13 @@ def test_small_slices_that_nobody_takes_are_not_all_read():
         assert (host.unsent.memory_bytes, host.unsent.slice_count) == (0, 0)
 
     run(scenario)
+
+
+def test_a_closed_connection_reads_nothing_more() -> None:
+    def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        client.send([framed(b"too late")])
+        connection.close()
+        connection.look_again()
+        assert host.requests == []
+
+    run(scenario)

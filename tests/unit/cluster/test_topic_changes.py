@@ -271,3 +271,11 @@ def test_topics_of_one_partition_do_not_all_land_on_one_broker() -> None:
     for number in range(6):
         image = apply(image, create(image, NewTopic(f"t{number}", num_partitions=1))[0])
     assert sorted(topic.partitions[0].leader for topic in image.topics.values()) == [1, 1, 2, 2, 3, 3]
+
+
+def test_partitions_assigned_by_hand_count_as_any_others_do() -> None:
+    config = dataclasses.replace(CONFIG, max_partitions=4)
+    image = cluster(1, "a")
+    by_hand = [NewTopic("b", assignments=[(0, [1])]), NewTopic("c", assignments=[(0, [1]), (1, [1])])]
+    _, results = create(image, *by_hand, config=config)
+    assert [result.error for result in results] == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]

@@ -13,12 +13,14 @@ from flowstone.log.partition_log import PartitionLog
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
+from flowstone.wire.record_batch import Record, build_batch
 from tests.support.branched_logs import (
     BRANCH,
     BRANCH_ID,
     CONFIG,
     SOURCE,
     SOURCE_ID,
+    START_MS,
     Directory,
     append,
     fill,
@@ -343,3 +345,12 @@ def test_a_sync_of_the_file_system_that_fails_fails_the_log_directory(wide: Wide
         assert len(wide.faults) == 1
 
     run(wide)
+
+
+@scenario
+async def test_a_branch_has_no_leader_epoch_that_begins_behind_its_end(directory: Directory) -> None:
+    fill(directory.source, 4)
+    directory.source.append(build_batch([Record(0, START_MS, b"k", b"v")]), leader_epoch=7)
+    branch = await directory.branch(12)
+    assert branch.epochs.latest == 0
+    assert directory.source.epochs.latest == 7

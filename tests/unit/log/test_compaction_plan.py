@@ -84,3 +84,8 @@ def test_a_segment_that_is_too_large_already_stays_by_itself() -> None:
 def test_a_group_has_no_more_offsets_than_an_index_can_name() -> None:
     far = SealedFacts(40, RELATIVE_OFFSET_MAX + 2, 1, 0, 0)
     assert [len(group) for group in group_segments([*SEGMENTS, far], 10_000)] == [4, 1]
+
+
+def test_a_group_has_as_many_offsets_as_an_index_can_name() -> None:
+    last = SealedFacts(40, RELATIVE_OFFSET_MAX + 1, 1, 0, 0)
+    assert [len(group) for group in group_segments([*SEGMENTS, last], 10_000)] == [5]

@@ -84,8 +84,9 @@ def test_create_time_is_reported_as_minus_one(world: Any) -> None:
     assert world.append().log_append_time_ms == -1
 
 
-def test_a_batch_sent_twice_is_stored_once(world: Any) -> None:
-    sent = world.batch(3, producer_id=4, producer_epoch=0, base_sequence=0)
+@pytest.mark.parametrize("producer_id", [0, 4])
+def test_a_batch_sent_twice_is_stored_once(world: Any, producer_id: int) -> None:
+    sent = world.batch(3, producer_id=producer_id, producer_epoch=0, base_sequence=0)
     first = world.log.append(sent, leader_epoch=0)
     world.append()
     again = world.log.append(sent, leader_epoch=0)

@@ -330,3 +330,13 @@ def test_a_log_that_nothing_was_appended_to_can_start_elsewhere(world: Any) -> N
     world.checkpoint()
     assert (world.reopen().log_start_offset, world.log.log_end_offset) == (100, 100)
     assert world.append().base_offset == 100
+
+
+def test_a_followers_log_stays_open_until_it_is_flushed(leader: Any, world: Any) -> None:
+    """A descriptor that was opened after the write might not hear of an error of the write."""
+    leader.append(3)
+    world.log.append_replicated(sent(leader), leader_epoch=EPOCH)
+    handle = world.log.segments.active.log
+    assert handle.pinned
+    world.flush()
+    assert not handle.pinned

@@ -168,3 +168,21 @@ def test_what_is_not_in_the_page_cache_is_never_waited_for(tmp_path: Path) -> No
     found = wait_for(lambda: log.read(50, 1, log.end, at_least_one=True))
     assert found is not None
     assert parse_header(found.read()).base_offset == 50
+
+
+def test_times_of_appends_meanwhile_stay_in_an_index_that_is_built_again(world: Any) -> None:
+    world.log.configure(TopicConfig())
+    for _ in range(100):
+        world.clock.advance(1)
+        world.append(2)
+    indexes = world.log.segments[-1].indexes
+    indexes.offsets.values[20] += 1
+    with pytest.raises(IndexDamaged) as damaged:
+        world.log.read(indexes.offsets.keys[20] + 1, 1, world.log.end, at_least_one=True)
+    for _ in range(100):
+        world.clock.advance(1)
+        world.append(2)
+    added = list(indexes.times.keys)[-3:]
+    damaged.value.warm()
+    assert len(world.read_all()) == 200
+    assert list(indexes.times.keys)[-3:] == added

@@ -1,4 +1,5 @@
 from flowstone.cluster.image import PartitionImage
+from flowstone.errors import StorageFault
 from flowstone.replication.partition import Partition
 from flowstone.replication.partitions import Partitions
 from tests.support.partitions import ON_DISK, Flusher, a_batch, a_log, a_partition, flush
@@ -21,3 +22,14 @@ def test_a_partitions_log_has_the_partitions_high_watermark():
     partition.append(a_batch(3), 1)
     flush(partition)
     assert partitions.high_watermark_of(partition.log) == 3
+
+
+def test_a_failed_directory_fails_the_partitions_served_from_its_logs_and_no_others():
+    partition, _ = a_partition(ON_DISK)
+    partitions, fault = Partitions(), StorageFault("the disk is gone")
+    partitions.fail([partition.log], fault)  # nobody is served from it
+    partitions.add(partition)
+    partitions.fail([a_log(ON_DISK)], fault)  # another log of that name
+    assert partition.fault is None
+    partitions.fail([partition.log], fault)
+    assert partition.fault is fault

@@ -1,0 +1,63 @@
+"""The operators of `make mutants`: what is changed, what is left alone, and that a change is named for good."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.operators import find_mutants
+from tests.mutants.run import ROOT, read_judged, sources
+
+
+def changes(body: str) -> list[str]:
+    """Every changed form of a function's body."""
+    source = f"def function(a, b):\n    {body}\n".encode()
+    return [
+        mutant.apply(source).decode().split("\n    ", 1)[1].rstrip("\n") for mutant in find_mutants("file.py", source)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ("a.call(b)", ["pass"]),
+        ("a.field = b", ["pass"]),
+        ("return a < b", ["return None", "return (a <= b)"]),
+        ("return a and not b", ["return None", "return (a or not b)", "return a and (b)"]),
+        ("if a: b()", ["if (not a): b()", "if a: pass"]),
+        ("return max(a, 1)", ["return None", "return (min(a, 1))", "return max(a, (2))", "return max(a, (0))"]),
+        ("a += b", ["pass", "a -= b"]),
+        ("raise ValueError(f'{a + 1}')", ["pass"]),
+    ],
+)
+def test_code_is_changed_in_every_way_the_operators_know(body: str, changed: list[str]) -> None:
+    assert changes(body) == changed
+
+
+@pytest.mark.parametrize("body", ["assert a > 1", "logger.info('%s', a + 1)", "return None", "c: int"])
+def test_what_no_test_should_notice_is_left_alone(body: str) -> None:
+    assert changes(body) == []
+
+
+def test_every_mutant_of_the_sources_compiles() -> None:
+    for file in sources()[::10]:
+        source = (ROOT / "src" / "flowstone" / file).read_bytes()
+        for mutant in find_mutants(file, source):
+            compile(mutant.apply(source), file, "exec")
+
+
+def test_every_judged_mutant_has_a_reason_and_still_exists() -> None:
+    with (ROOT / "tests" / "mutants" / "judged.toml").open("rb") as file:
+        judged = tomllib.load(file)["equivalent"]
+    assert len(read_judged()) == len(judged)
+    mutants = {
+        (mutant.file, mutant.function, mutant.change)
+        for file in {each["file"] for each in judged}
+        if Path(path := ROOT / "src" / "flowstone" / file).exists()
+        for mutant in find_mutants(file, path.read_bytes())
+    }
+    stale = [each for each in judged if (each["file"], each["function"], each["change"]) not in mutants]
+    assert not stale, "the code has changed: remove these from judged.toml"
+    assert all(each["reason"].endswith(".") for each in judged)
