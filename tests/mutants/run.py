@@ -208,6 +208,9 @@ def pick(count: int, seed: int) -> list[Mutant]:
     """Return that many mutants of all that can be made; the same seed and sources give the same ones."""
     base = ROOT / "src" / "flowstone"
     mutants = [mutant for file in sources() for mutant in find_mutants(file, (base / file).read_bytes())]
+    stale = set(read_judged()) - {(mutant.file, mutant.function, mutant.change) for mutant in mutants}
+    for file, function, change in sorted(stale):
+        print(f"the code has changed: remove from judged.toml {file} {function}: {change}")
     print(f"{len(mutants)} mutants can be made; {min(count, len(mutants))} are picked by seed {seed}", flush=True)
     return random.Random(seed).sample(mutants, min(count, len(mutants)))
 

@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
+from flowstone.log.compaction.job import CompactionError
 from flowstone.log.segment import segment_path
-from flowstone.wire.compression import Codec
-from flowstone.wire.record_batch import Record, build_batch, decode_records, parse_header
+from flowstone.wire.compression import Codec, compress
+from flowstone.wire.record_batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    Record,
+    build_batch,
+    decode_records,
+    encode_header,
+    parse_header,
+)
 from tests.support.compacted_log import CompactionRun
 
 ABORT, COMMIT = 0, 1
@@ -208,3 +217,15 @@ def test_the_other_control_batches_are_left_alone(log: TransactionalLog) -> None
     log.compact()
 
     assert [header.is_control for header in log.headers()] == [True, False]
+
+
+def test_a_compressed_batch_of_malformed_records_stops_the_compaction(world: Any) -> None:
+    log = TransactionalLog(world)
+    log.write(-1, b"a")
+    log.write(-1, b"b", codec=Codec.LZ4)
+    payload = compress(Codec.LZ4, b"\x7f no record")
+    header = parse_header(log.batches[-1])._replace(batch_length=HEADER_BYTES - LOG_OVERHEAD + len(payload))
+    log.batches[-1] = encode_header(header, payload) + payload
+    log.open()
+    with pytest.raises(CompactionError, match="the batch at offset 1 holds a malformed record"):
+        log.compact()

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from struct import Struct
 
 import pytest
 
 from flowstone.log.handles import FileHandles, Handle
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
+from flowstone.log.reading import wait_for
 from flowstone.ports.simulated_files import SimulatedFiles
+from flowstone.ports.system_files import SystemFiles
 
 PAIRS = [(7, 0), (9, 300), (20, 700), (21, 950)]
 
@@ -105,3 +108,14 @@ def test_a_sealed_index_that_was_cut_short_since_leads_nowhere_but_does_not_fail
     index = SealedIndex(TIME_ENTRY, handle, size_bytes)
     handle.get().truncate(0)
     assert index.lookup(2505) == (0, 0)
+
+
+def test_a_sealed_index_with_one_key_far_from_all_others_finds_what_one_in_memory_does(tmp_path: Path) -> None:
+    """Every key seems to lie at the beginning. On a real file, which has nothing before its beginning."""
+    pairs = [(at, at * 4096) for at in range(2000)] + [(10**12, 2000 * 4096)]
+    in_memory, data = entries(pairs[:-1]), b"".join(TIME_ENTRY.pack(*pair) for pair in pairs)
+    handle = FileHandles(SystemFiles(), 4).handle(str(tmp_path / "a.timeindex"))
+    handle.create().write(0, [data])
+    in_file = SealedIndex(TIME_ENTRY, handle, len(data))
+    for key in range(0, 2000, 7):
+        assert wait_for(lambda key=key: in_file.lookup(key)) == in_memory.lookup(key)

@@ -479,3 +479,23 @@ def test_settings_can_change_while_the_log_is_open(world: Any) -> None:
     with pytest.raises(ApiError) as refused:
         world.append()
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_cut_reads_no_segment_that_lies_before_the_newest_snapshot_of_producers(world: Any) -> None:
+    while len(world.log.segments) < 4:
+        world.append(producer_id=1, producer_epoch=0, base_sequence=world.log.log_end_offset)
+    world.damage(world.names(".log")[0], lambda data: data.__setitem__(16, 9))
+    end_offset = world.log.log_end_offset
+    world.truncate_to(end_offset - 1)
+    assert world.append(producer_id=1, producer_epoch=0, base_sequence=end_offset - 1).base_offset == end_offset - 1
+
+
+def test_a_flush_under_way_does_not_raise_a_recovery_point_that_was_lowered_meanwhile(world: Any) -> None:
+    world.append()
+    end = world.log.end
+    world.append()
+    flush = world.log.take_dirty()
+    world.log.lower_recovery_point(end)
+    flush.run()
+    assert world.log.flushed(flush) == 0
+    assert world.log.recovery_point == 0

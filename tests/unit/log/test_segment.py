@@ -186,3 +186,17 @@ def test_times_of_appends_meanwhile_stay_in_an_index_that_is_built_again(world: 
     damaged.value.warm()
     assert len(world.read_all()) == 200
     assert list(indexes.times.keys)[-3:] == added
+
+
+def test_a_walk_reads_a_little_at_a_time(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.append()
+    world.log.configure(TopicConfig(index_interval_bytes=10**6))
+    world.log.roll()
+    segment = world.log.segments[-1]
+    while segment.size_bytes < 4 * segment_module.WALK_BYTES:
+        world.append()
+    reads = []
+    monkeypatch.setattr(segment_module, "read_cached", lambda *asked: reads.append(asked) or read_cached(*asked))
+    assert segment.locate(world.log.log_end_offset - 2)
+    assert max(count for _, _, count in reads) == segment_module.WALK_BYTES
+    assert all(position + count <= segment.size_bytes for _, position, count in reads)
