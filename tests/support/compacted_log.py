@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from flowstone.config import TopicConfig
 from flowstone.kernel.compaction import DELETE_HORIZON_FLAG
-from flowstone.log.compaction.cleaner import sealed_facts
-from flowstone.log.compaction.job import CompactionJob, SourceSegment
+from flowstone.log.compaction.cleaner import job_of, sealed_facts
 from flowstone.log.compaction.one_log import Compaction
 from flowstone.log.compaction.plan import plan_compaction
 from flowstone.log.partition_log import PartitionLog
@@ -108,15 +107,12 @@ class CompactionRun:
         self.log, self.now_ms = log, now_ms
         facts = wait_for(lambda: sealed_facts(log)) if len(log.segments) > 1 else []
         self.plan = plan_compaction(facts, config, log.first_dirty_offset, log.recovery_point, now_ms)
-        self.job = CompactionJob(
-            directory=log.path,
-            groups=tuple(tuple(SourceSegment(*each[:3]) for each in group) for group in self.plan.groups),
-            first_dirty_offset=self.plan.first_dirty_offset,
-            end_offset=self.plan.end_offset,
-            kept_offsets=log.producers.last_offsets(),
-            now_ms=now_ms,
-            delete_horizon_ms=now_ms + config.delete_retention_ms,
-            index_interval_bytes=config.index_interval_bytes,
+        self.job = job_of(
+            log,
+            self.plan,
+            config,
+            now_ms,
+            latest_ms=now_ms,
             map_bytes_max=map_bytes_max,
             bytes_per_s=UNLIMITED,
         )

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 
-from flowstone.config import BrokerConfig
+from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import ApiError, StorageFault
 from flowstone.log.compaction.cleaner_process import Compactor
 from flowstone.log.compaction.cleaner_stats import CleanerStats
@@ -124,7 +124,16 @@ class Cleaner:
     async def _clean(self, log: PartitionLog, plan: CompactionPlan) -> bool:
         """Whether it went on from its first dirty offset."""
         started_s, before_bytes = self._clock.monotonic(), log.size_bytes
-        job = self._job(log, plan)
+        config = self._config
+        job = job_of(
+            log,
+            plan,
+            log.config,
+            self._clock.time_ms(),
+            latest_ms=self._clock.latest_ms(),
+            map_bytes_max=config.log_cleaner_dedupe_buffer_size,
+            bytes_per_s=config.log_cleaner_io_max_bytes_per_second,
+        )
         try:
             await self._housekeeping.checkpoint()
             mapped_end = await self._compactor.begin(job)
@@ -174,21 +183,6 @@ class Cleaner:
         self._housekeeping.remove_later(log, paths)
         return bool(paths)
 
-    def _job(self, log: PartitionLog, plan: CompactionPlan) -> CompactionJob:
-        now_ms = self._clock.time_ms()
-        return CompactionJob(
-            directory=log.path,
-            groups=tuple(tuple(SourceSegment(*facts[:3]) for facts in group) for group in plan.groups),
-            first_dirty_offset=plan.first_dirty_offset,
-            end_offset=plan.end_offset,
-            kept_offsets=log.producers.last_offsets(),
-            now_ms=now_ms,
-            delete_horizon_ms=self._clock.latest_ms() + log.config.delete_retention_ms,
-            index_interval_bytes=log.config.index_interval_bytes,
-            map_bytes_max=self._config.log_cleaner_dedupe_buffer_size,
-            bytes_per_s=self._config.log_cleaner_io_max_bytes_per_second,
-        )
-
     async def _failed(self, log: PartitionLog, error: Exception) -> None:
         """What will not pass is not tried again before the next start."""
         if self._logs.get(log.topic_partition) is not log:
@@ -206,6 +200,34 @@ class Cleaner:
     def _give_up(self, log: PartitionLog, reason: str) -> None:
         self._unfit[log] = reason
         logger.error("%s cannot be compacted and is left as it is: %s", log.topic_partition, reason)
+
+
+def job_of(
+    log: PartitionLog,
+    plan: CompactionPlan,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    latest_ms: int,
+    map_bytes_max: int,
+    bytes_per_s: float,
+) -> CompactionJob:
+    """Return what a compactor is asked to do to carry out a plan.
+
+    `latest_ms` is the latest that the time may be: tombstones are kept for `delete.retention.ms` from then on.
+    """
+    return CompactionJob(
+        directory=log.path,
+        groups=tuple(tuple(SourceSegment(*facts[:3]) for facts in group) for group in plan.groups),
+        first_dirty_offset=plan.first_dirty_offset,
+        end_offset=plan.end_offset,
+        kept_offsets=log.producers.last_offsets(),
+        now_ms=now_ms,
+        delete_horizon_ms=latest_ms + config.delete_retention_ms,
+        index_interval_bytes=config.index_interval_bytes,
+        map_bytes_max=map_bytes_max,
+        bytes_per_s=bytes_per_s,
+    )
 
 
 def _urgency(plan: CompactionPlan) -> tuple[bool, float]:
