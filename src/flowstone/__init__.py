@@ -17,6 +17,11 @@ __all__ = ["Broker", "Cluster", "__version__", "read", "read_batches"]
 __version__ = "0.1.0"
 
 
+def __dir__() -> list[str]:
+    """Return the public names, whether or not they have been loaded yet."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name in ("Broker", "Cluster"):
         from flowstone import embedded

@@ -98,25 +98,79 @@ def test_the_examples_for_people_run(tmp_path: Path) -> None:
     assert f"{''.join(examples).count('def test_')} passed" in run_project(tmp_path, "\n\n".join(examples))
 
 
+# Neither the plugin nor a broker in a thread needs any of these, and each costs from ten milliseconds to a second.
+UNUSED_LIBRARIES = {
+    *("pyspark", "pyarrow", "duckdb", "confluent_kafka", "kazoo"),
+    *("typer", "click", "rich", "argparse", "starlette", "uvicorn", "h11", "httptools", "difflib"),
+}
+UNUSED_MODULES = {
+    *("flowstone.cli", "flowstone.client", "flowstone.arrow"),
+    *("flowstone.broker.pages", "flowstone.broker.clustering"),
+    *("flowstone.cluster.zookeeper", "flowstone.cluster.memory_ensemble"),
+    *("flowstone.embedded.cluster", "flowstone.embedded.process_host", "flowstone.embedded.zookeeper_server"),
+}
+
+
+def modules_loaded_by(statements: str) -> set[str]:
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", f"import sys; {statements}; print(*sys.modules)"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": SOURCE},
+        ).stdout.split()
+    )
+
+
 def test_loading_the_plugin_loads_no_broker_no_spark_and_no_command_line() -> None:
-    loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, flowstone.pytest_plugin; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": SOURCE},
-    ).stdout.split()
+    loaded = modules_loaded_by("import flowstone.pytest_plugin")
     assert "flowstone.pytest_plugin" in loaded
-    assert {"pyspark", "typer", "confluent_kafka", "uvloop", "flowstone.embedded"}.isdisjoint(loaded)
+    assert {"uvloop", "flowstone.embedded", "flowstone.app", *UNUSED_LIBRARIES - {"argparse"}}.isdisjoint(loaded)
 
 
-def test_a_broker_of_the_plugin_loads_no_spark_and_no_command_line() -> None:
-    loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, flowstone; flowstone.Broker().stop(); print(*sys.modules)"],
+def test_a_broker_in_a_thread_loads_only_what_it_uses() -> None:
+    loaded = modules_loaded_by("import flowstone; flowstone.Broker().stop()")
+    assert "flowstone.app" in loaded
+    assert (UNUSED_LIBRARIES | UNUSED_MODULES).isdisjoint(loaded), (UNUSED_LIBRARIES | UNUSED_MODULES) & loaded
+
+
+def test_pytest_rewrites_no_assertions_of_an_installed_flowstone(tmp_path: Path) -> None:
+    """pytest does so for every module of a distribution with a plugin, which takes longer than starting a broker."""
+    information = tmp_path / "installed" / "flowstone-0.1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: flowstone\nVersion: 0.1.0\n")
+    (information / "entry_points.txt").write_text("[pytest11]\nflowstone = flowstone.pytest_plugin\n")
+    (information / "RECORD").write_text("flowstone/__init__.py,,\nflowstone/pytest_plugin.py,,\n")
+    (tmp_path / "test_project.py").write_text("""
+import sys
+
+def test_modules(flowstone_broker):
+    loaders = {name: type(module.__loader__).__name__ for name, module in sys.modules.items() if "flowstone" in name}
+    assert loaders.pop("flowstone") == "AssertionRewritingHook"  # what is marked is rewritten, so the rest would be
+    loaders.pop("flowstone.pytest_plugin")
+    assert set(loaders.values()) == {"SourceFileLoader"}, loaders
+""")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_project.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'installed'}{os.pathsep}{SOURCE}"},
+        capture_output=True,
+        text=True,
+        timeout=PROJECT_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_package_lists_its_public_names_before_they_are_loaded() -> None:
+    statements = "import flowstone, sys; print(*dir(flowstone)); print('flowstone.embedded' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", statements],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "PYTHONPATH": SOURCE},
-    ).stdout.split()
-    assert "flowstone.app" in loaded
-    assert {"pyspark", "typer", "rich", "confluent_kafka", "starlette"}.isdisjoint(loaded)
+    )
+    assert done.stdout.splitlines() == ["Broker Cluster __version__ read read_batches", "False"]
+    assert all(getattr(flowstone, name) is not None for name in dir(flowstone))

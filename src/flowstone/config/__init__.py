@@ -11,7 +11,6 @@ Kafka's broker-wide name, such as `log.retention.hours`), the default.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -83,12 +82,20 @@ TOPIC_DEFAULT_NAMES: Mapping[str, tuple[Setting, int]] = {
 _BROKER_SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
 
+# Names longer than this are nobody's slip of the pen, and get no suggestion.
+NEAREST_NAME_CHARACTERS_MAX = 256
+
+
 def known_broker_names() -> list[str]:
     return sorted({*BROKER_SETTINGS, *TOPIC_DEFAULT_NAMES, *_BROKER_SYNONYMS})
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for an unknown name: the closest known one, as the end of a sentence."""
+    """Return a hint for an unknown name, the closest known one, as the end of a sentence; "" if none is close."""
+    import difflib  # needed only after a mistake; a broker starts sooner without it
+
+    if len(name) > NEAREST_NAME_CHARACTERS_MAX:
+        return ""  # comparing takes time quadratic in the length
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 

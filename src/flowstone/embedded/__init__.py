@@ -5,13 +5,21 @@ logging, garbage collection) are left alone.
 
     with flowstone.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+`Cluster` is loaded when first asked for: a test that needs one broker starts sooner without it.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from flowstone.broker.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.embedded.broker import Broker, BrokerClock
-from flowstone.embedded.cluster import Cluster
 from flowstone.embedded.faults import Fault
 from flowstone.embedded.host import NotInProcessMode, NotServing, Record
+
+if TYPE_CHECKING:
+    from flowstone.embedded.cluster import Cluster
 
 __all__ = [
     "Broker",
@@ -25,3 +33,16 @@ __all__ = [
     "PartitionLag",
     "Record",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names, whether or not they have been loaded yet."""
+    return sorted(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Cluster":
+        from flowstone.embedded.cluster import Cluster
+
+        return Cluster
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,6 @@ from weakref import finalize
 from flowstone.broker.group_status import GroupStatus
 from flowstone.embedded.faults import Fault, Faults
 from flowstone.embedded.host import BROKERS_DEFAULT, Host, NotInProcessMode, Record
-from flowstone.embedded.process_host import ProcessHost
 from flowstone.embedded.settings import HOST, broker_settings
 from flowstone.embedded.thread_host import ThreadHost
 from flowstone.errors import ErrorCode
@@ -57,7 +56,7 @@ class Broker:
         values = broker_settings(self.data_directory, port, given, is_temporary=is_temporary)
         self._faults = Faults()
         self._thread_host = self._new_thread_host(values) if mode == "thread" else None
-        self._host: Host = self._thread_host or ProcessHost(values, self.bootstrap)
+        self._host: Host = self._thread_host or self._new_process_host(values)
         try:
             self._host.start()
         except BaseException:
@@ -161,6 +160,11 @@ class Broker:
 
     def _new_thread_host(self, values: Mapping[str, str]) -> ThreadHost:
         return ThreadHost(values, self._faults)
+
+    def _new_process_host(self, values: Mapping[str, str]) -> Host:
+        from flowstone.embedded.process_host import ProcessHost  # not needed, so not loaded, in thread mode
+
+        return ProcessHost(values, self.bootstrap)
 
     def _in_thread(self, complaint: str) -> ThreadHost:
         if self._thread_host is None:

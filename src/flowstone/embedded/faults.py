@@ -10,13 +10,13 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Awaitable
-from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Self
 
 from flowstone.broker.context import Handler, RequestContext, Services
 from flowstone.broker.error_responses import error_response
 from flowstone.broker.registry import ENDPOINTS
+from flowstone.config import nearest
 from flowstone.errors import ErrorCode, ProtocolError
 from flowstone.wire.apis import APIS
 from flowstone.wire.message import Message
@@ -106,8 +106,7 @@ class Faults:
     ) -> Fault:
         """Of several faults that concern a request, the one made first applies. ValueError."""
         if api_name not in _SERVED:
-            near = get_close_matches(api_name, _SERVED, 1)
-            raise ValueError(f"no API {api_name!r} is served{f'; did you mean {near[0]}?' if near else ''}")
+            raise ValueError(f"no API {api_name!r} is served{nearest(api_name, _SERVED)}")
         if delay_ms < 0 or (times is not None and times < 1):
             raise ValueError("delay_ms is 0 or more, times 1 or more")
         if error is ErrorCode.NONE or (error is not None and disconnect) or not (error or delay_ms or disconnect):
