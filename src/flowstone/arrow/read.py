@@ -22,7 +22,9 @@ from flowstone.client import EARLIEST, LATEST, Cluster, UnknownTopic
 from flowstone.types import TopicPartition
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-# Somebody waits for it, as a rule: long enough for a broker to restart.
+# A wrong address, or a broker that is not running, is told after this.
+CONNECT_DEADLINE_S = 5.0
+# Once a broker has answered: long enough for it to restart, or for another to take over.
 DEADLINE_S = 20.0
 CLIENT_ID = "flowstone-read"
 
@@ -48,6 +50,7 @@ def read(
     partitions: Iterable[int] | None = None,
     read_committed: bool = False,
     bootstrap: str = DEFAULT_BOOTSTRAP,
+    connect_deadline_s: float = CONNECT_DEADLINE_S,
     deadline_s: float = DEADLINE_S,
 ) -> Any:
     """The records from `start` on, to `end` without it, as a `pyarrow.Table`.
@@ -55,7 +58,8 @@ def read(
     `start` and `end` are "earliest", "latest", an offset, a `datetime` (the first record at or after it; one without a
     time zone is local), or a dict of these by partition, where a partition that is missing is read whole. An `end`
     beyond the log's is the log's. `columns` are those of Spark's Kafka source, and "headers". With `read_committed`
-    records of open and aborted transactions are left out. A call that makes no progress for `deadline_s` fails.
+    records of open and aborted transactions are left out. A call fails if no broker answers within
+    `connect_deadline_s`, or if reading makes no progress for `deadline_s` afterwards.
 
     ValueError for what cannot be asked; `flowstone.client.ClientError` for what the cluster does not give, such as
     `OffsetsLost` where retention has taken records that were asked for.
@@ -68,6 +72,7 @@ def read(
         partitions=partitions,
         read_committed=read_committed,
         bootstrap=bootstrap,
+        connect_deadline_s=connect_deadline_s,
         deadline_s=deadline_s,
     ).read_all()
 
@@ -81,12 +86,14 @@ def read_batches(
     partitions: Iterable[int] | None = None,
     read_committed: bool = False,
     bootstrap: str = DEFAULT_BOOTSTRAP,
+    connect_deadline_s: float = CONNECT_DEADLINE_S,
     deadline_s: float = DEADLINE_S,
 ) -> Any:
     """As `read`, but a `pyarrow.RecordBatchReader` that fetches as it is read: for topics larger than memory."""
     columns_schema = schema(columns)
     cluster = Cluster(bootstrap, client_id=CLIENT_ID, deadline_s=deadline_s)
     with cluster:  # whoever never reads on leaves no connection open
+        cluster.topics([topic], deadline_s=min(connect_deadline_s, deadline_s))
         ranges = settle(cluster, topic, start, end, partitions, read_committed=read_committed)
     batches = read_ranges(cluster, ranges, columns, read_committed=read_committed)
     return pa.RecordBatchReader.from_batches(columns_schema, batches)

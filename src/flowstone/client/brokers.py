@@ -12,14 +12,17 @@ from typing import NamedTuple
 
 from flowstone.client.connection import CONNECT_TIMEOUT_S, Address, Connection, Response
 from flowstone.client.errors import ClientError, Disconnected, LeaderMoved, UnknownTopic, refusal
+from flowstone.client.patience import ATTEMPT_S_MIN, monotonic
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.message import Message
 from flowstone.wire.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 
 DEFAULT_PORT = 9092
+PORT_MAX, PORT_DIGITS_MAX = 0xFFFF, 5
 REQUEST_TIMEOUT_S = 30.0
 IDLE_CONNECTIONS_MAX = 4  # per broker
+FAILURES_TOLD_MAX = 3  # reasons in one message, where no broker answers
 
 
 class Leader(NamedTuple):
@@ -47,16 +50,21 @@ class Brokers:
         return answer
 
     def ask_any(self, request: Message, kind: type[Response], timeout_s: float) -> Response:
-        """Of whichever broker answers; Disconnected if none does."""
-        failure: Disconnected | None = None
+        """Return the answer of the first broker that gives one; Disconnected, with every reason, if none does.
+
+        Each broker that is asked has its share of the time that is left, so that one that is silent leaves some.
+        """
+        failures: list[Disconnected] = []
         # Those that have a connection first, then those we were told of, then those we were given.
-        for address in dict.fromkeys((*self._shared, *self._nodes.values(), *self._bootstrap)):
+        addresses = list(dict.fromkeys((*self._shared, *self._nodes.values(), *self._bootstrap)))
+        ends_at_s = monotonic() + timeout_s
+        for asked, address in enumerate(addresses):
+            left_s = max(ends_at_s - monotonic(), ATTEMPT_S_MIN)
             try:
-                return self.ask(address, request, kind, timeout_s)
+                return self.ask(address, request, kind, left_s / (len(addresses) - asked))
             except Disconnected as error:
-                failure = error
-        assert failure is not None, "there is a bootstrap address"
-        raise failure
+                failures.append(error)
+        raise Disconnected("; ".join(dict.fromkeys(map(str, failures[-FAILURES_TOLD_MAX:])))) from failures[-1]
 
     def borrow(self, address: Address, timeout_s: float) -> Connection:
         """A connection for sending ahead."""
@@ -156,6 +164,8 @@ def _address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         return Address(text.strip("[]"), DEFAULT_PORT)
-    if not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
+    if not (port.isascii() and port.isdecimal()):
         raise ClientError(f"{text} is not HOST:PORT: give the broker's address as HOST:PORT, or several with commas")
+    if len(port) > PORT_DIGITS_MAX or not 0 < int(port) <= PORT_MAX:
+        raise ClientError(f"{text}: there is no port {port}, ports are 1 to {PORT_MAX}: give the broker's HOST:PORT")
     return Address(host.strip("[]"), int(port))

@@ -50,9 +50,12 @@ class Cluster:
         """Connections are made again if it is used after."""
         self.brokers.close()
 
-    def topics(self, names: Sequence[str] | None = None) -> dict[str, int]:
-        """Topics and how many partitions each has; None: all but internal ones. Unknown ones are absent."""
-        patience = Patience(self._deadline_s)
+    def topics(self, names: Sequence[str] | None = None, *, deadline_s: float | None = None) -> dict[str, int]:
+        """Topics and how many partitions each has; None: all but internal ones. Unknown ones are absent.
+
+        Raises GaveUp, which names the addresses, if no broker answers within `deadline_s`; None: within the cluster's.
+        """
+        patience = Patience(self._deadline_s if deadline_s is None else deadline_s, from_now=True)
         while True:
             try:
                 counts = {}

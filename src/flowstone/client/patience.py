@@ -20,9 +20,10 @@ monotonic = SystemClock.monotonic
 
 
 class Patience:
-    def __init__(self, deadline_s: float) -> None:
+    def __init__(self, deadline_s: float, *, from_now: bool = False) -> None:
+        """With `from_now` the time counts from here, not from the first failure: a first attempt that hangs counts."""
         self.deadline_s = deadline_s
-        self._troubled_since: float | None = None
+        self._troubled_since: float | None = monotonic() if from_now else None
         self._backoff_s = BACKOFF_FIRST_S
 
     @property

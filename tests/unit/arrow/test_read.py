@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
@@ -156,6 +159,24 @@ def test_a_topic_that_is_not_there_is_named(broker: Broker):
 def test_a_broker_that_is_not_there_is_told_after_the_deadline():
     with pytest.raises(GaveUp, match="no broker answers at 127"):
         flowstone.read("orders", bootstrap="127.0.0.1:1", deadline_s=0.1)
+
+
+def test_an_unreachable_broker_is_told_within_five_seconds_unless_asked_otherwise():
+    assert inspect.signature(flowstone.read).parameters["connect_deadline_s"].default == 5.0
+    assert inspect.signature(flowstone.read_batches).parameters["connect_deadline_s"].default == 5.0
+    begun_s = time.monotonic()
+    with pytest.raises(GaveUp, match=r"no broker answers at 127\.0\.0\.1:1 "):
+        flowstone.read("orders", bootstrap="127.0.0.1:1", connect_deadline_s=0.2)
+    assert time.monotonic() - begun_s < 5  # deadline_s, 20 s, is for later
+
+
+def test_an_address_that_is_silent_is_told_in_the_same_time():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        begun_s = time.monotonic()
+        with pytest.raises(GaveUp, match=address):
+            flowstone.read("orders", bootstrap=address, connect_deadline_s=1)
+        assert time.monotonic() - begun_s < 1.9  # once, not once for the first attempt and again for the others
 
 
 def test_offsets_that_retention_took_are_told(broker: Broker):

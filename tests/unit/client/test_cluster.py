@@ -131,6 +131,23 @@ def test_any_broker_of_the_list_will_do(broker: Broker, topic: str):
         assert cluster.topics([topic]) == {topic: 2}
 
 
+def test_a_silent_address_leaves_time_for_the_others(broker: Broker, topic: str):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with Cluster(f"{address}, {broker.bootstrap}", deadline_s=1) as cluster:
+            assert cluster.topics([topic]) == {topic: 2}
+
+
+def test_every_address_that_was_tried_is_named():
+    with pytest.raises(GaveUp, match=r"127\.0\.0\.1:1 .*127\.0\.0\.1:2 "):
+        Cluster("127.0.0.1:1, 127.0.0.1:2", deadline_s=0.1).topics()
+
+
+def test_a_port_out_of_range_is_called_that():
+    with pytest.raises(ClientError, match="there is no port 70000, ports are 1 to 65535"):
+        Cluster("localhost:70000")
+
+
 @pytest.mark.parametrize("bootstrap", ["", " , ", "localhost:http", "localhost:0", "localhost:70000"])
 def test_what_is_no_address_is_refused_before_anything_is_asked(bootstrap: str):
     with pytest.raises(ClientError, match="HOST:PORT"):
