@@ -90,7 +90,7 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(19, create_topics.handle, 2, 7),
             _serve(20, delete_topics.handle, 1, 6),
             _serve(21, delete_records.handle, 0, 2),
-            _serve(22, init_producer_id.handle, 0, 6),
+            _serve(22, init_producer_id.handle, 0, 5),
             _serve(23, offset_for_leader_epoch.handle, 2, 4),
             _serve(32, describe_configs.handle, 1, 4),
             _serve(33, alter_configs.handle, 0, 2),

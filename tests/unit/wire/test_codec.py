@@ -9,7 +9,6 @@ import pytest
 from flowstone.errors import ProtocolError
 from flowstone.wire import codec
 from flowstone.wire.messages import (
-    ApiVersionsRequest,
     ApiVersionsResponse,
     DescribeTopicPartitionsCursor,
     DescribeTopicPartitionsRequest,
@@ -122,13 +121,6 @@ def test_an_unknown_api_or_version_is_refused(api_key, version):
 def test_the_unsupported_version_answer_is_a_version_0_body():
     body = codec.response_encoder(API_VERSIONS, 0)(ApiVersionsResponse(error_code=35))
     assert body == [b"\x00\x23\x00\x00\x00\x00"]
-
-
-def test_api_versions_5_names_the_broker_that_the_client_means():
-    request = ApiVersionsRequest(client_software_name="c", client_software_version="1", cluster_id="id", node_id=2)
-    body = b"\x02c\x021\x03id\x00\x00\x00\x02\x00"
-    assert codec.request_encoder(API_VERSIONS, 5)(request) == [body]
-    assert codec.request_decoder(API_VERSIONS, 5)(memoryview(body), 0) == request
 
 
 def test_codecs_are_compiled_once():

@@ -1,9 +1,8 @@
-"""ApiVersions, versions 0 to 5: which APIs, in which versions, this broker serves.
+"""ApiVersions, versions 0 to 4: which APIs, in which versions, this broker serves.
 
 The list is the registry's. A version that is not served is answered too, with UNSUPPORTED_VERSION and the list, which
 dispatch encodes as version 0: the client learns from it what to ask next. No features are advertised, since
-none that clients look for is served yet. From version 5 on a client may say which broker it means to have reached
-(KIP-1242): the wrong one sends it back to its bootstrap servers.
+none that clients look for is served yet.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from flowstone.broker.context import RequestContext, Services
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
 
-VERSION_MIN, VERSION_MAX = 0, 5
+VERSION_MIN, VERSION_MAX = 0, 4
 _SOFTWARE_SINCE_VERSION = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -30,10 +29,6 @@ def handle(
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised)
     if context.api_version >= _SOFTWARE_SINCE_VERSION and not _names_its_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if request.cluster_id is not None:
-        meant = (request.cluster_id, request.node_id)
-        if meant != (services.metadata.image.cluster_id, services.config.node_id):
-            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return ApiVersionsResponse(api_keys=advertised)
 
 

@@ -1,4 +1,4 @@
-"""InitProducerId, versions 0 to 6: an id for an idempotent producer, which every such producer asks for at its start.
+"""InitProducerId, versions 0 to 5: an id for an idempotent producer, which every such producer asks for at its start.
 
 An idempotent producer has no identity to come back to, so each request gets a fresh id at epoch 0, whatever id it had
 before. Transactions are not served: of the errors that stock clients treat as final and show, rather than retry for

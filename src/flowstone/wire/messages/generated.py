@@ -1337,20 +1337,16 @@ class ListGroupsResponse(Message):
 
 
 class ApiVersionsRequest(Message):
-    __slots__ = ("client_software_name", "client_software_version", "cluster_id", "node_id")
+    __slots__ = ("client_software_name", "client_software_version")
 
     def __init__(
         self,
         *,
         client_software_name: str = "",
         client_software_version: str = "",
-        cluster_id: str | None = None,
-        node_id: int = -1,
     ) -> None:
         self.client_software_name = client_software_name
         self.client_software_version = client_software_version
-        self.cluster_id = cluster_id
-        self.node_id = node_id
 
 
 class ApiVersionsResponseApiVersion(Message):
@@ -1694,14 +1690,7 @@ class DeleteRecordsResponse(Message):
 
 
 class InitProducerIdRequest(Message):
-    __slots__ = (
-        "transactional_id",
-        "transaction_timeout_ms",
-        "producer_id",
-        "producer_epoch",
-        "enable_2pc",
-        "keep_prepared_txn",
-    )
+    __slots__ = ("transactional_id", "transaction_timeout_ms", "producer_id", "producer_epoch")
 
     def __init__(
         self,
@@ -1710,26 +1699,15 @@ class InitProducerIdRequest(Message):
         transaction_timeout_ms: int = 0,
         producer_id: int = -1,
         producer_epoch: int = -1,
-        enable_2pc: bool = False,
-        keep_prepared_txn: bool = False,
     ) -> None:
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = transaction_timeout_ms
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.enable_2pc = enable_2pc
-        self.keep_prepared_txn = keep_prepared_txn
 
 
 class InitProducerIdResponse(Message):
-    __slots__ = (
-        "throttle_time_ms",
-        "error_code",
-        "producer_id",
-        "producer_epoch",
-        "ongoing_txn_producer_id",
-        "ongoing_txn_producer_epoch",
-    )
+    __slots__ = ("throttle_time_ms", "error_code", "producer_id", "producer_epoch")
 
     def __init__(
         self,
@@ -1738,15 +1716,11 @@ class InitProducerIdResponse(Message):
         error_code: int = 0,
         producer_id: int = -1,
         producer_epoch: int = 0,
-        ongoing_txn_producer_id: int = -1,
-        ongoing_txn_producer_epoch: int = -1,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.ongoing_txn_producer_id = ongoing_txn_producer_id
-        self.ongoing_txn_producer_epoch = ongoing_txn_producer_epoch
 
 
 class OffsetForLeaderEpochRequestPartition(Message):
@@ -2814,11 +2788,11 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (14, "SyncGroup", 0, 5, 4, SyncGroupRequest, SyncGroupResponse),
     (15, "DescribeGroups", 0, 6, 5, DescribeGroupsRequest, DescribeGroupsResponse),
     (16, "ListGroups", 0, 5, 3, ListGroupsRequest, ListGroupsResponse),
-    (18, "ApiVersions", 0, 5, 3, ApiVersionsRequest, ApiVersionsResponse),
+    (18, "ApiVersions", 0, 4, 3, ApiVersionsRequest, ApiVersionsResponse),
     (19, "CreateTopics", 2, 7, 5, CreateTopicsRequest, CreateTopicsResponse),
     (20, "DeleteTopics", 1, 6, 4, DeleteTopicsRequest, DeleteTopicsResponse),
     (21, "DeleteRecords", 0, 2, 2, DeleteRecordsRequest, DeleteRecordsResponse),
-    (22, "InitProducerId", 0, 6, 2, InitProducerIdRequest, InitProducerIdResponse),
+    (22, "InitProducerId", 0, 5, 2, InitProducerIdRequest, InitProducerIdResponse),
     (23, "OffsetForLeaderEpoch", 2, 4, 4, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     (32, "DescribeConfigs", 1, 4, 4, DescribeConfigsRequest, DescribeConfigsResponse),
     (33, "AlterConfigs", 0, 2, 2, AlterConfigsRequest, AlterConfigsResponse),
