@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flowstone.broker.waiting import Waiting
     from flowstone.broker.workers import Workers
     from flowstone.cluster.metadata import Metadata
-    from flowstone.config import BrokerConfig
+    from flowstone.config import BrokerConfig, TopicDefaults
     from flowstone.log.manager import LogManager
     from flowstone.ports.clock import Clock
     from flowstone.replication.partitions import Partitions
@@ -47,8 +47,8 @@ class Services:
     """The parts of one broker, wired together by `app`."""
 
     config: BrokerConfig
-    # Broker-wide values of topic settings given at start, by the topic settings' names.
-    topic_defaults: dict[str, str]
+    # Broker-wide values of topic settings that the broker was started with.
+    topic_defaults: TopicDefaults
     clock: Clock
     metadata: Metadata
     logs: LogManager

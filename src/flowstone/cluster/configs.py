@@ -18,8 +18,10 @@ from flowstone.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
+    Kind,
     Setting,
     TopicConfig,
+    TopicDefaults,
     broker_value,
     current_values,
     parse_broker_config,
@@ -46,25 +48,53 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting, and the places that give it a value, the one that counts first."""
+    """A setting, its value (None if nothing gives it one), and the places that give it one, the one that counts first.
+
+    A synonym may state the value under another name and in another unit: `log.retention.hours` for `retention.ms`.
+    """
 
     setting: Setting
+    value: str | None
     synonyms: tuple[ConfigSynonym, ...]
 
     @property
-    def value(self) -> str:
-        return self.synonyms[0].value
-
-    @property
     def source(self) -> ConfigSource:
-        return self.synonyms[0].source
+        return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT_CONFIG
 
 
 @cache
 def _broker_wide(setting: Setting) -> Setting:
     """A topic setting under the name by which a broker gives its default; Kafka takes changes under this name only."""
-    name = setting.broker_names[0][0] if setting.broker_names else setting.name
-    return dataclasses.replace(setting, name=name)
+    return _broker_wide_names(setting)[0]
+
+
+@cache
+def _broker_wide_names(setting: Setting) -> tuple[Setting, ...]:
+    """A topic setting under each name by which a broker gives its default, the name that counts first in front.
+
+    Only the last one has a default, in its own unit, as in Kafka: `log.retention.hours` is 168 if nothing was set, and
+    `log.retention.ms` has no value. A name in another unit than the topic setting's cannot be changed at run time.
+    """
+    return tuple(
+        dataclasses.replace(
+            setting,
+            name=name,
+            kind=setting.kind if factor == 1 else Kind.INT,
+            read_only=factor != 1,
+        )
+        for name, factor in setting.broker_wide_names
+    )
+
+
+@cache
+def _named_default(setting: Setting) -> ConfigSynonym:
+    """The default of a topic setting under the broker-wide name that has one."""
+    name, factor = setting.broker_wide_names[-1]
+    default = setting.default
+    if factor != 1:
+        assert isinstance(default, int)
+        default //= factor
+    return ConfigSynonym(name, setting.format(default), ConfigSource.DEFAULT_CONFIG)
 
 
 # What can be changed while a broker runs: some of its own settings, and every topic setting's broker-wide value.
@@ -111,27 +141,30 @@ def topic_config(image: ClusterImage, topic: str, started_with: Mapping[str, str
 def describe_topic(
     image: ClusterImage,
     topic: TopicImage,
-    started_with: Mapping[str, str],
+    started_with: TopicDefaults,
     node_id: int,
     names: Collection[str] | None = None,
 ) -> list[ConfigEntry]:
     """The topic's settings, all of them or those named; a name that is no setting is passed over, as in Kafka."""
     entries = []
+    defaults = topic_defaults(image, started_with, node_id)
     for setting in TOPIC_SETTINGS.values():
         if names is not None and setting.name not in names:
             continue
-        synonyms = list(_topic_default_synonyms(image, node_id, setting, started_with))
-        if setting.name in topic.configs:
-            own = ConfigSynonym(setting.name, topic.configs[setting.name], ConfigSource.DYNAMIC_TOPIC_CONFIG)
-            synonyms.insert(0, own)
-        entries.append(ConfigEntry(setting, tuple(synonyms)))
+        synonyms = _topic_default_synonyms(image, node_id, setting, started_with)
+        value = topic.configs.get(setting.name)
+        if value is not None:
+            synonyms = (ConfigSynonym(setting.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
+        else:
+            value = defaults.get(setting.name, setting.format(setting.default))
+        entries.append(ConfigEntry(setting, value, synonyms))
     return entries
 
 
 def describe_broker(
     image: ClusterImage,
     started_with: BrokerConfig,
-    topic_values: Mapping[str, str],
+    topic_values: TopicDefaults,
     names: Collection[str] | None = None,
 ) -> list[ConfigEntry]:
     """One broker's settings, and its values of topic settings under their broker-wide names."""
@@ -140,10 +173,13 @@ def describe_broker(
     entries = []
     for setting in BROKER_SETTINGS.values():
         static = (values[setting.name], setting.format(setting.default))
-        entries.append(ConfigEntry(setting, _broker_synonyms(image, node_id, setting, *static)))
+        synonyms = _broker_synonyms(image, node_id, setting, *static)
+        entries.append(ConfigEntry(setting, synonyms[0].value, synonyms))
     for topic_setting in TOPIC_SETTINGS.values():
-        synonyms = _topic_default_synonyms(image, node_id, topic_setting, topic_values)
-        entries.append(ConfigEntry(_broker_wide(topic_setting), synonyms))
+        found = _topic_default_synonyms(image, node_id, topic_setting, topic_values)
+        for broker_wide in _broker_wide_names(topic_setting):
+            own = tuple(synonym for synonym in found if synonym.name == broker_wide.name)
+            entries.append(ConfigEntry(broker_wide, own[0].value if own else None, own))
     return [entry for entry in entries if names is None or entry.setting.name in names]
 
 
@@ -153,6 +189,7 @@ def describe_cluster_default(image: ClusterImage, names: Collection[str] | None 
     return [
         ConfigEntry(
             DYNAMIC_BROKER_SETTINGS[name],
+            value,
             (ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),),
         )
         for name, value in values.items()
@@ -165,21 +202,37 @@ def _dynamic_values(image: ClusterImage, node_id: int) -> tuple[Mapping[str, str
 
 
 def _topic_default_synonyms(
-    image: ClusterImage, node_id: int, setting: Setting, started_with: Mapping[str, str]
+    image: ClusterImage, node_id: int, setting: Setting, started_with: TopicDefaults
 ) -> tuple[ConfigSynonym, ...]:
-    default = setting.format(setting.default)
-    return _broker_synonyms(image, node_id, _broker_wide(setting), started_with.get(setting.name, default), default)
+    """The broker's values of a topic setting, each under the name it was given."""
+    given = started_with.given
+    return (
+        *_dynamic_synonyms(image, node_id, _broker_wide(setting).name),
+        *(
+            ConfigSynonym(name, given[name], ConfigSource.STATIC_BROKER_CONFIG)
+            for name, _ in setting.broker_wide_names
+            if name in given
+        ),
+        _named_default(setting),
+    )
+
+
+def _dynamic_synonyms(image: ClusterImage, node_id: int, name: str) -> list[ConfigSynonym]:
+    if not image.broker_configs:
+        return []
+    own, shared = _dynamic_values(image, node_id)
+    found = []
+    if name in own:
+        found.append(ConfigSynonym(name, own[name], ConfigSource.DYNAMIC_BROKER_CONFIG))
+    if name in shared:
+        found.append(ConfigSynonym(name, shared[name], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG))
+    return found
 
 
 def _broker_synonyms(
     image: ClusterImage, node_id: int, setting: Setting, static: str, default: str
 ) -> tuple[ConfigSynonym, ...]:
-    own, shared = _dynamic_values(image, node_id)
-    found = []
-    if setting.name in own:
-        found.append(ConfigSynonym(setting.name, own[setting.name], ConfigSource.DYNAMIC_BROKER_CONFIG))
-    if setting.name in shared:
-        found.append(ConfigSynonym(setting.name, shared[setting.name], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG))
+    found = _dynamic_synonyms(image, node_id, setting.name)
     # A value given at start that equals the default is not told apart from the default.
     if static != default:
         found.append(ConfigSynonym(setting.name, static, ConfigSource.STATIC_BROKER_CONFIG))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from flowstone.config.broker import BrokerConfig
@@ -49,6 +50,7 @@ __all__ = [
     "Kind",
     "Setting",
     "TopicConfig",
+    "TopicDefaults",
     "Value",
     "broker_value",
     "current_values",
@@ -100,10 +102,31 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, dict[str, str]]:
-    """The broker's own settings, and the broker-wide values of topic settings, by the topic settings' names."""
+class TopicDefaults(dict[str, str]):
+    """Broker-wide values of topic settings, by the topic settings' names and in their units.
+
+    `given` has the same values as they were written, by the broker-wide names they were given under.
+    """
+
+    def __init__(self, values: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Raises ConfigError if a value is not one of its setting's. Names of other settings are passed over."""
+        super().__init__()
+        self.given: dict[str, str] = {}
+        for setting in TOPIC_SETTINGS.values():
+            text = broker_value(setting, values)
+            if text is not None:
+                setting.parse(text)
+                self[setting.name] = text
+            for name, _ in setting.broker_wide_names:
+                if name in values:
+                    self.given[name] = values[name]
+            if setting.name in values:
+                self.given[setting.broker_wide_names[0][0]] = values[setting.name]
+
+
+def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, TopicDefaults]:
+    """Return the broker's own settings, and the broker-wide values of topic settings."""
     own: dict[str, Any] = {}
-    topic_values: dict[str, str] = {}
     unknown: list[str] = []
     for given, text in values.items():
         name = _BROKER_SYNONYMS.get(given, given)
@@ -114,12 +137,7 @@ def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, dict[s
     if unknown:
         known = known_broker_names()
         raise ConfigError("; ".join(f"unknown setting {given}{nearest(given, known)}" for given in unknown))
-    for setting in TOPIC_SETTINGS.values():
-        text_or_none = broker_value(setting, values)
-        if text_or_none is not None:
-            setting.parse(text_or_none)
-            topic_values[setting.name] = text_or_none
-    return BrokerConfig(**own), topic_values
+    return BrokerConfig(**own), TopicDefaults(values)
 
 
 def broker_value(setting: Setting, values: Mapping[str, str]) -> str | None:

@@ -44,6 +44,11 @@ class Setting:
     broker_names: tuple[tuple[str, int], ...] = ()
     read_only: bool = True
 
+    @property
+    def broker_wide_names(self) -> tuple[tuple[str, int], ...]:
+        """The names by which a broker gives a topic setting's default: Kafka's, or the setting's own if it has none."""
+        return self.broker_names or ((self.name, 1),)
+
     def parse(self, text: str) -> Value:
         text = text.strip()
         try:

@@ -23,7 +23,7 @@ from flowstone.cluster.configs import (
 from flowstone.cluster.image import EMPTY_IMAGE, ClusterImage, PartitionImage
 from flowstone.cluster.records import BrokerConfigChanged, TopicConfigChanged, TopicCreated
 from flowstone.cluster.replay import apply
-from flowstone.config import BrokerConfig, parse_broker_config
+from flowstone.config import BrokerConfig, TopicDefaults, parse_broker_config
 from flowstone.errors import ErrorCode
 
 NODE_ID = 1
@@ -147,12 +147,12 @@ def test_a_topics_setting_is_looked_up_from_the_nearest_place_to_the_farthest() 
         ("retention.ms", "10", ConfigSource.DYNAMIC_TOPIC_CONFIG),
         ("log.retention.ms", "20", ConfigSource.DYNAMIC_BROKER_CONFIG),
         ("log.retention.ms", "30", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
-        ("log.retention.ms", "3600000", ConfigSource.STATIC_BROKER_CONFIG),
-        ("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
+        ("log.retention.hours", "1", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
     ]
     assert (entry.value, entry.source) == ("10", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     (of_broker,) = describe_broker(image, config, static, {"log.retention.ms"})
-    assert of_broker.synonyms == entry.synonyms[1:]
+    assert of_broker.synonyms == entry.synonyms[1:3]
 
 
 def test_a_brokers_dynamic_value_counts_before_the_one_it_was_started_with() -> None:
@@ -163,7 +163,7 @@ def test_a_brokers_dynamic_value_counts_before_the_one_it_was_started_with() -> 
     image = after(image, broker_change(("num.partitions", Operation.SET, "7")))
     assert broker_config(image, config).num_partitions == 7
     assert broker_config(image, BrokerConfig(node_id=2)).num_partitions == 5
-    (entry,) = describe_broker(image, config, {}, {"num.partitions"})
+    (entry,) = describe_broker(image, config, TopicDefaults(), {"num.partitions"})
     assert [each.source for each in entry.synonyms] == [
         ConfigSource.DYNAMIC_BROKER_CONFIG,
         ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
@@ -181,6 +181,8 @@ def test_of_the_values_that_all_brokers_share_only_those_set_are_shown() -> None
 
 
 def test_every_setting_of_a_topic_and_of_a_broker_is_shown_once() -> None:
-    for entries in (describe_topic(IMAGE, IMAGE.topics["t"], {}, NODE_ID), describe_broker(IMAGE, BrokerConfig(), {})):
+    given = TopicDefaults()
+    of_topic = describe_topic(IMAGE, IMAGE.topics["t"], given, NODE_ID)
+    for entries in (of_topic, describe_broker(IMAGE, BrokerConfig(), given)):
         names = [entry.setting.name for entry in entries]
         assert len(names) == len(set(names)) > 20

@@ -22,6 +22,7 @@ from flowstone.wire.messages import (
 )
 
 TOPIC, BROKER = 2, 4
+TIMES = ("log.retention.", "log.roll.")
 
 
 def describe(broker: Any, version: int, kind: int, name: str, keys: list[str] | None = None, **more: Any) -> Any:
@@ -74,8 +75,8 @@ def test_synonyms_show_every_place_a_value_comes_from(make_broker: Any, version:
     (config,) = describe(broker, version, TOPIC, "a", ["retention.ms"], include_synonyms=True).configs
     assert [(each.name, each.value, each.source) for each in config.synonyms] == [
         ("retention.ms", "7", ConfigSource.DYNAMIC_TOPIC_CONFIG),
-        ("log.retention.ms", "3600000", ConfigSource.STATIC_BROKER_CONFIG),
-        ("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
+        ("log.retention.hours", "1", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
     ]
 
 
@@ -88,8 +89,58 @@ def test_a_broker_shows_its_settings_and_which_cannot_be_changed(broker: Any) ->
     configs = {config.name: config for config in describe(broker, 4, BROKER, "1").configs}
     assert configs["log.dirs"].read_only
     assert not configs["num.partitions"].read_only
-    assert configs["log.retention.ms"].value == "604800000"
     assert "retention.ms" not in configs
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_a_time_that_was_not_set_is_shown_in_hours_as_kafka_does(broker: Any, version: int) -> None:
+    configs = {config.name: config for config in describe(broker, version, BROKER, "1").configs}
+    times = {name: (config.value, config.config_source) for name, config in configs.items() if name.startswith(TIMES)}
+    default = ConfigSource.DEFAULT_CONFIG
+    assert times == {
+        "log.retention.ms": (None, default),
+        "log.retention.minutes": (None, default),
+        "log.retention.hours": ("168", default),
+        "log.retention.bytes": ("-1", default),
+        "log.retention.check.interval.ms": ("300000", default),
+        "log.roll.ms": (None, default),
+        "log.roll.hours": ("168", default),
+        "log.roll.jitter.ms": (None, default),
+        "log.roll.jitter.hours": ("0", default),
+    }
+    assert (configs["log.retention.ms"].read_only, configs["log.retention.hours"].read_only) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"log_retention_hours": "1"}, {"log.retention.hours": "1"}),
+        ({"log_retention_hours": "168"}, {"log.retention.hours": "168"}),
+        ({"log_retention_minutes": "90"}, {"log.retention.minutes": "90"}),
+        ({"retention_ms": "5"}, {"log.retention.ms": "5"}),
+        ({"log_retention_ms": "5", "log_retention_hours": "2"}, {"log.retention.ms": "5", "log.retention.hours": "2"}),
+    ],
+)
+def test_a_time_is_shown_under_the_name_it_was_set_by(
+    make_broker: Any, given: dict[str, str], shown: dict[str, str]
+) -> None:
+    broker = make_broker(**given)
+    set_at_start = {
+        config.name: config.value
+        for config in describe(broker, 4, BROKER, "1").configs
+        if config.config_source == ConfigSource.STATIC_BROKER_CONFIG and config.name.startswith(TIMES)
+    }
+    assert set_at_start == shown
+
+
+def test_a_time_changed_at_run_time_is_shown_in_milliseconds_and_counts_for_topics(broker: Any) -> None:
+    broker.create("a")
+    assert set_value(broker, BROKER, "1", "log.retention.ms", "9").error_code == ErrorCode.NONE
+    names = ["log.retention.ms", "log.retention.hours"]
+    configs = {config.name: config.value for config in describe(broker, 4, BROKER, "1", names).configs}
+    assert configs == {"log.retention.ms": "9", "log.retention.hours": "168"}
+    (config,) = describe(broker, 4, TOPIC, "a", ["retention.ms"]).configs
+    assert (config.value, config.config_source) == ("9", ConfigSource.DYNAMIC_BROKER_CONFIG)
 
 
 def test_the_values_that_all_brokers_share_have_a_resource_of_their_own(broker: Any) -> None:
