@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import platform
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -47,6 +48,7 @@ from flowstone.replication.partitions import Partitions
 
 if TYPE_CHECKING:
     from flowstone.broker.clustering import Clustering
+    from flowstone.broker.http_access import HttpAccess
     from flowstone.broker.pages.parts import BrokerPages
 
 logger = logging.getLogger(__name__)
@@ -90,6 +92,7 @@ class App:
         self._intercept = intercept
         self._http_chosen = "http.listener" in values
         self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
+        self._http_access = self._allowed_hosts() if self._http_wanted is not None else None
         self._http: HttpListener | None = None
         self._http_problem: StartupError | None = None
         self._pages: BrokerPages | None = None
@@ -291,11 +294,20 @@ class App:
             told[listener.name] = Endpoint(*advertise(replace(listener, port=port), self._advertised))
         return told
 
+    def _allowed_hosts(self) -> HttpAccess:
+        """Who may ask over HTTP, by name. ConfigError if http.allowed.hosts has something else than names."""
+        from flowstone.broker.http_access import HttpAccess
+
+        assert self._http_wanted is not None
+        hosts = [listener.host for listener in (*self._listeners, *self._advertised.values())]
+        own = [*hosts, self._http_wanted[0], platform.node()]
+        return HttpAccess(filter(None, own), self.config.http_allowed_hosts)
+
     def _bind_http(self) -> None:
         """Takes the address and puts it where DescribeConfigs shows it."""
-        if self._http_wanted is not None:
+        if self._http_wanted is not None and self._http_access is not None:
             try:
-                self._http = HttpListener(*self._http_wanted, self._open_pages)
+                self._http = HttpListener(*self._http_wanted, self._open_pages, self._http_access)
             except StartupError as error:
                 if self._http_chosen:
                     raise

@@ -17,6 +17,7 @@ from flowstone.errors import ConfigError, StartupError
 from flowstone.ports import network
 
 if TYPE_CHECKING:
+    from flowstone.broker.http_access import HttpAccess
     from flowstone.broker.http_server import HttpServer
 
 logger = logging.getLogger(__name__)
@@ -73,12 +74,12 @@ def parse_address(text: str) -> tuple[str, int] | None:
 
 
 class HttpListener:
-    def __init__(self, host: str, port: int, open_pages: Callable[[], Pages]) -> None:
+    def __init__(self, host: str, port: int, open_pages: Callable[[], Pages], access: HttpAccess) -> None:
         """Takes the address, port 0 for any free one. StartupError if it cannot be had.
 
         `open_pages` is called in a thread and may load what it needs.
         """
-        self._open_pages = open_pages
+        self._open_pages, self._access = open_pages, access
         self._socket = _listen(host, port)
         self.address = _address_text(host, self._socket.getsockname()[1])
         self._opening: asyncio.Task[None] | None = None
@@ -105,14 +106,14 @@ class HttpListener:
     async def _open(self) -> None:
         try:
             self._server = await asyncio.to_thread(self._load)
-            await self._server.open(self._socket)
+            self._server.open(self._socket)
         except Exception:  # nobody awaits this task, and the broker does its work without these pages
             logger.exception("HTTP is not served on %s", self.address)
 
     def _load(self) -> HttpServer:
         from flowstone.broker.http_server import HttpServer
 
-        return HttpServer(self._open_pages())
+        return HttpServer(self._open_pages(), self._access)
 
 
 def _listen(host: str, port: int) -> network.Socket:

@@ -1,18 +1,16 @@
-"""The pages and the connections of the HTTP listener, on uvicorn's protocol and starlette's routes.
+"""The pages of the HTTP listener, on starlette's routes; the connections are `http_connections`'.
 
 Importing this costs 0.1 s and 4 MB: see `http`. Of uvicorn only the protocol and its settings are used, not its
 server, which would take over signals and wake up ten times a second.
 
-Every connection has a deadline for its next answer to be complete, which bounds slow headers, endless bodies and idle
-peers alike. Timers are the event loop's own and not the clock port's: moving a virtual clock is no reason to hang up.
-What peers send that is not HTTP is told once a while, however many they are.
+`/health` and `/ready` are always answered. Of the other pages a few are made at once, and a further request for one is
+refused with status 503.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,35 +19,36 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flowstone.broker.exposition import CONTENT_TYPE
+from flowstone.broker.http_connections import KEEP_ALIVE_S, REQUEST_HEAD_BYTES_MAX, HttpConnection, State
+from flowstone.broker.turns import others_turn
+from flowstone.ports.network import Acceptor, Socket
 
 if TYPE_CHECKING:
     from flowstone.broker.http import Pages
-    from flowstone.ports.network import Socket
+    from flowstone.broker.http_access import HttpAccess
 
-CONNECTIONS_MAX = 64
-REQUEST_HEAD_BYTES_MAX = 16 * 1024
 BODY_BYTES_MAX = 16 * 1024
-# From a connection's beginning, or its last answer, to the end of the next answer.
-ANSWER_TIMEOUT_S = 30.0
-KEEP_ALIVE_S = 20
+# Requests for pages other than health and readiness that are being answered; so many of those pages are made at once,
+# and the others wait: a probe waits for the next step of a few pages at most, and not of all.
+PAGES_MAX = 32
+PAGES_AT_ONCE_MAX = 8
 # What a stop grants to answers under way.
 FINISH_TIMEOUT_S = 0.5
-
-# Warnings are about peers, who may be many; the first is told, then how many more there were.
-WARNING_INTERVAL_S = 60.0
 
 OK, TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 200, 413, 415, 503
 JSON_TYPE = "application/json"
 
+Page = Callable[[Request], Coroutine[Any, Any, Response]]
+
 
 class HttpServer:
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, access: HttpAccess) -> None:
+        self._state = State()
         self._config = uvicorn.Config(
-            _build_app(pages),
+            _AccessCheck(_build_app(pages, PageLimits(self._state)), access),
             http=HttpConnection,
             ws="none",
             lifespan="off",
@@ -60,18 +59,18 @@ class HttpServer:
             timeout_keep_alive=KEEP_ALIVE_S,
             h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
         )
-        self._state = State()
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
+        self._opening: set[asyncio.Task[Any]] = set()
 
-    async def open(self, sock: Socket) -> None:
+    def open(self, sock: Socket) -> None:
         """Accepts connections, those included that wait already."""
-        connection = partial(HttpConnection, self._config, self._state, {})
-        self._server = await asyncio.get_running_loop().create_server(connection, sock=sock)
+        self._acceptor = Acceptor(asyncio.get_running_loop(), sock, self._accepted)
+        self._acceptor.start()
 
     async def finish(self) -> None:
         """Accepts nothing more and lets answers under way be completed, for a moment at most."""
         self._close()
-        for connection in tuple(self._state.connections):
+        for connection in self._state.open_connections():
             connection.shutdown()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=FINISH_TIMEOUT_S)
@@ -83,73 +82,63 @@ class HttpServer:
 
     def _close(self) -> None:
         self._state.is_closed = True
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
+
+    def _accepted(self, sock: Socket, _peer: str) -> None:
+        sock.setblocking(False)
+        connection = partial(HttpConnection, self._config, self._state, {})
+        opening = asyncio.ensure_future(asyncio.get_running_loop().connect_accepted_socket(connection, sock))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: asyncio.Task[Any]) -> None:
+        self._opening.discard(opening)
+        if not opening.cancelled():
+            opening.exception()  # reset by the peer before its connection was made
 
 
-class SparingFilter(logging.Filter):
-    """Lets one warning through per interval; errors are ours and always pass."""
+class _AccessCheck:
+    """Refuses requests that `HttpAccess` does not let in, before anything else is done with them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._quiet_until = 0.0
-        self._kept_back = 0
+    def __init__(self, app: ASGIApp, access: HttpAccess) -> None:
+        self._app, self._access = app, access
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno != logging.WARNING:
-            return True
-        if record.created < self._quiet_until:
-            self._kept_back += 1
-            return False
-        if self._kept_back:
-            record.msg = f"{record.msg} ({self._kept_back} more like this since the last line)"
-        self._quiet_until, self._kept_back = record.created + WARNING_INTERVAL_S, 0
-        return True
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._access.refusal(scope["method"], scope["headers"])
+        app = self._app if refusal is None else _state(refusal.status, "refused", reason=refusal.reason)
+        await app(scope, receive, send)
 
 
-class State(ServerState):
-    """What the connections share."""
+class PageLimits:
+    """How many pages are made at once, and how many bytes of them are unsent."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_closed = False  # one accepted just before may be made known only after it
-        self.logger = logging.getLogger(__name__).getChild("connections")
-        self.logger.filters[:] = [SparingFilter()]
-
-
-class HttpConnection(H11Protocol):
-    """uvicorn's connection with the limits it lacks."""
-
-    def __init__(self, config: uvicorn.Config, state: State, app_state: dict[str, Any]) -> None:
-        super().__init__(config, state, app_state)
+    def __init__(self, state: State) -> None:
         self._state = state
-        self.logger = state.logger
-        self._deadline: asyncio.TimerHandle | None = None
+        self._under_way = 0
+        self._turns = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        is_refused = self._state.is_closed or len(self.connections) >= CONNECTIONS_MAX
-        super().connection_made(transport)
-        if is_refused:
-            transport.abort()
-        else:
-            self._expect_answer()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._deadline is not None:
-            self._deadline.cancel()
-
-    def on_response_complete(self) -> None:
-        self._expect_answer()
-        super().on_response_complete()
-
-    def _expect_answer(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = self.loop.call_later(ANSWER_TIMEOUT_S, self.transport.abort)
+    async def respond(self, make: Callable[[], Awaitable[Response]]) -> Response:
+        """Return what `make` makes, or a response with status 503 if too many are made or unsent."""
+        if self._under_way >= PAGES_MAX:
+            return _busy(f"{PAGES_MAX} requests for pages are being answered")
+        self._under_way += 1
+        try:
+            async with self._turns:
+                response = await make()
+                await others_turn()
+        finally:
+            self._under_way -= 1
+        if not self._state.make_room(len(response.body)):
+            return _busy("too many answers wait to be read")
+        return response
 
 
-def _build_app(pages: Pages) -> Starlette:
+def _busy(reason: str) -> Response:
+    return _state(UNAVAILABLE, "busy", reason=f"{reason}; ask again later")
+
+
+def _build_app(pages: Pages, limits: PageLimits) -> Starlette:
     async def health(_: Request) -> Response:
         failure = pages.failure()
         if failure is None:
@@ -173,23 +162,32 @@ def _build_app(pages: Pages) -> Starlette:
         return Response(document, status, media_type=JSON_TYPE)
 
     posting = {"/branch": pages.branch, "/restore": pages.restore}
-
-    routes = {
-        "/health": health,
-        "/ready": ready,
-        "/metrics": metrics,
-        "/groups": groups,
-        "/disks": disks,
-        "/explain": explain,
-    }
-    reading = [Route(path, page) for path, page in routes.items()]
+    reading = {"/metrics": metrics, "/groups": groups, "/disks": disks, "/explain": explain}
     return Starlette(
-        routes=[*reading, *(Route(path, _posted(page), methods=["POST"]) for path, page in posting.items())]
+        routes=[
+            Route("/health", health),
+            Route("/ready", ready),
+            *(Route(path, _limited(page, limits)) for path, page in reading.items()),
+            *(Route(path, _posted(page, limits), methods=["POST"]) for path, page in posting.items()),
+        ]
     )
 
 
-def _posted(page: Callable[[bytes], Awaitable[tuple[int, bytes]]]) -> Callable[[Request], Awaitable[Response]]:
+def _limited(page: Page, limits: PageLimits) -> Page:
+    """A page of which only so many are made at once."""
+
+    async def answer(request: Request) -> Response:
+        return await limits.respond(partial(page, request))
+
+    return answer
+
+
+def _posted(page: Callable[[bytes], Awaitable[tuple[int, bytes]]], limits: PageLimits) -> Page:
     """A page that is given JSON and answers with it."""
+
+    async def make(body: bytes) -> Response:
+        status, document = await page(body)
+        return Response(document, status, media_type=JSON_TYPE)
 
     async def answer(request: Request) -> Response:
         # Other sites' pages may have a browser post forms and text here, but not JSON.
@@ -198,8 +196,7 @@ def _posted(page: Callable[[bytes], Awaitable[tuple[int, bytes]]]) -> Callable[[
         body = await _read_body(request)
         if body is None:
             return _state(TOO_LARGE, "refused", reason=f"the body has more than {BODY_BYTES_MAX} bytes")
-        status, document = await page(body)
-        return Response(document, status, media_type=JSON_TYPE)
+        return await limits.respond(partial(make, body))
 
     return answer
 

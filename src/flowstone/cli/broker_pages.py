@@ -43,7 +43,7 @@ class BrokerPages(NamedTuple):
                 f"the broker's page http://{address[0]}:{address[1]}{path.partition('?')[0]} cannot be read ({error})"
             ) from None
         if status not in (OK, ACCEPTED):
-            reason = answer.get("message") if isinstance(answer, dict) else None
+            reason = (answer.get("message") or answer.get("reason")) if isinstance(answer, dict) else None
             raise CommandError(f"the broker refused: {reason or f'status {status}'}")
         return status, answer
 

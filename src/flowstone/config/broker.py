@@ -39,6 +39,14 @@ class BrokerConfig(ClusterConfig):
         "HOST:PORT to serve health and metrics on over HTTP, port 0 for any free one; off where empty or off. "
         "`flowstone up` serves them on 127.0.0.1:9080 unless told otherwise.",
     )
+    http_allowed_hosts: tuple[str, ...] = broker_setting(
+        "http.allowed.hosts",
+        Kind.LIST,
+        (),
+        "Host names, without scheme and port, by which HTTP requests may ask for this broker, beside localhost, IP "
+        "addresses, this machine's name and the hosts of listeners, advertised.listeners and http.listener. Requests "
+        "for other hosts are refused, so that web pages cannot reach the broker (DNS rebinding); * allows all.",
+    )
     num_partitions: int = broker_setting(
         "num.partitions", Kind.INT, 1, "Partitions of a topic made without a number.", low=1, read_only=False
     )

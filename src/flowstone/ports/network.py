@@ -147,10 +147,14 @@ class SocketChannel:
             self._socket.close()
 
 
-class SocketListener:
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accept: Accept) -> None:
-        """Accepted sockets have the buffer sizes of `sock`."""
-        self._loop, self._socket, self._accept = loop, sock, accept
+class Acceptor:
+    """Accepts the connections of one listening socket, many per turn of the loop; uvloop's server accepts one."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accepted: Callable[[Socket, str], None]
+    ) -> None:
+        """`accepted` is called with each connection and its peer's address."""
+        self._loop, self._socket, self._accepted = loop, sock, accepted
         self._resting: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -180,11 +184,17 @@ class SocketListener:
                 self._resting = self._loop.call_later(ACCEPT_REST_S, self._resume)
                 return
             with contextlib.suppress(OSError):  # reset by the peer before we looked at it
-                self._accept(SocketChannel(self._loop, sock, f"{address[0]}:{address[1]}"))
+                self._accepted(sock, f"{address[0]}:{address[1]}")
 
     def _resume(self) -> None:
         self._resting = None
         self.start()
+
+
+class SocketListener(Acceptor):
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accept: Accept) -> None:
+        """Accepted sockets have the buffer sizes of `sock`."""
+        super().__init__(loop, sock, lambda accepted, peer: accept(SocketChannel(loop, accepted, peer)))
 
 
 class SystemNetwork:

@@ -283,7 +283,7 @@ def test_a_request_of_the_wrong_kind_is_refused(broker: RunningApp, changed: dic
     assert (status, told["error"]) == (400, "INVALID_REQUEST")
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"null", b"\xff"])
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"null", b"\xff", b"[" * 16_000, b'{"a":' * 3_000])
 def test_a_body_that_is_no_request_is_refused(broker: RunningApp, body: bytes) -> None:
     assert post(broker, body)[0] == 400
 

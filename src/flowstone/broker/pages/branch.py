@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from flowstone.broker.branching import BranchedTopic, BranchRequest, TopicBranches
+from flowstone.broker.pages.json_bodies import read_json
 from flowstone.broker.pages.json_errors import error_answer
 from flowstone.cluster.ids import id_text
 from flowstone.errors import ApiError, ErrorCode, StorageFault
@@ -43,7 +44,7 @@ async def branch_page(branches: TopicBranches, cluster_id: str, body: bytes) -> 
 
 def _read(body: bytes, cluster_id: str) -> BranchRequest:
     try:
-        asked: Any = json.loads(body)
+        asked: Any = read_json(body)
         if asked["cluster_id"] != cluster_id:
             raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {cluster_id}")
         request = BranchRequest(asked["source"], asked["target"], asked["time_ms"], asked["groups"])

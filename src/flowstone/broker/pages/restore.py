@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from flowstone.broker.context import Services
+from flowstone.broker.pages.json_bodies import read_json
 from flowstone.broker.pages.json_errors import error_answer
 from flowstone.broker.restoring import RestoreRequest, restore_topic
 from flowstone.cluster.ids import id_text
@@ -35,7 +36,7 @@ async def restore_page(services: Services, body: bytes) -> tuple[int, bytes]:
 def _read(body: bytes, cluster_id: str) -> RestoreRequest:
     refused = ApiError(ErrorCode.INVALID_REQUEST, "not a request for a restore")
     try:
-        asked: Any = json.loads(body)
+        asked: Any = read_json(body)
         if asked["cluster_id"] != cluster_id:
             raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {cluster_id}")
         request = RestoreRequest(asked["topic"], asked["partitions"], asked["token"], asked["settings"])

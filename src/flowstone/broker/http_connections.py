@@ -1,0 +1,197 @@
+"""The connections of the HTTP listener: uvicorn's protocol with the limits it lacks.
+
+Every connection has a deadline for what it does next: its first request must be complete within `HEAD_TIMEOUT_S`, an
+answer within `ANSWER_TIMEOUT_S`, the next request within `KEEP_ALIVE_S` and `HEAD_TIMEOUT_S`. That bounds slow heads,
+endless bodies, unread answers and idle peers alike. Timers are the event loop's own and not the clock port's: moving a
+virtual clock is no reason to hang up.
+
+A new connection is always let in, because it may be a health probe. If there are too many, another one is closed for
+it: first one that has not asked anything, then one whose body is awaited, then one that does not read its answer; of
+these, one of the address with the most connections, the oldest. Answers that are being made are never given up: the
+server lets fewer of them be made at once (`http_server.PAGES_MAX`) than there are connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+from enum import IntEnum
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+# Many times what is accepted in one turn of the loop (`ports.network.ACCEPTS_PER_WAKEUP_MAX`): a probe's request is
+# read before so many others have been accepted that its own turn to go comes.
+CONNECTIONS_MAX = 512
+REQUEST_HEAD_BYTES_MAX = 16 * 1024
+# Until a connection's first request is complete, its body excepted.
+HEAD_TIMEOUT_S = 5.0
+# From a request until its answer is complete.
+ANSWER_TIMEOUT_S = 30.0
+KEEP_ALIVE_S = 20
+# Parsed before others on the loop have their turn: a body in chunks of one byte takes 15 microseconds for each.
+SLICE_BYTES = 4 * 1024
+# Answers that peers have not taken, all connections together.
+UNSENT_BYTES_MAX = 32 << 20
+
+# Warnings are about peers, who may be many; the first is told, then how many more there were.
+WARNING_INTERVAL_S = 60.0
+
+
+class Phase(IntEnum):
+    """What a connection does, the least worth keeping first."""
+
+    WAITING = 0  # for a request, or for the rest of its head
+    RECEIVING = 1  # a body
+    SENDING = 2  # an answer that the peer has not taken
+    ANSWERING = 3
+
+
+class SparingFilter(logging.Filter):
+    """Lets one warning through per interval; errors are ours and always pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._quiet_until = 0.0
+        self._kept_back = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        if record.created < self._quiet_until:
+            self._kept_back += 1
+            return False
+        if self._kept_back:
+            record.msg = f"{record.msg} ({self._kept_back} more like this since the last line)"
+        self._quiet_until, self._kept_back = record.created + WARNING_INTERVAL_S, 0
+        return True
+
+
+class State(ServerState):
+    """What the connections share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_closed = False  # one accepted just before may be made known only after it
+        self.next_step = itertools.count().__next__
+        self.logger = logging.getLogger(__name__)
+        self.logger.filters[:] = [SparingFilter()]
+
+    def open_connections(self) -> list[HttpConnection]:
+        return [each for each in self.connections if isinstance(each, HttpConnection) and not each.is_given_up]
+
+    def make_room(self, body_bytes: int) -> bool:
+        """Return whether an answer of this size may be sent; closes connections that leave others' answers unread."""
+        unread = [each for each in self.open_connections() if each.unsent_bytes]
+        left_bytes = UNSENT_BYTES_MAX - body_bytes - sum(each.unsent_bytes for each in unread)
+        for each in sorted(unread, key=lambda each: each.since):
+            if left_bytes >= 0:
+                break
+            left_bytes += each.unsent_bytes
+            each.give_up("leaves its answer unread")
+        return left_bytes >= 0
+
+    def close_one(self) -> None:
+        """Closes the connection that is least worth keeping."""
+        candidates = [(each.phase, each) for each in self.open_connections()]
+        by_address = Counter(each.address for _, each in candidates)
+        candidates = [each for each in candidates if each[0] is not Phase.ANSWERING]
+        if candidates:
+            phase, worst = min(candidates, key=lambda each: (each[0], -by_address[each[1].address], each[1].since))
+            worst.give_up(f"{phase.name.lower()} for longest")
+
+
+class HttpConnection(H11Protocol):
+    """One connection, with its deadline and its place among the others."""
+
+    def __init__(self, config: uvicorn.Config, state: State, app_state: dict[str, Any]) -> None:
+        super().__init__(config, state, app_state)
+        self._state = state
+        self.logger = state.logger
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unparsed = b""
+        # When it last did something, counted in steps of all connections: many begin at one instant of the loop's time.
+        self.since = state.next_step()
+        self.address = ""
+        self.is_given_up = False
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def phase(self) -> Phase:
+        if self.unsent_bytes:
+            return Phase.SENDING
+        if self.cycle is None or self.cycle.response_complete:
+            return Phase.WAITING
+        return Phase.RECEIVING if self.cycle.more_body else Phase.ANSWERING
+
+    def give_up(self, reason: str) -> None:
+        """Closes the connection at once."""
+        self.logger.warning("closing the HTTP connection of %s, %s: there are too many", self.address, reason)
+        self.is_given_up = True
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if not self._state.is_closed and len(self._state.open_connections()) >= CONNECTIONS_MAX:
+            self._state.close_one()
+        is_refused = self._state.is_closed or len(self._state.open_connections()) >= CONNECTIONS_MAX
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        if is_refused:
+            self.is_given_up = True
+            transport.abort()
+        else:
+            self._expect(HEAD_TIMEOUT_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unparsed = b""
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._unparsed:
+            self._unparsed += data
+        elif len(data) > SLICE_BYTES:
+            self._unparsed = data
+            self.loop.call_soon(self._parse_slice)
+        else:
+            self._parse(data)
+            return
+        self.transport.pause_reading()
+
+    def _parse_slice(self) -> None:
+        """Parses some of what was received at once, and the rest when others have had their turn."""
+        if self.transport.is_closing():
+            self._unparsed = b""
+            return
+        data, self._unparsed = self._unparsed[:SLICE_BYTES], self._unparsed[SLICE_BYTES:]
+        self._parse(data)
+        if self._unparsed:
+            self.transport.pause_reading()  # an answer that was completed meanwhile has resumed it
+            self.loop.call_soon(self._parse_slice)
+        elif not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._expect(ANSWER_TIMEOUT_S)
+
+    def on_response_complete(self) -> None:
+        self._expect(KEEP_ALIVE_S + HEAD_TIMEOUT_S)
+        super().on_response_complete()
+
+    def _expect(self, timeout_s: float) -> None:
+        """Closes the connection if it has done nothing further by then."""
+        self.since = self._state.next_step()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(timeout_s, self.transport.abort)
