@@ -50,8 +50,7 @@ class Worker(threading.Thread):
     def run(self) -> None:
         config = {
             "bootstrap.servers": self._broker,
-            "group.id": f"workers-of-{self._topic}",
-            "auto.offset.reset": "earliest",
+            "group.id": group_of(self._topic),
             "enable.auto.commit": False,
             **stage.QUICK,
         }
@@ -63,8 +62,13 @@ class Worker(threading.Thread):
                     consumer.commit(message=message, asynchronous=False)
 
 
+def group_of(topic: str) -> str:
+    return f"workers-of-{topic}"
+
+
 def run(bootstrap: str) -> Result:
     topic = stage.new_topic(bootstrap, "events", partitions=PARTITIONS)
+    stage.start_group(bootstrap, group_of(topic), topic, partitions=PARTITIONS)
     done: Queue[tuple[str, str, int]] = Queue()
     workers = [Worker(bootstrap, topic, name, done) for name in ("first", "second")]
     for worker in workers:

@@ -15,7 +15,13 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import flowstone
@@ -67,6 +73,20 @@ def take(consumer: Consumer, count: int = 1, timeout_s: float = TIMEOUT_S) -> li
         if error is not None:
             raise KafkaException(error)
     return messages
+
+
+def start_group(bootstrap: str, group_id: str, topic: str, *, partitions: int) -> None:
+    """Commits offset 0 of every partition for a group without members, so that no member has to look up its start.
+
+    For groups whose members join one after the other. librdkafka (seen in 2.16.0) does not give up such a lookup
+    (ListOffsets) when the partition is taken from its member meanwhile: half a second later the member fetches records
+    of a partition that it does not have. If the partition comes back to it, it may hand out the first of those records,
+    although another member has handled it.
+    """
+    offsets = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    request = ConsumerGroupTopicPartitions(group_id, offsets)
+    admin.alter_consumer_group_offsets([request])[group_id].result(TIMEOUT_S)
 
 
 def committed_offset(bootstrap: str, group_id: str, topic: str) -> int:

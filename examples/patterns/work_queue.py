@@ -35,8 +35,7 @@ class Worker(threading.Thread):
     def run(self) -> None:
         config = {
             "bootstrap.servers": self._broker,
-            "group.id": f"workers-of-{self._topic}",  # the same for all: that makes it a queue
-            "auto.offset.reset": "earliest",
+            "group.id": group_of(self._topic),  # the same for all: that makes it a queue
             "enable.auto.commit": False,
             **stage.QUICK,
         }
@@ -48,8 +47,13 @@ class Worker(threading.Thread):
                     consumer.commit(message=message, asynchronous=False)
 
 
+def group_of(topic: str) -> str:
+    return f"workers-of-{topic}"
+
+
 def run(bootstrap: str) -> Result:
     topic = stage.new_topic(bootstrap, "tasks", partitions=PARTITIONS)
+    stage.start_group(bootstrap, group_of(topic), topic, partitions=PARTITIONS)
     done: Queue[tuple[str, str]] = Queue()
     workers = [Worker(bootstrap, topic, name, done) for name in ("ada", "bob", "eve")]
     for worker in workers:

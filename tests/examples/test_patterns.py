@@ -98,6 +98,14 @@ def test_each_task_of_a_work_queue_is_done_once(run: Run) -> None:
     assert sorted(result.by_those_who_stayed.values()) == [12, 12]
 
 
+@pytest.mark.parametrize("example", [work_queue, ordered_by_key])
+def test_no_worker_looks_up_where_its_group_starts(example: ModuleType) -> None:
+    """A lookup that outlives a rebalance makes librdkafka hand out a record twice; see `stage.start_group`."""
+    with flowstone.Broker() as broker, broker.fault("ListOffsets", delay_ms=1) as lookups:
+        example.run(broker.bootstrap)
+    assert lookups.hits == 0
+
+
 def test_every_subscriber_gets_every_record_from_one_copy(run: Run) -> None:
     orders = ["tea", "coffee", "cake", "jam", "bread"]
     assert run(publish_subscribe) == publish_subscribe.Result(
