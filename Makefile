@@ -13,7 +13,7 @@ demo: setup      ## the main job, end to end
 	@$(PY) scripts/demo.py
 
 # Those that mind the time, or need the whole machine, go one after the other; the others two at a time.
-# A few that fail are run once more, alone, and named (scripts/run_tests.py).
+# A few that fail are run once more, each alone, and counted in .cache/test-reruns.json (scripts/run_tests.py).
 TOGETHER := tests/unit tests/zookeeper tests/cluster tests/clients tests/examples
 test: lint       ## every functional check
 	$(PY) scripts/run_tests.py tests $(addprefix --ignore=,$(TOGETHER))

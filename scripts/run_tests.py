@@ -1,17 +1,26 @@
-"""pytest, with a second run, alone, of the few tests that failed: a busy machine is late once, a defect comes again.
+"""pytest, with a second run of the few tests that failed, each alone, and a count of those second runs per test.
 
-Tests here kill real processes and keep real deadlines. What passed only the second time is named in the last lines
-printed, for somebody to mend; more failures than SECOND_RUNS_MAX are no accident and get no second run.
+Tests here kill real processes and keep real deadlines, so a busy machine fails one now and then; a defect fails again.
+More failures than SECOND_RUNS_MAX are no accident and get no second run. The closing lines name each test that was run
+again with the outcome of each run. RECORD counts them over all runs on this machine: a test that is in it often has a
+cause to be found, however well it passes the second time.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 SECOND_RUNS_MAX = 3
+RECORD = Path(__file__).parents[1] / ".cache" / "test-reruns.json"
+RECORD_TESTS_MAX = 100
+PASSED, FAILED = "passed", "failed"
+
+Counts = dict[str, dict[str, int]]  # by test: how often the second run passed, and how often it failed
 
 
 class _Failures:
@@ -23,15 +32,45 @@ class _Failures:
             self.tests.append(report.nodeid)
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: list[str], record: Path = RECORD) -> int:
+    """Run pytest and return its exit code, or if the few tests that failed passed when run again, 0."""
     failures = _Failures()
     code = pytest.main(arguments, plugins=[failures])
     if code != pytest.ExitCode.TESTS_FAILED or not 0 < len(failures.tests) <= SECOND_RUNS_MAX:
+        if code == pytest.ExitCode.TESTS_FAILED:
+            print(
+                f"no test was run again: {len(failures.tests)} failed, and {SECOND_RUNS_MAX} are the most", flush=True
+            )
         return int(code)
-    again = subprocess.run([sys.executable, "-m", "pytest", *failures.tests], check=False).returncode
-    for test in failures.tests if again == 0 else []:
-        print(f"passed only when run again, alone: {test}", flush=True)
-    return again
+    outcomes = {test: _run_alone(test) for test in failures.tests}
+    for test, outcome in outcomes.items():
+        print(f"run 2 times: {test}: {FAILED}, {outcome}", flush=True)
+    for test, counts in _recorded(record, outcomes).items():
+        times = sum(counts.values())
+        print(
+            f"run again so far: {test}: {times} times, {counts[PASSED]} {PASSED}, {counts[FAILED]} {FAILED}", flush=True
+        )
+    return int(code) if FAILED in outcomes.values() else 0
+
+
+def _run_alone(test: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "pytest", test], check=False)
+    return PASSED if done.returncode == 0 else FAILED
+
+
+def _recorded(record: Path, outcomes: dict[str, str]) -> Counts:
+    """Add the outcomes to the record and return it. The tests that were run again last come last."""
+    try:
+        counts: Counts = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        counts = {}
+    for test, outcome in outcomes.items():
+        of_test = counts.pop(test, {PASSED: 0, FAILED: 0})
+        counts[test] = {**of_test, outcome: of_test[outcome] + 1}
+    counts = dict(list(counts.items())[-RECORD_TESTS_MAX:])
+    record.parent.mkdir(exist_ok=True)
+    record.write_text(json.dumps(counts, indent=1), encoding="utf-8")
+    return counts
 
 
 if __name__ == "__main__":
