@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from flowstone.client import Cluster
+from flowstone.client import BadAddress, BadAnswer, ClientError, Cluster, GaveUp
 from flowstone.types import TopicPartition
+from pyspark_flowstone.connections import CLIENT_ID
 from pyspark_flowstone.offsets import EARLIEST, LATEST, Offsets
 from pyspark_flowstone.options import (
+    BOOTSTRAP,
     AtOffsets,
     AtTimestamp,
     AtTimestamps,
@@ -25,6 +27,30 @@ from pyspark_flowstone.options import (
 from pyspark_flowstone.values import OptionError
 
 NAMES_SHOWN_MAX = 5
+# How long `load()` tries to reach a broker. Somebody waits for it; a query that runs waits longer (client.cluster).
+LOAD_DEADLINE_S = 5.0
+
+
+def check_subscription(options: SourceOptions) -> None:
+    """Raise OptionError if no broker answers, or if a topic or a partition that was named does not exist.
+
+    With failOnDataLoss=false a missing topic is accepted here, because a query that goes on from a checkpoint may do
+    without it. A new query is refused when it starts.
+    """
+    try:
+        with Cluster(options.bootstrap, client_id=CLIENT_ID, deadline_s=LOAD_DEADLINE_S) as cluster:
+            if options.fail_on_data_loss:
+                starting_partitions(cluster, options)
+            else:
+                existing_partitions(cluster, options.subscription)
+    except (GaveUp, BadAnswer, BadAddress) as error:
+        raise unreachable(error) from error
+
+
+def unreachable(error: ClientError) -> OptionError:
+    """Return the error that names the option with the broker's address."""
+    advice = "; check the address, and that the broker is running" if isinstance(error, GaveUp) else ""
+    return OptionError(f"{BOOTSTRAP}: {error}{advice}")
 
 
 def existing_partitions(cluster: Cluster, subscription: Subscription) -> set[TopicPartition]:

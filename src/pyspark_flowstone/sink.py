@@ -1,9 +1,10 @@
 """The sink: rows of a batch query or of a micro-batch, as Arrow, become records of topics.
 
-The driver checks options, columns and the topic before a task writes. A task builds record batches, hands them to an
-idempotent producer, and is done when the cluster has all of them. Nothing is held back for the driver's commit: a task
-that failed, or a micro-batch that was not marked as done, is run again and writes its rows again. That is
-at-least-once; within one run of a task the producer's sequence numbers keep retries from becoming duplicates.
+The driver checks options, columns and the topic before a task writes; a missing topic is created if the broker allows
+it. A task builds record batches, hands them to an idempotent producer, and is done when the cluster has all of them.
+Nothing is held back for the driver's commit: a task that failed, or a micro-batch that was not marked as done, is run
+again and writes its rows again. That is at-least-once; within one run of a task the producer's sequence numbers keep
+retries from becoming duplicates.
 
 A transaction, which would make a micro-batch's records and its mark one thing, goes around `_write_rows`: only there do
 records meet a producer.
@@ -25,24 +26,34 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from flowstone.arrow.encode import Encoder
-from flowstone.client import Cluster, Producer
-from pyspark_flowstone.connections import CLIENT_ID, cluster_of, settle_process
+from flowstone.client import BadAddress, BadAnswer, Cluster, GaveUp, Producer
+from flowstone.client.cluster import DEADLINE_S
+from flowstone.client.topics import AUTO_CREATE
+from pyspark_flowstone.connections import CLIENT_ID, settle_process
+from pyspark_flowstone.positions import unreachable
+from pyspark_flowstone.reporting import reported
 from pyspark_flowstone.sink_options import SinkOptions, columns_written, parse_sink_options
 from pyspark_flowstone.values import OptionError
 
 BATCH_ID = "streaming.sql.batchId"  # Spark tells its tasks, where they are a micro-batch's
+# How long `save()` tries to reach a broker before it fails. Somebody waits for it, but a function that was given to
+# `foreachBatch` calls it too and should outlast the restart of a broker.
+SAVE_DEADLINE_S = 15.0
 
 
 class RowWriter:
     """What batch and streaming writers share: made and checked on the driver, pickled, and run by the tasks."""
+
+    deadline_s = DEADLINE_S  # for how long the driver tries to reach a broker
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         """OptionError if rows of this schema could not be written with these options."""
         self._options = parse_sink_options(given)
         self._columns = columns_written(schema, self._options.topic)
         if self._options.topic is not None:
-            _check_topic(self._options.bootstrap, self._options.topic)
+            _check_topic(self._options.bootstrap, self._options.topic, self.deadline_s)
 
+    @reported
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batches = (rows.select(self._columns) for rows in iterator if rows.num_rows)
         first = next(batches, None)
@@ -54,6 +65,8 @@ class RowWriter:
 
 class FlowstoneWriter(RowWriter, DataSourceArrowWriter):
     """`df.write.format("flowstone")`."""
+
+    deadline_s = SAVE_DEADLINE_S
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -86,7 +99,7 @@ def _learn_counts(counts: dict[str, int], rows: pa.RecordBatch, topic: str | Non
     topics = [topic] if topic is not None else pc.unique(rows.column("topic")).to_pylist()
     unknown = [each for each in topics if each is not None and each not in counts]
     if unknown:
-        counts |= cluster.topics(unknown)
+        counts |= cluster.ensure_topics(unknown)
         for each in unknown:
             if each not in counts:
                 raise _no_such_topic(each)
@@ -103,14 +116,26 @@ def _first_partition() -> int:
 
 
 @cache
-def _check_topic(bootstrap: str, topic: str) -> None:
-    """Once in each process of the driver, which makes a writer for every micro-batch. OptionError."""
-    if topic not in cluster_of(bootstrap).topics([topic]):
+def _check_topic(bootstrap: str, topic: str, deadline_s: float) -> None:
+    """Create the topic if it is missing. Raises OptionError if the broker does not answer, or does not create it.
+
+    Done once in each process of the driver, which makes a writer for every micro-batch.
+    """
+    settle_process()
+    try:
+        with Cluster(bootstrap, client_id=CLIENT_ID, deadline_s=deadline_s) as cluster:
+            counts = cluster.ensure_topics([topic])
+    except (GaveUp, BadAnswer, BadAddress) as error:
+        raise unreachable(error) from error
+    if topic not in counts:
         raise _no_such_topic(topic)
 
 
 def _no_such_topic(topic: str) -> OptionError:
-    return OptionError(f"topic: there is no topic {topic}; create it with `flowstone topic create {topic}`")
+    return OptionError(
+        f"topic: there is no topic {topic}, and the broker did not create it (see its setting {AUTO_CREATE}); "
+        f"create it with `flowstone topic create {topic}`"
+    )
 
 
 # A producer that ended a task well goes on in the next task of its worker. Each new one costs the brokers a producer id

@@ -26,6 +26,7 @@ from pyspark_flowstone.positions import (
 )
 from pyspark_flowstone.pushdown import Narrowing, narrowing
 from pyspark_flowstone.reader import read_range
+from pyspark_flowstone.reporting import reported, reported_items
 from pyspark_flowstone.values import OptionError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class FlowstoneReader(DataSourceReader):
         self._starting, self._ending = options.batch_bounds()
         self._narrowing = Narrowing()
 
+    @reported
     def partitions(self) -> list[InputPartition]:
         cluster = cluster_of(self._options.bootstrap)
         subscribed = starting_partitions(cluster, self._options)
@@ -55,7 +57,9 @@ class FlowstoneReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there is nothing to read, Spark makes up a partition without a value.
-        return read_range(self._options, partition.value) if partition.value is not None else iter(())
+        if partition.value is None:
+            return iter(())
+        return reported_items(read_range(self._options, partition.value))
 
     def _ranges(
         self, cluster: Cluster, subscribed: set[TopicPartition], kept: set[TopicPartition]

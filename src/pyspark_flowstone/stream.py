@@ -7,7 +7,7 @@ The same object goes, pickled, to both, so it holds nothing but options until it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -24,6 +24,8 @@ from pyspark_flowstone.offsets import JsonOffsets, Offsets, from_json, to_json
 from pyspark_flowstone.options import SourceOptions
 from pyspark_flowstone.planner import StreamPlanner
 from pyspark_flowstone.reader import read_range
+from pyspark_flowstone.reporting import reported, reported_items
+from pyspark_flowstone.values import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,9 +45,11 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._made = StreamPlanner(self._options)
         return self._made
 
+    @reported
     def initialOffset(self) -> JsonOffsets:  # noqa: N802 - Spark's names, here and below
         return to_json(self._planner.initial())
 
+    @reported
     def latestOffset(self, start: Any, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
         is_limited = not isinstance(limit, ReadAllAvailable)
         return to_json(self._planner.next_end(_offsets(start), is_limited=is_limited))
@@ -61,6 +65,7 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMinRows(options.offsets_per_trigger_min)
         return ReadAllAvailable()
 
+    @reported
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._planner.pin_end()
 
@@ -68,12 +73,14 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         latest = self._planner.latest_seen()
         return to_json(latest) if latest is not None else None
 
+    @reported
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
         return [InputPartition(each) for each in self._planner.ranges(_offsets(start), _offsets(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options, partition.value)
+        return reported_items(read_range(self._options, partition.value))
 
+    @reported
     def commit(self, end: Any) -> None:
         self._planner.finished(_offsets(end))
 
@@ -82,9 +89,37 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._made.close()
 
 
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A reader of a stream that cannot be read: every method that Spark may call first raises the reason."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    @reported
+    def _refuse(self) -> NoReturn:
+        raise OptionError(self._reason)
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802 - Spark's names, here and below
+        self._refuse()
+
+    def latestOffset(self, start: Any, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
+        self._refuse()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._refuse()
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._refuse()
+
+
 def _offsets(value: Any) -> Offsets:
-    """From a checkpoint, ours or the Kafka connector's. ValueError if it is no such thing."""
+    """Return the offsets of a checkpoint, ours or the Kafka connector's. Raises OptionError if it holds none."""
     try:
         return from_json(value, floor=0)
     except ValueError as error:
-        raise ValueError(f"the checkpoint holds no offsets of topics: {error}; start with a new one") from error
+        raise OptionError(
+            f"checkpointLocation: the checkpoint holds no offsets of topics: {error}; start with a new one"
+        ) from error

@@ -154,16 +154,22 @@ def test_no_rows_write_nothing(spark, broker, topic, save):
     assert broker.records(topic) == []
 
 
-def test_a_missing_topic_is_refused_before_anything_runs(spark, refusal):
+def test_a_missing_topic_is_created(spark, broker, save):
+    name = f"new-{uuid.uuid4().hex[:12]}"
+    save(spark.range(3).selectExpr("cast(id as string) value"), name)
+    assert sorted(each.value for each in broker.records(name)) == [b"0", b"1", b"2"]
+
+
+def test_missing_topics_that_only_rows_name_are_created(spark, broker, save):
+    name = f"new-{uuid.uuid4().hex[:12]}"
+    save(spark.range(4).selectExpr("cast(id as string) value", f"concat('{name}-', id % 2) topic"))
+    assert sorted(each.value for each in broker.records(f"{name}-0")) == [b"0", b"2"]
+    assert sorted(each.value for each in broker.records(f"{name}-1")) == [b"1", b"3"]
+
+
+def test_a_name_that_no_topic_may_have_is_refused_before_anything_runs(spark, refusal):
     never = spark.range(1).select(expr("raise_error('it ran')").cast("string").alias("value"))
-    assert "there is no topic nowhere-at-all; create it with `flowstone topic create" in refusal(
-        never, "nowhere-at-all"
-    )
-
-
-def test_a_topic_that_only_a_row_names_is_refused_too(spark, refusal):
-    rows = spark.range(1).selectExpr("'x' value", "'nowhere-at-all' topic")
-    assert "there is no topic nowhere-at-all" in refusal(rows)
+    assert "flowstone: topic no/name: that is no topic that can be written to" in refusal(never, "no/name")
 
 
 def test_a_row_that_names_no_topic_is_refused(spark, refusal):

@@ -105,11 +105,18 @@ def wait_until_written(broker, topic, partitions):
         seen = len(broker.wait_for(topic, seen + 1, timeout=QUERY_TIMEOUT_S))
 
 
-def test_a_missing_topic_fails_the_query_before_anything_runs(topic, fill, read_stream, start):
+def test_a_missing_topic_is_created(broker, topic, fill, read_stream, start):
+    name = f"new-{uuid.uuid4().hex[:12]}"
+    fill(topic, ["a", "b"])
+    finish(start(read_stream(topic).select("value"), name))
+    assert sorted(each.value for each in broker.records(name)) == [b"a", b"b"]
+
+
+def test_a_name_that_no_topic_may_have_fails_the_query_before_anything_runs(topic, fill, read_stream, start):
     fill(topic, ["x"])
     rows = read_stream(topic).select(expr("raise_error('it ran')").cast("string").alias("value"))
-    query = start(rows, "nowhere-at-all")
-    with pytest.raises(StreamingQueryException, match="there is no topic nowhere-at-all; create it with"):
+    query = start(rows, "no name")
+    with pytest.raises(StreamingQueryException, match="flowstone: topic no name: that is no topic that can be written"):
         query.awaitTermination(QUERY_TIMEOUT_S)
 
 

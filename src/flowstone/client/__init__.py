@@ -5,6 +5,7 @@ Not a general client: no groups to join, no records one by one, no threads; thos
 
 from flowstone.client.cluster import Cluster
 from flowstone.client.errors import (
+    BadAddress,
     BadAnswer,
     ClientError,
     DeliveryFailed,
@@ -22,6 +23,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "AbortedTransaction",
+    "BadAddress",
     "BadAnswer",
     "ClientError",
     "Cluster",

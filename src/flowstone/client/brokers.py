@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from flowstone.client.connection import CONNECT_TIMEOUT_S, Address, Connection, Response
-from flowstone.client.errors import ClientError, Disconnected, LeaderMoved, UnknownTopic, refusal
+from flowstone.client.errors import BadAddress, Disconnected, LeaderMoved, UnknownTopic, refusal
 from flowstone.client.patience import ATTEMPT_S_MIN, monotonic
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
@@ -32,7 +32,7 @@ class Leader(NamedTuple):
 
 class Brokers:
     def __init__(self, bootstrap: str, client_id: str) -> None:
-        """ClientError if `bootstrap` is not HOST:PORT, or several with commas."""
+        """BadAddress if `bootstrap` is not HOST:PORT, or several with commas."""
         self._client_id = client_id
         self._bootstrap = _addresses(bootstrap)
         self._nodes: dict[int, Address] = {}
@@ -65,6 +65,14 @@ class Brokers:
             except Disconnected as error:
                 failures.append(error)
         raise Disconnected("; ".join(dict.fromkeys(map(str, failures[-FAILURES_TOLD_MAX:])))) from failures[-1]
+
+    def any_node_id(self) -> int | None:
+        """Return the id of a broker that the last `describe` told of, or None if it told of none."""
+        return min(self._nodes, default=None)
+
+    def ask_node(self, node_id: int, request: Message, kind: type[Response], timeout_s: float) -> Response:
+        """Return the answer of this broker. Raises Disconnected."""
+        return self.ask(self._nodes[node_id], request, kind, timeout_s)
 
     def borrow(self, address: Address, timeout_s: float) -> Connection:
         """A connection for sending ahead."""
@@ -125,10 +133,15 @@ class Brokers:
         """Its leader moved."""
         self._leaders.pop(partition, None)
 
-    def describe(self, topics: Sequence[str] | None, timeout_s: float) -> Sequence[MetadataResponseTopic]:
-        """What the cluster says of the topics, None meaning all; leaders are remembered on the way."""
+    def describe(
+        self, topics: Sequence[str] | None, timeout_s: float, *, creates_missing: bool = False
+    ) -> Sequence[MetadataResponseTopic]:
+        """What the cluster says of the topics, None meaning all; leaders are remembered on the way.
+
+        With `creates_missing` the broker creates topics that do not exist, if its auto.create.topics.enable says so.
+        """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=creates_missing)
         answer = self.ask_any(request, MetadataResponse, timeout_s)
         self._nodes = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
         for topic in answer.topics:
@@ -156,7 +169,7 @@ def _check_described(topic: MetadataResponseTopic, partition: TopicPartition) ->
 def _addresses(bootstrap: str) -> list[Address]:
     addresses = [_address(each.strip()) for each in bootstrap.split(",") if each.strip()]
     if not addresses:
-        raise ClientError("no broker was named: give its address as HOST:PORT, or several with commas")
+        raise BadAddress("no broker was named: give its address as HOST:PORT, or several with commas")
     return addresses
 
 
@@ -165,7 +178,7 @@ def _address(text: str) -> Address:
     if not colon or text.endswith("]"):
         return Address(text.strip("[]"), DEFAULT_PORT)
     if not (port.isascii() and port.isdecimal()):
-        raise ClientError(f"{text} is not HOST:PORT: give the broker's address as HOST:PORT, or several with commas")
+        raise BadAddress(f"{text} is not HOST:PORT: give the broker's address as HOST:PORT, or several with commas")
     if len(port) > PORT_DIGITS_MAX or not 0 < int(port) <= PORT_MAX:
-        raise ClientError(f"{text}: there is no port {port}, ports are 1 to {PORT_MAX}: give the broker's HOST:PORT")
+        raise BadAddress(f"{text}: there is no port {port}, ports are 1 to {PORT_MAX}: give the broker's HOST:PORT")
     return Address(host.strip("[]"), int(port))

@@ -17,12 +17,12 @@ from typing import Self
 from flowstone.client.arrivals import wait_for_records
 from flowstone.client.brokers import Brokers
 from flowstone.client.buffers import ReceiveBuffers
-from flowstone.client.errors import Retriable, refusal
+from flowstone.client.errors import Retriable
 from flowstone.client.fetching import FETCH_BYTES_MAX, Fetched, RangeReader
 from flowstone.client.groups import GroupOffsets
 from flowstone.client.offsets import ListedOffset, list_offsets
 from flowstone.client.patience import Patience
-from flowstone.errors import ErrorCode
+from flowstone.client.topics import ensure_topics, partition_counts
 from flowstone.types import TopicPartition
 
 DEADLINE_S = 60.0
@@ -32,7 +32,7 @@ RESPONSE_OVERHEAD_BYTES = 64 << 10
 
 class Cluster:
     def __init__(self, bootstrap: str, *, client_id: str = "flowstone", deadline_s: float = DEADLINE_S) -> None:
-        """Nothing is asked yet. ClientError if `bootstrap` is not HOST:PORT, or several with commas."""
+        """Nothing is asked yet. BadAddress if `bootstrap` is not HOST:PORT, or several with commas."""
         self.bootstrap, self._deadline_s = bootstrap, deadline_s
         self.brokers = Brokers(bootstrap, client_id)
         self._groups = GroupOffsets(self.brokers)
@@ -56,20 +56,14 @@ class Cluster:
         Raises GaveUp, which names the addresses, if no broker answers within `deadline_s`; None: within the cluster's.
         """
         patience = Patience(self._deadline_s if deadline_s is None else deadline_s, from_now=True)
-        while True:
-            try:
-                counts = {}
-                for topic in self.brokers.describe(names, patience.left_s):
-                    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (
-                        names is None and topic.is_internal
-                    ):
-                        continue
-                    if topic.error_code:
-                        raise refusal(topic.error_code, f"topic {topic.name}")
-                    counts[topic.name or ""] = len(topic.partitions)
-                return counts
-            except Retriable as error:
-                patience.wait(error)
+        return partition_counts(self.brokers, names, patience)
+
+    def ensure_topics(self, names: Sequence[str]) -> dict[str, int]:
+        """Return how many partitions each topic has, after the broker created those that were missing.
+
+        Topics that the broker does not create (auto.create.topics.enable=false) are absent.
+        """
+        return ensure_topics(self.brokers, names, self._deadline_s)
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False

@@ -23,6 +23,10 @@ class ClientError(FlowstoneError):
     """
 
 
+class BadAddress(ClientError):
+    """The address of the brokers is not HOST:PORT, or several with commas."""
+
+
 class GaveUp(ClientError):
     """What was tried again and again did not succeed before the deadline; the cause is the last failure."""
 

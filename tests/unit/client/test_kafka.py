@@ -70,3 +70,8 @@ def test_aborted_transactions_of_kafka_are_told(kafka: str):
         fetched = list(cluster.fetch(paid, 0, stable, read_committed=True))
         assert [(aborted.first_offset, len(fetched)) for each in fetched for aborted in each.aborted] == [(2, 1)]
         assert all(each.aborted == () for each in cluster.fetch(paid, 0, stable))
+
+
+def test_a_missing_topic_is_created_by_kafka(kafka: str):
+    with Cluster(kafka) as cluster:
+        assert cluster.ensure_topics(["orders", "made-for-a-writer"]) == {"orders": 2, "made-for-a-writer": 1}

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from flowstone import Broker
-from pyspark_flowstone.loss import DataLost
 from pyspark_flowstone.options import parse_options
 from pyspark_flowstone.planner import IDLE_GAP_S, IDLE_WAIT_S
+from pyspark_flowstone.reporting import QueryError
 from pyspark_flowstone.stream import FlowstoneStreamReader
 
 ALL = ReadAllAvailable()
@@ -169,7 +169,7 @@ def test_fewer_offsets_than_wanted_do_not_hold_up_a_query_that_ends(reader, topi
 
 
 def test_a_checkpoint_of_something_else_is_refused(reader):
-    with pytest.raises(ValueError, match="the checkpoint holds no offsets of topics"):
+    with pytest.raises(QueryError, match="checkpointLocation: the checkpoint holds no offsets of topics"):
         reader().latestOffset({"index": 7}, ALL)
 
 
@@ -219,7 +219,7 @@ def test_offsets_that_go_after_a_task_was_planned_end_it_and_are_named(broker, r
     source = reader(columns="offset")
     (part,) = source.partitions({topic: {"0": 2, "1": 0}}, {topic: {"0": 10, "1": 0}})
     delete_records(broker, topic, 6)
-    with pytest.raises(DataLost, match=f"{topic}-0: offsets 2 to 5 are gone, the log starts at 6 now"):
+    with pytest.raises(QueryError, match=f"{topic}-0: offsets 2 to 5 are gone, the log starts at 6 now"):
         list(source.read(part))
 
 

@@ -1,0 +1,72 @@
+"""Which topics there are and how many partitions each has; creating those that a writer misses.
+
+A topic is created the way Kafka's producers do it: by a Metadata request that allows the creation, if the broker's
+auto.create.topics.enable is true. Flowstone has the new topic in its answer. Apache Kafka answers that the topic is
+unknown while it creates it, so the client asks again unless the setting is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowstone.client.brokers import Brokers
+from flowstone.client.errors import Retriable, UnknownTopic, refusal
+from flowstone.client.patience import Patience
+from flowstone.errors import ErrorCode
+from flowstone.wire.messages import DescribeConfigsRequest, DescribeConfigsRequestResource, DescribeConfigsResponse
+
+AUTO_CREATE = "auto.create.topics.enable"
+BROKER_RESOURCE = 4
+
+
+def partition_counts(
+    brokers: Brokers, names: Sequence[str] | None, patience: Patience, *, creates_missing: bool = False
+) -> dict[str, int]:
+    """Return how many partitions each topic has. None: all topics but internal ones. Unknown topics are absent."""
+    while True:
+        try:
+            counts = {}
+            for topic in brokers.describe(names, patience.left_s, creates_missing=creates_missing):
+                if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (names is None and topic.is_internal):
+                    continue
+                if topic.error_code:
+                    raise refusal(topic.error_code, f"topic {topic.name}")
+                counts[topic.name or ""] = len(topic.partitions)
+            return counts
+        except Retriable as error:
+            patience.wait(error)
+
+
+def ensure_topics(brokers: Brokers, names: Sequence[str], deadline_s: float) -> dict[str, int]:
+    """Return how many partitions each topic has, after the broker created those that were missing.
+
+    Topics that the broker does not create are absent.
+    """
+    patience = Patience(deadline_s)
+    while True:
+        counts = partition_counts(brokers, names, patience, creates_missing=True)
+        missing = [name for name in names if name not in counts]
+        if not missing or not _creates_topics(brokers, patience):
+            return counts
+        try:
+            patience.wait(UnknownTopic(f"there is no topic {missing[0]}"))
+        except UnknownTopic:
+            return counts
+
+
+def _creates_topics(brokers: Brokers, patience: Patience) -> bool:
+    """Return False if a broker says that it creates no topics, and True if it does not tell."""
+    node_id = brokers.any_node_id()
+    if node_id is None:
+        return True
+    wanted = DescribeConfigsRequestResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[AUTO_CREATE]
+    )
+    try:
+        answer = brokers.ask_node(
+            node_id, DescribeConfigsRequest(resources=[wanted]), DescribeConfigsResponse, patience.left_s
+        )
+    except Retriable:
+        return True
+    values = [config.value for each in answer.results for config in each.configs if config.name == AUTO_CREATE]
+    return values != ["false"]

@@ -1,0 +1,71 @@
+"""How an error reaches the user of a Spark query: one sentence instead of a Python traceback within a JVM one.
+
+Spark runs a data source in Python processes of its own. Of an exception it carries only the text to the driver:
+`handle_worker_exception` of PySpark writes the traceback, and the JVM puts that text behind a prefix of its own. The
+class that the user catches is the JVM's choice: `AnalysisException` from `load()`, `save()` and the planning of a batch
+query, `StreamingQueryException` from a streaming query, `PythonException` from a task.
+
+`reported` therefore decorates every method that Spark calls. An error that is expected (a wrong option, a missing
+topic, a broker that does not answer, lost records) is raised as `QueryError`, and PySpark is told to leave the
+traceback out. Every other exception is a defect of this package and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from pyspark.errors import PySparkException
+
+from flowstone.errors import FlowstoneError
+from pyspark_flowstone.values import OptionError
+
+# PySpark's own switch (spark.sql.execution.pyspark.udf.hideTraceback.enabled sets it), read when an exception is
+# written to the JVM. A Python process of Spark's that has written one ends, so nothing else in it is affected.
+HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+
+EXPECTED = (OptionError, FlowstoneError)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class QueryError(PySparkException):
+    """An error whose text is meant for the user of a query.
+
+    Without a traceback Python prints an exception as `module.Class: text`. The two names below make that
+    `flowstone: text`. They also make instances impossible to pickle, which Spark does not try.
+    """
+
+    __module__ = "builtins"  # printed without its name
+    __qualname__ = "flowstone"
+
+
+def reported(method: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a method that Spark calls, so that expected errors leave it as `QueryError`."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _reporting():
+            return method(*args, **kwargs)
+
+    return call
+
+
+def reported_items(items: Iterator[T]) -> Iterator[T]:
+    """Yield the items; expected errors of their iterator are raised as `QueryError`."""
+    with _reporting():
+        yield from items
+
+
+@contextmanager
+def _reporting() -> Iterator[None]:
+    try:
+        yield
+    except EXPECTED as error:
+        os.environ[HIDE_TRACEBACK] = "1"
+        raise QueryError(str(error)) from error
