@@ -25,7 +25,7 @@ from flowstone.broker.group_coordinator import GroupCoordinator
 from flowstone.broker.group_survey import GroupSurvey
 from flowstone.broker.http import HttpListener, parse_address
 from flowstone.broker.listeners import advertise, parse_listeners
-from flowstone.broker.rewriting import Rewriting
+from flowstone.broker.preparing import Preparing
 from flowstone.broker.server import Server
 from flowstone.broker.waiting import Waiting
 from flowstone.broker.workers import Workers
@@ -278,7 +278,7 @@ class App:
             fetch_sessions=FetchSessions(
                 self._clock, self.config.max_incremental_fetch_session_cache_slots, SystemRandom()
             ),
-            rewriting=Rewriting(self._workers),
+            preparing=Preparing(self._workers, self._clock),
             workers=self._workers,
             groups=self._groups,
             cluster=self._cluster,

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 # What is said of an error may repeat what a client sent, which may be long; an answer has no room for all of it.
 MESSAGE_CHARACTERS_MAX = 1000
@@ -170,12 +172,19 @@ class ApiError(FlowstoneError):
         self.message = message or None
 
 
-class RecordError(ApiError):
-    """A produced batch is refused; `index` names the offending record within it, -1 if it is the batch itself."""
+class BadRecord(NamedTuple):
+    """A record of a refused batch that is wrong, by its index in the batch, and what is wrong with it."""
 
-    def __init__(self, code: ErrorCode, message: str, index: int = -1) -> None:
+    batch_index: int
+    message: str
+
+
+class RecordError(ApiError):
+    """A produced batch is refused; `bad_records` names the offending records, none if it is the batch itself."""
+
+    def __init__(self, code: ErrorCode, message: str, bad_records: Sequence[BadRecord] = ()) -> None:
         super().__init__(code, message)
-        self.index = index
+        self.bad_records = bad_records
 
 
 class ProtocolError(FlowstoneError):

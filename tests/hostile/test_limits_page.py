@@ -18,13 +18,16 @@ MODULES = (
     "broker.buffers",
     "broker.cold",
     "broker.dispatch",
-    "broker.rewriting",
+    "broker.preparing",
     "broker.unsent",
     "broker.waiting",
+    "log.record_checks",
+    "log.validation",
+    "wire.compression",
     "wire.primitives",
     "cluster.partition_plans",
 )
-NOT_LIMITS = {"ARRAY_LENGTH_UNCHECKED_MAX"}
+NOT_LIMITS = {"ARRAY_LENGTH_UNCHECKED_MAX", "TIMESTAMP_MAX"}
 
 
 def current_value(name: str) -> object:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from flowstone.broker.context import Services
 from flowstone.broker.fetch_sessions import FetchSessions
-from flowstone.broker.rewriting import Rewriting
+from flowstone.broker.preparing import Preparing
 from flowstone.broker.server import Server
 from flowstone.broker.waiting import Waiting
 from flowstone.broker.workers import Workers
@@ -74,7 +74,7 @@ class TopicBroker:
             partitions=self.partitions,
             waiting=Waiting(clock, 1000),
             fetch_sessions=FetchSessions(clock, 100, Random(1)),
-            rewriting=Rewriting(workers),
+            preparing=Preparing(workers, clock),
             workers=workers,
             groups=cast(Any, None),
         )

@@ -1,8 +1,9 @@
 """Answers that are not there yet, and their place in the order of answers.
 
 A handler either answers at once, or returns a promise (something parked: a fetch that waits for data, a produce that
-waits for the disk) or a coroutine (a change that takes several steps). When the connection goes away a promise is
-cancelled, which un-parks it; a coroutine runs to its end, because what it does is not the connection's alone.
+waits for the disk) or a coroutine (a change that takes several steps), which may return such a promise in its turn.
+When the connection goes away a promise is cancelled, which un-parks it; a coroutine runs to its end, because what it
+does is not the connection's alone.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Slot:
         self._on_answered: Callable[[Slot], None] | None = None
 
     def wait_for(self, deferred: Deferred, on_answered: Callable[[Slot], None]) -> None:
-        """Has `on_answered` called when there are chunks, or a failure."""
+        """Has `on_answered` called when there are chunks, or a failure; and, without either, when work has ended."""
         self._deferred, self._on_answered = deferred, on_answered
         self.is_at_work = isinstance(deferred.outcome, asyncio.Task)
         deferred.outcome.add_done_callback(self._done)
@@ -61,6 +62,10 @@ class Slot:
 
     def _done(self, outcome: Outcome) -> None:
         self.is_at_work = False
+        parked = _parked_by(outcome)
+        if parked is not None:
+            self._wait_on(parked)
+            return
         if self._on_answered is None:
             if not outcome.cancelled():
                 outcome.exception()  # nobody is left to hear of it; dispatch has logged it where that matters
@@ -77,3 +82,22 @@ class Slot:
             self.chunks, self.failure = [rest] if rest else [], None
         self._deferred = None  # the response itself takes several times its bytes
         self._on_answered(self)
+
+    def _wait_on(self, parked: Promise[Any]) -> None:
+        """The coroutine has done its work and left something parked: later requests of the connection may go on."""
+        if self._on_answered is None:
+            parked.cancel()
+            return
+        assert self._deferred is not None
+        self._deferred.outcome = parked
+        parked.add_done_callback(self._done)
+        if self.chunks is None and self.failure is None:
+            self._on_answered(self)
+
+
+def _parked_by(outcome: Outcome) -> Promise[Any] | None:
+    """Return the promise that a finished coroutine has returned in place of a response, if it has."""
+    if not isinstance(outcome, asyncio.Task) or outcome.cancelled() or outcome.exception() is not None:
+        return None
+    result = outcome.result()
+    return result if isinstance(result, Promise) else None

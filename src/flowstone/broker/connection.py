@@ -336,7 +336,9 @@ class Connection:
         if slot.failure is not None:
             self.close(slot.failure)
             return
-        assert slot.chunks is not None
+        if slot.chunks is None:  # nothing is done for it any more, it is parked: later requests may be handled
+            self._schedule_flush()
+            return
         if slot.reply is not None:  # the next request may be here already
             self._lock_step.answered(self, self._host.monotonic())
         slot.size_bytes = self.unsent.add(slot.chunks)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flowstone.broker.clustering import Clustering
     from flowstone.broker.fetch_sessions import FetchSessions
     from flowstone.broker.group_coordinator import GroupCoordinator
-    from flowstone.broker.rewriting import Rewriting
+    from flowstone.broker.preparing import Preparing
     from flowstone.broker.waiting import Waiting
     from flowstone.broker.workers import Workers
     from flowstone.cluster.metadata import Metadata
@@ -55,7 +55,7 @@ class Services:
     partitions: Partitions
     waiting: Waiting
     fetch_sessions: FetchSessions
-    rewriting: Rewriting
+    preparing: Preparing
     workers: Workers
     groups: GroupCoordinator
     # None where there is one broker.

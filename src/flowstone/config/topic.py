@@ -76,6 +76,15 @@ class TopicConfig:
     flush_ms: int = topic_setting(
         "flush.ms", Kind.LONG, LONG_MAX, "The longest a record waits for a flush.", "log.flush.interval.ms", low=0
     )
+    flowstone_validation: str = topic_setting(
+        "flowstone.validation",
+        Kind.STRING,
+        "records",
+        "What is checked of a compressed batch before it is stored. records: it is decompressed and its records are "
+        "checked. header: only what its header says, so a batch that no consumer can read may be stored.",
+        "flowstone.validation",
+        choices=("records", "header"),
+    )
     index_interval_bytes: int = topic_setting(
         "index.interval.bytes",
         Kind.INT,

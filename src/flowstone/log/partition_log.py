@@ -18,11 +18,12 @@ from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log import timestamps
 from flowstone.log.partition_directory import NO_DESCRIPTORS, FlushTask, LogPosition
 from flowstone.log.reading import LogSlice, NotCached
+from flowstone.log.record_checks import Timestamps
 from flowstone.log.replica_append import Replicated, UnfitRecords, check_batches
 from flowstone.log.rolling import must_roll
 from flowstone.log.segment import Segment, newest_timestamp
 from flowstone.log.stored_log import StoredLog
-from flowstone.log.validation import check_batch
+from flowstone.log.validation import NeedsWorker, check_batch
 from flowstone.types import Bytes
 from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, parse_header, prefix
 
@@ -31,9 +32,11 @@ __all__ = [
     "FlushTask",
     "LogPosition",
     "LogSlice",
+    "NeedsWorker",
     "NotCached",
     "PartitionLog",
     "Replicated",
+    "Timestamps",
     "UnfitRecords",
 ]
 
@@ -54,16 +57,19 @@ class PartitionLog(StoredLog):
 
     # Appending
 
-    def append(self, records: Bytes, *, leader_epoch: int, is_own: bool = False) -> Appended:
-        """Appends a client's batch. ApiError: it was refused, or there is no room; nothing was written then.
+    def append(
+        self, records: Bytes, *, leader_epoch: int, is_own: bool = False, opened: Timestamps | None = None
+    ) -> Appended:
+        """Append a client's batch. Raises ApiError if it is refused or there is no room; nothing is written then.
 
-        One of our own, which a coordinator has just made, is taken as it is.
+        A batch of our own, which a coordinator has just made, is taken as it is. `opened` is what a worker has found in
+        a compressed batch; without it, NeedsWorker says of a large one that a worker must open it first.
         """
         now_ms, config = self._clock.time_ms(), self.config
         if is_own:
             header = stored = parse_header(records)
         else:
-            header, stored = check_batch(records, config, now_ms)
+            header, stored = check_batch(records, config, now_ms, opened)
         append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
         is_idempotent = header.producer_id >= 0
         if is_idempotent:

@@ -1,18 +1,24 @@
 """What a client's batch must be before it may enter a log: Kafka's LogValidator, in the order in which Kafka checks.
 
-Pure: bytes and settings in, a header out or `RecordError` with Kafka's code. `check_batch` runs on the event loop
-for every produced batch and loops over nothing; records of an uncompressed batch are walked natively. What costs
-more, a change of codec or a look into a compressed batch of a compacted topic, is `rewrite_batch`, which the caller
-runs in a worker thread where `needs_rewrite` says so.
+Pure: bytes and settings in, a header out or `RecordError`. `check_batch` runs on the event loop for every produced
+batch and loops over nothing in Python. Compressed batches are opened before they are stored (ADR 0015), small ones on
+the loop, which costs less than a hand-over to another thread. Larger ones (`needs_worker`, or `NeedsWorker` from
+`check_batch`), and those that are stored under another codec, are opened by `prepare_batch` in a worker thread; the
+caller hands what it returns to `check_batch`.
+
+A batch that cannot be opened is refused with INVALID_RECORD. Clients take CORRUPT_MESSAGE for damage on the way and
+send the same bytes again until their time is over.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from flowstone.config import TopicConfig
-from flowstone.errors import ErrorCode, RecordError
-from flowstone.kernel import RecordsStatus, check_records
+from flowstone.errors import ErrorCode, FlowstoneError, RecordError
+from flowstone.log.record_checks import Timestamps, check_payload, check_stated_timestamps
 from flowstone.types import Bytes
-from flowstone.wire.compression import Codec, compress
+from flowstone.wire.compression import Codec, DecompressError, PayloadTooLarge, check_portable, compress
 from flowstone.wire.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -29,10 +35,14 @@ from flowstone.wire.record_batch import (
     stamp,
 )
 
-NO_TIMESTAMP = -1
-TIMESTAMP_MAX = 2**63 - 1
-# A batch whose records say more than this when decompressed is refused, however small it came.
+# A batch whose records take more than this when decompressed is refused, however small it came.
 DECOMPRESSED_BYTES_MAX = 100 << 20
+# What is decompressed on the event loop; anything larger, as sent or decompressed, is opened by a worker.
+INLINE_STORED_BYTES_MAX = 64 << 10
+INLINE_PAYLOAD_BYTES_MAX = 256 << 10
+
+VALIDATE_RECORDS = "records"
+VALIDATE_HEADER = "header"
 
 _CODEC_OF_TYPE = {
     "uncompressed": Codec.NONE,
@@ -43,8 +53,25 @@ _CODEC_OF_TYPE = {
 }
 
 
-def check_batch(records: Bytes, config: TopicConfig, now_ms: int) -> tuple[BatchHeader, BatchHeader]:
-    """The batch's header as sent and as to be stored: another one if its timestamps must change."""
+class NeedsWorker(FlowstoneError):
+    """A compressed batch takes too long to be opened on the event loop: `prepare_batch` must open it in a worker."""
+
+
+class Prepared(NamedTuple):
+    """A batch that a worker has opened, as it is to be stored but for its offsets and timestamps of the header."""
+
+    batch: Bytes
+    timestamps: Timestamps
+
+
+def check_batch(
+    records: Bytes, config: TopicConfig, now_ms: int, opened: Timestamps | None = None
+) -> tuple[BatchHeader, BatchHeader]:
+    """Return the batch's header as sent and as to be stored, which differ if its timestamps must change.
+
+    `opened` is what `prepare_batch` has found in the batch, which is not opened again then. Raises ApiError if the
+    batch is refused and NeedsWorker if it must be prepared first.
+    """
     header = parse_header(records)
     # All at once: a named field of a tuple takes ten times as long as a local, and this is done for every batch.
     _, length, _, _, crc, attributes, last_delta, oldest, newest, producer_id, _, sequence, count = header
@@ -60,16 +87,45 @@ def check_batch(records: Bytes, config: TopicConfig, now_ms: int) -> tuple[Batch
         )
     if producer_id >= 0 and sequence < 0:
         raise RecordError(ErrorCode.INVALID_RECORD, f"producer {producer_id} sends no sequence number")
+    is_stamped = config.message_timestamp_type == "LogAppendTime"
+    if attributes & LOG_APPEND_TIME_FLAG and not is_stamped:
+        raise RecordError(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type to LogAppendTime")
     stated_newest = newest
-    if attributes & CODEC_MASK:
+    if opened is not None:
+        oldest, newest = opened
+    elif not attributes & CODEC_MASK:
+        oldest, newest = check_payload(records, HEADER_BYTES, header, config, now_ms)
+    elif config.flowstone_validation == VALIDATE_RECORDS:
+        oldest, newest = _open_inline(records, header, config, now_ms)
+    else:
         header.codec  # noqa: B018 - refuses a codec that does not exist
         newest = max(oldest, newest)
-    else:
-        oldest, newest = _check_records(records, HEADER_BYTES, oldest, count, config)
-    if config.message_timestamp_type == "LogAppendTime":
+        if not is_stamped:
+            check_stated_timestamps(oldest, newest, config, now_ms)
+    if is_stamped:
         return header, stamp(header, now_ms)
-    _check_timestamps(attributes, oldest, newest, config, now_ms)
     return header, header if newest == stated_newest else header._replace(max_timestamp=newest)
+
+
+def _open_inline(records: Bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> tuple[int, int]:
+    if len(records) > INLINE_STORED_BYTES_MAX:
+        raise NeedsWorker
+    try:
+        payload = _open(records, header, INLINE_PAYLOAD_BYTES_MAX)
+    except PayloadTooLarge:
+        raise NeedsWorker from None
+    return check_payload(payload, 0, header, config, now_ms)
+
+
+def _open(batch: Bytes, header: BatchHeader, max_bytes: int) -> Bytes:
+    """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if that is not possible."""
+    try:
+        check_portable(header.codec, memoryview(batch)[HEADER_BYTES:])
+        return read_payload(batch, 0, header, max_bytes)
+    except PayloadTooLarge:
+        raise
+    except DecompressError as error:
+        raise RecordError(ErrorCode.INVALID_RECORD, f"the records cannot be decompressed: {error.message}") from None
 
 
 def _check_size(header: BatchHeader, size_bytes: int, given_bytes: int, config: TopicConfig) -> None:
@@ -97,66 +153,34 @@ def _refuse_kind(header: BatchHeader) -> RecordError:
     return RecordError(ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer on this partition")
 
 
-def _check_records(
-    payload: Bytes, position: int, base_timestamp: int, record_count: int, config: TopicConfig
-) -> tuple[int, int]:
-    """Walks the uncompressed records from `position` on; their oldest and newest timestamp."""
-    check = check_records(payload, position, len(payload) - position, record_count)
-    status, record_index, null_keys, min_delta, max_delta, _ = check
-    if status:
-        raise RecordError(
-            ErrorCode.INVALID_RECORD,
-            f"record {record_index} is malformed: {RecordsStatus(status).name.lower().replace('_', ' ')}",
-            record_index,
-        )
-    if null_keys and "compact" in config.cleanup_policy:
-        raise _keyless(null_keys)
-    oldest, newest = base_timestamp + min_delta, base_timestamp + max_delta
-    if oldest < -TIMESTAMP_MAX or newest > TIMESTAMP_MAX:
-        raise RecordError(ErrorCode.INVALID_TIMESTAMP, "a record's timestamp does not fit 64 bits")
-    return oldest, newest
-
-
-def _keyless(count: int) -> RecordError:
-    return RecordError(ErrorCode.INVALID_RECORD, f"{count} records without a key; a compacted topic needs one in each")
-
-
-def _check_timestamps(attributes: int, oldest: int, newest: int, config: TopicConfig, now_ms: int) -> None:
-    if attributes & LOG_APPEND_TIME_FLAG:
-        raise RecordError(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type to LogAppendTime")
-    if oldest != NO_TIMESTAMP and now_ms - oldest > config.message_timestamp_before_max_ms:
-        raise RecordError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {oldest} is more than {config.message_timestamp_before_max_ms} ms behind the broker's clock",
-        )
-    if newest - now_ms > config.message_timestamp_after_max_ms:
-        raise RecordError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {newest} is more than {config.message_timestamp_after_max_ms} ms ahead of the broker's clock",
-        )
-
-
-def needs_rewrite(header: BatchHeader, config: TopicConfig) -> bool:
-    """Whether `rewrite_batch` must come before the append."""
+def needs_worker(header: BatchHeader, config: TopicConfig) -> bool:
+    """Return whether `prepare_batch` must come before the append: the batch is large, or stored under another codec."""
     codec = header.codec
-    target = _CODEC_OF_TYPE.get(config.compression_type, codec)
-    return codec is not target or (codec is not Codec.NONE and "compact" in config.cleanup_policy)
+    if codec is not _CODEC_OF_TYPE.get(config.compression_type, codec):
+        return True
+    if codec is Codec.NONE or config.flowstone_validation != VALIDATE_RECORDS:
+        return codec is not Codec.NONE and "compact" in config.cleanup_policy
+    return header.size_bytes > INLINE_STORED_BYTES_MAX
 
 
-def rewrite_batch(batch: Bytes, config: TopicConfig) -> bytes:
-    """The batch under the topic's codec, its records looked at first. For a worker thread."""
+def prepare_batch(batch: Bytes, config: TopicConfig, now_ms: int) -> Prepared:
+    """Return the batch under the topic's codec, its records checked first. For a worker thread; raises RecordError."""
     header = parse_header(batch)
     _check_size(header, header.size_bytes, len(batch), config)
     if not checksum_matches(batch, 0, header):
         raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
-    codec, payload = header.codec, read_payload(batch, 0, header, DECOMPRESSED_BYTES_MAX)
-    _oldest, newest = _check_records(payload, 0, header.base_timestamp, header.record_count, config)
+    try:
+        payload = _open(batch, header, DECOMPRESSED_BYTES_MAX)
+    except PayloadTooLarge as error:
+        raise RecordError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {error.message}") from None
+    timestamps = Timestamps(*check_payload(payload, 0, header, config, now_ms))
+    codec = header.codec
     target = _CODEC_OF_TYPE.get(config.compression_type, codec)
-    if target is codec and newest == header.max_timestamp:
-        return bytes(batch)
+    if target is codec:
+        return Prepared(batch, timestamps)
     stored = compress(target, payload, _level(target, config))
     attributes = header.attributes & ~CODEC_MASK | target
-    return encode_header(header._replace(attributes=attributes, max_timestamp=newest), stored) + stored
+    return Prepared(encode_header(header._replace(attributes=attributes), stored) + stored, timestamps)
 
 
 def _level(codec: Codec, config: TopicConfig) -> int | None:

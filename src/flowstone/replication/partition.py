@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition_log import Appended, LogSlice, PartitionLog
+from flowstone.log.partition_log import Appended, LogSlice, PartitionLog, Timestamps
 from flowstone.log.producer_state import SequenceGap
 from flowstone.ports.clock import Timer
 from flowstone.ports.replies import Reply
@@ -154,10 +154,11 @@ class Partition(FollowingReplica):
 
     # Leading
 
-    def append(self, records: Bytes, acks: int, *, is_own: bool = False) -> Appended:
-        """Appends one batch, from a client or of our own, which is not checked again.
+    def append(self, records: Bytes, acks: int, *, is_own: bool = False, opened: Timestamps | None = None) -> Appended:
+        """Append one batch, from a client or of our own, which is not checked again.
 
-        ApiError says why it was refused; nothing was written then.
+        Raises ApiError if it is refused, and NeedsWorker if it must be opened by a worker first, whose findings are
+        `opened` then; nothing is written in both cases.
         """
         if self.fault is not None or self._closed_with is not None:
             self.check_serving()
@@ -167,7 +168,7 @@ class Partition(FollowingReplica):
             if self._refused is not None and not is_own:
                 self._check_beginning(records)
         try:
-            appended = log.append(records, leader_epoch=self.leader_epoch, is_own=is_own)
+            appended = log.append(records, leader_epoch=self.leader_epoch, is_own=is_own, opened=opened)
         except StorageFault as fault:
             raise self._failed(fault) from fault
         except ApiError as error:

@@ -70,7 +70,7 @@ def raw_records(batch: Bytes) -> list[RawRecord]:
         RawRecord(
             header.base_offset + offset_delta,
             header.base_timestamp + timestamp_delta if stamped is None else stamped,
-            payload[body:after],
+            bytes(payload[body:after]),
         )
         for _begin, offset_delta, timestamp_delta, body, after in _walk(payload, header.record_count)
     ]
@@ -103,7 +103,7 @@ def pack_records(records: Sequence[RawRecord], codec: Codec) -> bytes:
     return encode_header(header, payload) + payload
 
 
-def _walk(payload: bytes, record_count: int) -> Iterator[tuple[int, int, int, int, int]]:
+def _walk(payload: Bytes, record_count: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Of each record: where it begins, its offset and timestamp deltas, where its body begins, where it ends."""
     after = 0
     for _ in range(record_count):

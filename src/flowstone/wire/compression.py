@@ -2,7 +2,12 @@
 
 Owns the byte formats that Kafka's clients agree on (gzip, snappy in xerial frames, lz4 frames, zstd). It knows nothing
 of batches. Compressed bytes are a peer's: whatever they hold, `decompress` returns at most `max_bytes` or raises
-`DecompressError`, and never allocates more than that and one chunk. Any thread may call.
+`DecompressError`, and allocates no more than `max_bytes`, an eighth of it, two chunks and a zstd window. Any thread may
+call; other threads go on meanwhile.
+
+One rule for every reader of batches, the broker's and ours: a payload is exactly one gzip member, one lz4 or zstd frame
+without a dictionary, or one snappy stream. Clients disagree on what they do with concatenated and skippable frames and
+with bytes after the end, so such a payload is refused (`check_single_frame`).
 """
 
 from __future__ import annotations
@@ -18,9 +23,16 @@ import lz4.frame
 import zstandard
 
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.kernel.frames import Frame, FrameStatus, scan_lz4_frame, scan_zstd_frame
 from flowstone.types import Bytes
 
 CHUNK_BYTES = 1 << 20
+# zlib copies what it has not consumed whenever its output is full: it is given no more input than this at a time.
+GZIP_INPUT_BYTES = 64 << 10
+# What a zstd decoder may be made to remember; RFC 8878 asks decoders to support as much. A frame that states a larger
+# window is decoded as long as its content is no larger than this.
+ZSTD_WINDOW_BYTES_MAX = 8 << 20
+_ZSTD_STATED_WINDOW_BYTES_MAX = 128 << 20  # zstd's own limit, up to level 22
 
 # xerial's frame around snappy, as snappy-java writes it: magic, version, oldest compatible version, sized blocks.
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -29,6 +41,15 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 XERIAL_BLOCKS_MAX = 65536  # each costs a turn of a Python loop, however little it holds
 _BLOCK_LENGTH = Struct(">I")
 
+LZ4_FLAGS_POSITION = 4
+LZ4_INDEPENDENT_FLAG = 0x20
+_FRAME_ERRORS = {
+    FrameStatus.TRUNCATED: "ends too soon",
+    FrameStatus.NO_MAGIC: "no frame begins here",
+    FrameStatus.SKIPPABLE: "a skippable frame",
+    FrameStatus.RESERVED_BITS: "a frame of an unknown version",
+    FrameStatus.BAD_BLOCK: "a block that cannot be",
+}
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS  # 16: a gzip wrapper, not zlib's
 _ZSTD_LEVEL = 3  # zstd's own default
 
@@ -50,11 +71,15 @@ class DecompressError(ApiError):
         super().__init__(ErrorCode.CORRUPT_MESSAGE, f"{codec.name.lower()}: {message}")
 
 
+class PayloadTooLarge(DecompressError):
+    """The bytes hold more than the cap when decompressed."""
+
+
 class _ZstdContexts(threading.local):
     """A context serves one thread at a time and takes as long to make as a batch takes: each thread keeps its own."""
 
     def __init__(self) -> None:
-        self.decompressor = zstandard.ZstdDecompressor()
+        self.decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
 
     def compressor(self, level: int) -> zstandard.ZstdCompressor:
@@ -64,6 +89,7 @@ class _ZstdContexts(threading.local):
 
 
 _zstd = _ZstdContexts()
+_SCANS = {Codec.LZ4: scan_lz4_frame, Codec.ZSTD: scan_zstd_frame}
 
 
 def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
@@ -71,14 +97,42 @@ def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
     return _COMPRESS[codec](data, level)
 
 
-def decompress(codec: Codec, data: Bytes, max_bytes: int) -> bytes:
-    """The whole content of one stream of `codec`, at most `max_bytes` of it."""
+def decompress(codec: Codec, data: Bytes, max_bytes: int) -> Bytes:
+    """Return the whole content of one stream of `codec`.
+
+    Raises PayloadTooLarge if it is more than `max_bytes`, and DecompressError if `data` is anything but one stream.
+    """
     assert max_bytes > 0
     return _DECOMPRESS[codec](data, max_bytes)
 
 
-def _too_large(codec: Codec, max_bytes: int) -> DecompressError:
-    return DecompressError(codec, f"more than {max_bytes} bytes when decompressed")
+def check_single_frame(codec: Codec, data: Bytes) -> None:
+    """Raise DecompressError if `data` is lz4 or zstd, but not exactly one frame that needs no dictionary.
+
+    For readers with a decoder of their own: `decompress` checks it too.
+    """
+    scan = _SCANS.get(codec)
+    if scan is not None:
+        _check_frame(codec, scan(data), len(data))
+
+
+def check_portable(codec: Codec, data: Bytes) -> None:
+    """Raise DecompressError if `data` is what some clients read and others cannot: lz4 with linked blocks."""
+    if codec is Codec.LZ4 and len(data) > LZ4_FLAGS_POSITION and not data[LZ4_FLAGS_POSITION] & LZ4_INDEPENDENT_FLAG:
+        raise DecompressError(Codec.LZ4, "linked blocks, which Java's clients cannot read; use independent ones")
+
+
+def _check_frame(codec: Codec, frame: Frame, size_bytes: int) -> None:
+    if frame.status:
+        raise DecompressError(codec, _FRAME_ERRORS[frame.status])
+    if frame.frame_bytes != size_bytes:
+        raise DecompressError(codec, f"{size_bytes - frame.frame_bytes} bytes after the end of the first frame")
+    if frame.dictionary_id:
+        raise DecompressError(codec, f"needs dictionary {frame.dictionary_id}, which no reader has")
+
+
+def _too_large(codec: Codec, max_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(codec, f"more than {max_bytes} bytes when decompressed")
 
 
 def _copy(data: Bytes, level: int | None) -> bytes:
@@ -98,26 +152,40 @@ def _gzip(data: Bytes, level: int | None) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-def _gunzip(data: Bytes, max_bytes: int) -> bytes:
+def _gunzip(data: Bytes, max_bytes: int) -> Bytes:
     stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
-    rest: Bytes = data
-    chunks: list[bytes] = []
-    room_bytes = max_bytes
-    while not stream.eof:
+    view = memoryview(data)
+    position = min(GZIP_INPUT_BYTES, len(view))
+    piece: Bytes = view[:position]
+    content: Bytes = b""
+    while True:
         try:
-            chunk = stream.decompress(rest, min(CHUNK_BYTES, room_bytes + 1))
+            chunk = stream.decompress(piece, min(CHUNK_BYTES, max_bytes - len(content) + 1))
         except zlib.error as error:
             raise DecompressError(Codec.GZIP, str(error)) from error
-        if len(chunk) > room_bytes:
+        if len(content) + len(chunk) > max_bytes:
             raise _too_large(Codec.GZIP, max_bytes)
-        if not stream.eof and not chunk:
+        content = _grow(content, chunk)
+        if stream.eof:
+            break
+        piece = stream.unconsumed_tail
+        if not piece and position < len(view):
+            piece = view[position : position + GZIP_INPUT_BYTES]
+            position += len(piece)
+        elif not piece and not chunk:
             raise DecompressError(Codec.GZIP, "ends too soon")
-        chunks.append(chunk)
-        room_bytes -= len(chunk)
-        rest = stream.unconsumed_tail
-    if stream.unused_data:
+    if stream.unused_data or position < len(view):
         raise DecompressError(Codec.GZIP, "bytes after the end")
-    return b"".join(chunks)
+    return content
+
+
+def _grow(content: Bytes, chunk: bytes) -> Bytes:
+    """Return the content with the next chunk. It grows in place: joined pieces would be in memory twice."""
+    if not content:
+        return chunk
+    grown = content if isinstance(content, bytearray) else bytearray(content)
+    grown += chunk
+    return grown
 
 
 def _snappy(data: Bytes, level: int | None) -> bytes:
@@ -130,15 +198,30 @@ def _snappy(data: Bytes, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _unsnappy(data: Bytes, max_bytes: int) -> bytes:
+def _unsnappy(data: Bytes, max_bytes: int) -> Bytes:
     """Java and most clients write xerial's frame, librdkafka a bare block; a reader tells them apart by the magic."""
     view = memoryview(data)
-    if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
-        return bytes(_unsnappy_block(view, max_bytes))
+    blocks = _xerial_blocks(view) if view[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [view]
+    try:
+        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        size_bytes = sum(sizes)
+        if size_bytes > max_bytes:
+            raise _too_large(Codec.SNAPPY, max_bytes)
+        content = bytearray(size_bytes)
+        room, position = memoryview(content), 0
+        for block, size in zip(blocks, sizes, strict=True):
+            position += cramjam.snappy.decompress_raw_into(block, room[position : position + size])
+    except cramjam.DecompressionError as error:
+        raise DecompressError(Codec.SNAPPY, str(error)) from error
+    if position != size_bytes:
+        raise DecompressError(Codec.SNAPPY, f"{position} bytes instead of {size_bytes}")
+    return content
+
+
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
     if len(view) < len(XERIAL_HEADER):
         raise DecompressError(Codec.SNAPPY, "ends too soon")
     blocks: list[memoryview] = []
-    size_bytes = 0
     position = len(XERIAL_HEADER)
     while position < len(view):
         if len(view) - position < _BLOCK_LENGTH.size:
@@ -149,20 +232,9 @@ def _unsnappy(data: Bytes, max_bytes: int) -> bytes:
             raise DecompressError(Codec.SNAPPY, "ends too soon")
         if len(blocks) == XERIAL_BLOCKS_MAX:
             raise DecompressError(Codec.SNAPPY, f"more than {XERIAL_BLOCKS_MAX} blocks")
-        block = _unsnappy_block(view[position : position + length], max_bytes - size_bytes)
-        blocks.append(block)
-        size_bytes += len(block)
+        blocks.append(view[position : position + length])
         position += length
-    return b"".join(blocks)
-
-
-def _unsnappy_block(block: memoryview, max_bytes: int) -> memoryview:
-    try:
-        if cramjam.snappy.decompress_raw_len(block) > max_bytes:
-            raise _too_large(Codec.SNAPPY, max_bytes)
-        return memoryview(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
-        raise DecompressError(Codec.SNAPPY, str(error)) from error
+    return blocks
 
 
 def _lz4(data: Bytes, level: int | None) -> bytes:
@@ -177,41 +249,56 @@ def _lz4(data: Bytes, level: int | None) -> bytes:
     return frame
 
 
-def _unlz4(data: Bytes, max_bytes: int) -> bytes:
+def _unlz4(data: Bytes, max_bytes: int) -> Bytes:
+    frame = scan_lz4_frame(data)
+    _check_frame(Codec.LZ4, frame, len(data))
     context = lz4.frame.create_decompression_context()
     rest = memoryview(data)
-    chunks: list[bytes] = []
-    room_bytes = max_bytes
+    content: Bytes = b""
     at_end = False
     while not at_end:
+        room_bytes = min(CHUNK_BYTES, frame.content_bytes_max + 1, max_bytes - len(content) + 1)
         try:
-            chunk, consumed, at_end = lz4.frame.decompress_chunk(context, rest, min(CHUNK_BYTES, room_bytes + 1))
+            chunk, consumed, at_end = lz4.frame.decompress_chunk(context, rest, room_bytes)
         except RuntimeError as error:
             raise DecompressError(Codec.LZ4, str(error)) from error
-        if len(chunk) > room_bytes:
+        if len(content) + len(chunk) > max_bytes:
             raise _too_large(Codec.LZ4, max_bytes)
         if not at_end and not chunk and not consumed:
             raise DecompressError(Codec.LZ4, "ends too soon")
-        chunks.append(chunk)
-        room_bytes -= len(chunk)
+        content = _grow(content, chunk)
         rest = rest[consumed:]
-    if rest:
-        raise DecompressError(Codec.LZ4, "bytes after the end")
-    return b"".join(chunks)
+    return content
 
 
 def _zstd_compress(data: Bytes, level: int | None) -> bytes:
     return _zstd.compressor(_ZSTD_LEVEL if level is None else level).compress(data)
 
 
-def _zstd_decompress(data: Bytes, max_bytes: int) -> bytes:
-    """In one call into a buffer of the frame's stated size, else of the cap: pages nobody writes cost nothing."""
+def _zstd_decompress(data: Bytes, max_bytes: int) -> Bytes:
+    """In one call into a buffer of the frame's stated size, else of what its blocks can hold."""
+    frame = scan_zstd_frame(data)
+    _check_frame(Codec.ZSTD, frame, len(data))
+    is_stated = frame.content_bytes >= 0
+    decompressor, most_bytes = _zstd.decompressor, max_bytes
+    if frame.window_bytes > ZSTD_WINDOW_BYTES_MAX:
+        # The window's memory is used only as far as there is content; it goes with the decompressor.
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_STATED_WINDOW_BYTES_MAX)
+        most_bytes = max_bytes if is_stated else min(max_bytes, ZSTD_WINDOW_BYTES_MAX)
+    size_bytes = frame.content_bytes if is_stated else frame.content_bytes_max
+    if is_stated and size_bytes > max_bytes:
+        raise _too_large(Codec.ZSTD, max_bytes)
+    if not frame.content_bytes_max:
+        return b""
     try:
-        if zstandard.frame_content_size(data) > max_bytes:
-            raise _too_large(Codec.ZSTD, max_bytes)
-        return _zstd.decompressor.decompress(data, max_output_size=max_bytes, allow_extra_data=False)
+        return decompressor.decompress(data, max_output_size=min(size_bytes, most_bytes), allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise DecompressError(Codec.ZSTD, f"{error} (at most {max_bytes} bytes)") from error
+        if size_bytes > max_bytes:
+            raise _too_large(Codec.ZSTD, max_bytes) from error
+        if size_bytes > most_bytes:
+            told = f"a window of {frame.window_bytes} bytes for more than {most_bytes} bytes of content"
+            raise DecompressError(Codec.ZSTD, told) from error
+        raise DecompressError(Codec.ZSTD, str(error)) from error
 
 
 _COMPRESS: dict[Codec, Callable[[Bytes, int | None], bytes]] = {
@@ -221,7 +308,7 @@ _COMPRESS: dict[Codec, Callable[[Bytes, int | None], bytes]] = {
     Codec.LZ4: _lz4,
     Codec.ZSTD: _zstd_compress,
 }
-_DECOMPRESS: dict[Codec, Callable[[Bytes, int], bytes]] = {
+_DECOMPRESS: dict[Codec, Callable[[Bytes, int], Bytes]] = {
     Codec.NONE: _copy_capped,
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,

@@ -212,8 +212,8 @@ def rewrite(
     return b"".join((encode_header(header, payload), payload))
 
 
-def read_payload(view: Bytes, position: int, header: BatchHeader, max_bytes: int = PAYLOAD_BYTES_MAX) -> bytes:
-    """The batch's records, decompressed."""
+def read_payload(view: Bytes, position: int, header: BatchHeader, max_bytes: int = PAYLOAD_BYTES_MAX) -> Bytes:
+    """Return the batch's records, decompressed. Raises DecompressError."""
     return decompress(header.codec, _stored_payload(view, position, header), max_bytes)
 
 
@@ -243,7 +243,7 @@ def decode_records(view: Bytes, position: int = 0, max_bytes: int = PAYLOAD_BYTE
 
 
 def _decode_record(
-    payload: bytes, at: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
+    payload: Bytes, at: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
 ) -> tuple[Record, int]:
     length, at = read_varint(payload, at)
     end = at + length
@@ -262,7 +262,7 @@ def _decode_record(
     return Record(base_offset + offset_delta, timestamp, key, value, headers), at
 
 
-def _read_headers(payload: bytes, at: int) -> tuple[RecordHeaders, int]:
+def _read_headers(payload: Bytes, at: int) -> tuple[RecordHeaders, int]:
     count, at = read_varint(payload, at)
     if count < 0:
         raise CorruptBatch(f"a record with {count} headers")
@@ -276,17 +276,17 @@ def _read_headers(payload: bytes, at: int) -> tuple[RecordHeaders, int]:
     return tuple(headers), at
 
 
-def _read_bytes(payload: bytes, at: int) -> tuple[bytes | None, int]:
+def _read_bytes(payload: Bytes, at: int) -> tuple[bytes | None, int]:
     length, at = read_varint(payload, at)
     if length < 0:
         return None, at
     end = at + length
     if end > len(payload):
         raise IndexError
-    return payload[at:end], end
+    return bytes(payload[at:end]), end
 
 
-def read_varint(payload: bytes, at: int, bits: int = VARINT_BITS) -> tuple[int, int]:
+def read_varint(payload: Bytes, at: int, bits: int = VARINT_BITS) -> tuple[int, int]:
     raw = payload[at]
     if raw < 0x80:  # most are of one byte, nearly all others of two
         return (raw >> 1) ^ -(raw & 1), at + 1

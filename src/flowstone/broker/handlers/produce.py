@@ -1,10 +1,12 @@
 """Produce, versions 3 to 13: one record batch per partition, appended as it came.
 
 acks=0 gets no answer, acks=1 is answered after the write, acks=all once every batch is committed or the request's
-timeout is over. Each partition has its own error; one that is refused does not hold back the others.
+timeout is over. Each partition has its own error; one that is refused does not hold back the others. A batch refused
+because of some of its records names them (KIP-467), so that a producer drops those alone.
 
-A batch that must be changed before it is stored (another codec, a check that needs decompression) is rewritten by a
-worker. Appends to a partition stay in the order they came: while one is being rewritten the next ones queue behind it.
+Batches are appended in the order of the request. One that a worker must prepare first (`preparing`), and a request that
+holds the loop for longer than `TURN_S`, are continued by a coroutine, with a copy of what is left of the request. The
+connection's next request waits until everything of this one is appended.
 
 Whoever asked a broker that does not lead a partition is told who does, since version 10 with its address (KIP-951).
 
@@ -13,16 +15,17 @@ Deviations: a transactional id is refused as long as there are no transactions.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.leaders import as_seen_by_the_cluster, node_endpoints, partition_state
+from flowstone.broker.turns import others_turn
 from flowstone.broker.waiting import ParkedProduce, Uncommitted
 from flowstone.cluster.topic_names import is_internal
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, RecordError
+from flowstone.log.partition_log import NeedsWorker, Timestamps
 from flowstone.promise import Promise
 from flowstone.replication.partition import ACKS_ALL, Partition
 from flowstone.types import Bytes
@@ -44,12 +47,19 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_LEADERS = 10
 _VALID_ACKS = (0, 1, ACKS_ALL)
+# How long a request holds the loop before others have their turn, and after how many batches the clock is looked at.
+TURN_S = 0.01
+BATCHES_PER_LOOK = 16
+
+Produced = ProduceResponse | Promise[ProduceResponse] | None
 
 
 def handle(
     services: Services, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> Produced | Coroutine[Any, Any, Produced]:
     produce = _Produce(services, request, context)
+    later: list[_Later] = []
+    batches, turn_ends, is_over = 0, None, False
     for topic in request.topic_data:
         responses: list[ProduceResponsePartition] = []
         produce.topics.append(
@@ -58,46 +68,71 @@ def handle(
         for wanted in topic.partition_data:
             result = ProduceResponsePartition(index=wanted.index)
             responses.append(result)
-            produce.append(topic, wanted, result)
-    if produce.rewriting:
-        return produce.finish_later()
-    return produce.finish()
+            batches += 1
+            if batches == 2:  # nearly all requests have but one
+                turn_ends = services.clock.monotonic() + TURN_S
+            elif turn_ends is not None and not batches % BATCHES_PER_LOOK:
+                is_over = services.clock.monotonic() > turn_ends
+            if later or is_over or not produce.append(topic, wanted, result):
+                later.append(_Later(topic, wanted, result))
+    return produce.finish_later(later) if later else produce.finish()
+
+
+class _Later(NamedTuple):
+    """A batch of the request that is still to be appended."""
+
+    topic: ProduceRequestTopic
+    wanted: ProduceRequestPartition
+    result: ProduceResponsePartition
 
 
 class _Produce:
-    """One request on its way: what was appended, what is still being rewritten, and the response so far."""
+    """One request on its way: what was appended, what waits to be committed, and the response so far."""
 
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         self._services, self._request = services, request
         self._version, self._listener_name = context.api_version, context.listener_name
         self._refusal = _why_refused(services, request)
         self.topics: list[ProduceResponseTopic] = []
-        self.rewriting: list[Coroutine[Any, Any, None]] = []
         self._uncommitted: list[Uncommitted] = []
         self._is_led_elsewhere = False
 
     def append(
         self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition, result: ProduceResponsePartition
-    ) -> None:
-        try:
-            if self._refusal is not None:
-                raise self._refusal
-            partition, records = self._find(topic, wanted.index), wanted.records
-            if records is None:
-                raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
-            self._services.room.take(partition.log, len(records))
-            if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(records).codec is Codec.ZSTD:
-                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
-            if self._services.rewriting.is_due(partition, records):
-                self.rewriting.append(self._rewrite(partition, bytes(records), result))
-            else:
-                self._append(partition, records, result)
-        except ApiError as error:
-            image = self._services.metadata.image
-            found = image.topics.get(topic.name) if topic.name else image.topics_by_id.get(topic.topic_id)
-            self._refuse(result, as_seen_by_the_cluster(error, found, wanted.index))
+    ) -> bool:
+        """Append a batch, or note in `result` why it is refused; return whether that is done.
 
-    def finish(self) -> ProduceResponse | Promise[ProduceResponse] | None:
+        If it is not, a worker must open the batch first, or it must wait for another batch of its partition.
+        """
+        partition: Partition | None = None
+        try:
+            partition, records = self._check(topic, wanted)
+            if self._services.preparing.is_due(partition, records):
+                return False
+            self._append(partition, result, records, None)
+        except NeedsWorker:
+            return False
+        except ApiError as error:
+            self._refuse(result, self._as_seen(error, topic, wanted.index), partition)
+        return True
+
+    def _check(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> tuple[Partition, Bytes]:
+        if self._refusal is not None:
+            raise self._refusal
+        partition, records = self._find(topic, wanted.index), wanted.records
+        if records is None:
+            raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
+        self._services.room.take(partition.log, len(records))
+        if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(records).codec is Codec.ZSTD:
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
+        return partition, records
+
+    def _as_seen(self, error: ApiError, topic: ProduceRequestTopic, index: int) -> ApiError:
+        image = self._services.metadata.image
+        found = image.topics.get(topic.name) if topic.name else image.topics_by_id.get(topic.topic_id)
+        return as_seen_by_the_cluster(error, found, index)
+
+    def finish(self) -> Produced:
         if self._request.acks == 0:
             # No answer has room for an error: a closed connection is how the producer learns of it, as in Kafka.
             errors = [each.error_code for topic in self.topics for each in topic.partition_responses if each.error_code]
@@ -110,10 +145,44 @@ class _Produce:
             return self._respond()
         return ParkedProduce(self._services.waiting, uncommitted, self._request.timeout_ms, self._respond)
 
-    async def finish_later(self) -> ProduceResponse | None:
-        await asyncio.gather(*self.rewriting)
-        finished = self.finish()
-        return await finished if isinstance(finished, Promise) else finished
+    def finish_later(self, later: list[_Later]) -> Produced | Coroutine[Any, Any, Produced]:
+        """Continue in a coroutine; the request's bytes are only there until the handler returns."""
+        preparing = self._services.preparing
+        size_bytes = sum(len(each.wanted.records or b"") for each in later)
+        try:
+            preparing.reserve(size_bytes)
+        except ApiError as error:
+            for each in later:
+                self._refuse(each.result, error)
+            return self.finish()
+        for each in later:
+            if each.wanted.records is not None:
+                each.wanted.records = bytes(each.wanted.records)
+        return self._append_later(later, size_bytes)
+
+    async def _append_later(self, later: list[_Later], size_bytes: int) -> Produced:
+        """Append the batches in order. Returns a promise if they are still to be committed."""
+        monotonic = self._services.clock.monotonic
+        turn_ends = 0.0
+        try:
+            for topic, wanted, result in later:
+                if monotonic() > turn_ends:
+                    await others_turn()
+                    turn_ends = monotonic() + TURN_S
+                await self._append_prepared(topic, wanted, result)
+        finally:
+            self._services.preparing.release(size_bytes)
+        return self.finish()
+
+    async def _append_prepared(
+        self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition, result: ProduceResponsePartition
+    ) -> None:
+        partition: Partition | None = None
+        try:
+            partition, records = self._check(topic, wanted)
+            await self._services.preparing.append(partition, records, partial(self._append, partition, result))
+        except ApiError as error:
+            self._refuse(result, self._as_seen(error, topic, wanted.index), partition)
 
     def _respond(self) -> ProduceResponse:
         response = ProduceResponse(responses=self.topics)
@@ -147,9 +216,13 @@ class _Produce:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators append to internal topics")
         return partition
 
-    def _append(self, partition: Partition, records: Bytes, result: ProduceResponsePartition) -> None:
+    def _append(
+        self, partition: Partition, result: ProduceResponsePartition, records: Bytes, opened: Timestamps | None
+    ) -> None:
         acks = self._request.acks
-        base_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = partition.append(records, acks)
+        base_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = partition.append(
+            records, acks, opened=opened
+        )
         result.base_offset, result.log_append_time_ms = base_offset, append_time_ms
         result.log_start_offset = log_start_offset
         if not is_duplicate:
@@ -161,26 +234,22 @@ class _Produce:
             epoch, on_committed = partition.leader_epoch, partial(self._committed, result)
             self._uncommitted.append(Uncommitted(partition, last_offset + 1, epoch, on_committed))
 
-    async def _rewrite(self, partition: Partition, records: bytes, result: ProduceResponsePartition) -> None:
-        try:
-            append = partial(self._append, partition, result=result)
-            await self._services.rewriting.append(partition, records, append)
-        except ApiError as error:
-            self._refuse(result, error)
-
     def _committed(self, result: ProduceResponsePartition, code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:
             self._refuse(result, ApiError(code))
 
-    def _refuse(self, result: ProduceResponsePartition, error: ApiError) -> None:
+    def _refuse(self, result: ProduceResponsePartition, error: ApiError, partition: Partition | None = None) -> None:
         result.error_code = error.code
         result.base_offset = -1
         result.error_message = error.message
         if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._is_led_elsewhere = True
-        if isinstance(error, RecordError) and error.index >= 0:
+        if isinstance(error, RecordError):
+            if partition is not None:
+                result.log_start_offset = partition.log.log_start_offset
             result.record_errors = [
-                ProduceResponseRecordError(batch_index=error.index, batch_index_error_message=error.message)
+                ProduceResponseRecordError(batch_index=index, batch_index_error_message=message)
+                for index, message in error.bad_records
             ]
 
 

@@ -11,6 +11,7 @@ from flowstone.kernel.compaction import BatchFields, Stop, Walk
 from flowstone.log.compaction.job import CompactionError, SourceSegment
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import File
+from flowstone.types import Bytes
 from flowstone.wire.record_batch import BatchHeader, parse_header, read_payload
 
 CHUNK_BYTES = 4 << 20
@@ -37,7 +38,7 @@ class StoppedAt(NamedTuple):
     def batch(self) -> memoryview:
         return memoryview(self.chunk)[self.position : self.position + self.header.size_bytes]
 
-    def payload(self) -> bytes:
+    def payload(self) -> Bytes:
         """Its records, decompressed. CompactionError if they cannot be."""
         try:
             return read_payload(self.chunk, self.position, self.header)

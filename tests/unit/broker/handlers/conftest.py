@@ -55,7 +55,7 @@ class AdminBroker:
             partitions=partitions,
             waiting=unused,
             fetch_sessions=unused,
-            rewriting=unused,
+            preparing=unused,
             workers=unused,
             groups=GroupCoordinator(config, clock, self.metadata, partitions, unused),
         )
