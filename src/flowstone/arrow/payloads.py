@@ -1,7 +1,8 @@
 """The records of compressed batches, decompressed into memory that is used again for the next batch.
 
-Owns the fast way of the codecs that have one. It never decides that bytes are bad: whatever it does not manage, for
-want of room too, goes to `wire.record_batch`, which knows the caps and what to say.
+Owns the fast way of the codecs that have one. What a payload may be is `wire.compression`'s rule: exactly one frame.
+Whatever the fast way does not manage, for want of memory too, goes to `wire.record_batch`, which knows the caps and
+what to say.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from flowstone.kernel.columns import Allocate
 from flowstone.types import Bytes
-from flowstone.wire.compression import Codec
+from flowstone.wire.compression import ZSTD_WINDOW_BYTES_MAX, Codec, check_single_frame
 from flowstone.wire.record_batch import HEADER_BYTES, PAYLOAD_BYTES_MAX, BatchHeader, read_payload
 
 # What a batch may hold at first; most producers fill theirs up to a megabyte at most.
@@ -35,16 +36,18 @@ class PayloadReader:
         self._room: Any = None
 
     def read(self, records: memoryview, at: int, header: BatchHeader) -> Payload:
-        """Of the whole batch at `at`. ApiError if it is not of its codec, or too large."""
+        """Return the records of the whole batch at `at`. Raises ApiError if it is not of its codec, or too large."""
         decompress_into = _INTO.get(header.codec)
         if decompress_into is not None:
+            stored = records[at + HEADER_BYTES : at + header.size_bytes]
+            frame = check_single_frame(header.codec, stored)
             if self._room is None:
                 self._room = self._allocate(ROOM_BYTES_MIN)
-            stored = records[at + HEADER_BYTES : at + header.size_bytes]
-            try:
-                return Payload(self._room, decompress_into(stored, memoryview(self._room)))
-            except cramjam.DecompressionError:
-                pass
+            if frame.window_bytes <= ZSTD_WINDOW_BYTES_MAX:
+                try:
+                    return Payload(self._room, decompress_into(stored, memoryview(self._room)))
+                except cramjam.DecompressionError:
+                    pass
         payload = read_payload(records, at, header)
         self._expect(payload)
         return Payload(pa.py_buffer(payload), len(payload))

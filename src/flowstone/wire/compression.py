@@ -106,29 +106,25 @@ def decompress(codec: Codec, data: Bytes, max_bytes: int) -> Bytes:
     return _DECOMPRESS[codec](data, max_bytes)
 
 
-def check_single_frame(codec: Codec, data: Bytes) -> None:
-    """Raise DecompressError if `data` is lz4 or zstd, but not exactly one frame that needs no dictionary.
+def check_single_frame(codec: Codec, data: Bytes) -> Frame:
+    """Return the extent of an lz4 or zstd frame. For readers with a decoder of their own: `decompress` checks it too.
 
-    For readers with a decoder of their own: `decompress` checks it too.
+    Raises DecompressError if `data` is anything but exactly one frame that needs no dictionary.
     """
-    scan = _SCANS.get(codec)
-    if scan is not None:
-        _check_frame(codec, scan(data), len(data))
+    frame = _SCANS[codec](data)
+    if frame.status:
+        raise DecompressError(codec, _FRAME_ERRORS[frame.status])
+    if frame.frame_bytes != len(data):
+        raise DecompressError(codec, f"{len(data) - frame.frame_bytes} bytes after the end of the first frame")
+    if frame.dictionary_id:
+        raise DecompressError(codec, f"needs dictionary {frame.dictionary_id}, which no reader has")
+    return frame
 
 
 def check_portable(codec: Codec, data: Bytes) -> None:
     """Raise DecompressError if `data` is what some clients read and others cannot: lz4 with linked blocks."""
     if codec is Codec.LZ4 and len(data) > LZ4_FLAGS_POSITION and not data[LZ4_FLAGS_POSITION] & LZ4_INDEPENDENT_FLAG:
         raise DecompressError(Codec.LZ4, "linked blocks, which Java's clients cannot read; use independent ones")
-
-
-def _check_frame(codec: Codec, frame: Frame, size_bytes: int) -> None:
-    if frame.status:
-        raise DecompressError(codec, _FRAME_ERRORS[frame.status])
-    if frame.frame_bytes != size_bytes:
-        raise DecompressError(codec, f"{size_bytes - frame.frame_bytes} bytes after the end of the first frame")
-    if frame.dictionary_id:
-        raise DecompressError(codec, f"needs dictionary {frame.dictionary_id}, which no reader has")
 
 
 def _too_large(codec: Codec, max_bytes: int) -> PayloadTooLarge:
@@ -250,8 +246,7 @@ def _lz4(data: Bytes, level: int | None) -> bytes:
 
 
 def _unlz4(data: Bytes, max_bytes: int) -> Bytes:
-    frame = scan_lz4_frame(data)
-    _check_frame(Codec.LZ4, frame, len(data))
+    frame = check_single_frame(Codec.LZ4, data)
     context = lz4.frame.create_decompression_context()
     rest = memoryview(data)
     content: Bytes = b""
@@ -277,8 +272,7 @@ def _zstd_compress(data: Bytes, level: int | None) -> bytes:
 
 def _zstd_decompress(data: Bytes, max_bytes: int) -> Bytes:
     """In one call into a buffer of the frame's stated size, else of what its blocks can hold."""
-    frame = scan_zstd_frame(data)
-    _check_frame(Codec.ZSTD, frame, len(data))
+    frame = check_single_frame(Codec.ZSTD, data)
     is_stated = frame.content_bytes >= 0
     decompressor, most_bytes = _zstd.decompressor, max_bytes
     if frame.window_bytes > ZSTD_WINDOW_BYTES_MAX:

@@ -7,8 +7,15 @@ import pytest
 
 from flowstone.arrow.payloads import ROOM_BYTES_MIN, PayloadReader
 from flowstone.errors import ApiError
-from flowstone.wire.compression import Codec
-from flowstone.wire.record_batch import BatchHeader, Record, build_batch, parse_header, read_payload
+from flowstone.wire.compression import Codec, compress
+from flowstone.wire.record_batch import (
+    BatchHeader,
+    Record,
+    build_batch,
+    encode_header,
+    parse_header,
+    read_payload,
+)
 
 INTO_MEMORY = (Codec.LZ4, Codec.ZSTD)
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
@@ -49,3 +56,21 @@ def test_a_payload_that_is_cut_off_is_refused(codec: Codec, cut_bytes: int) -> N
     cut = header._replace(batch_length=header.batch_length - cut_bytes)
     with pytest.raises(ApiError):
         PayloadReader(pa.allocate_buffer).read(data[: len(data) - cut_bytes], 0, cut)
+
+
+def stored(codec: Codec, payload: bytes) -> tuple[memoryview, int, BatchHeader]:
+    header = parse_header(build_batch([Record(0, 0, None, b"v")]))._replace(attributes=codec)
+    data = memoryview(encode_header(header, payload) + payload)
+    return data, 0, parse_header(data)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_what_the_codecs_refuse_by_themselves_is_refused(codec: Codec) -> None:
+    """A fast way of its own must not read what the broker and other readers do not."""
+    whole = compress(codec, b"abcd" * 100)
+    skippable = b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
+    for payload in (whole + whole, whole + skippable, skippable + whole, whole + b"\x00"):
+        with pytest.raises(ApiError):
+            read_payload(*stored(codec, payload))
+        with pytest.raises(ApiError):
+            PayloadReader(pa.allocate_buffer).read(*stored(codec, payload))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import subprocess
+import sys
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ from flowstone.wire.compression import (
     XERIAL_BLOCK_BYTES,
     XERIAL_BLOCKS_MAX,
     XERIAL_HEADER,
+    ZSTD_WINDOW_BYTES_MAX,
     Codec,
     DecompressError,
     compress,
@@ -208,3 +211,61 @@ def test_codecs_have_kafkas_numbers_and_names() -> None:
         "lz4": 3,
         "zstd": 4,
     }
+
+
+@compressing_codec
+def test_a_second_frame_is_refused(codec: Codec) -> None:
+    whole = compress(codec, TEXT[:100])
+    for payload in (whole + whole, compress(codec, b"") + whole, whole + compress(codec, b"")):
+        with pytest.raises(DecompressError):
+            decompress(codec, payload, CAP_BYTES)
+
+
+@pytest.mark.parametrize("states_size", [True, False])
+def test_bytes_after_a_zstd_frame_are_refused_whether_it_states_its_size_or_not(states_size: bool) -> None:
+    frame = zstandard.ZstdCompressor(write_content_size=states_size).compress(TEXT)
+    assert decompress(Codec.ZSTD, frame, CAP_BYTES) == TEXT
+    for more in (b"\x00", frame, b"\x50\x2a\x4d\x18\x00\x00\x00\x00"):
+        with pytest.raises(DecompressError, match="after the end"):
+            decompress(Codec.ZSTD, frame + more, CAP_BYTES)
+
+
+def with_window(content: bytes, window_log: int) -> bytes:
+    """A zstd frame as a streaming encoder writes it that does not know how much is to come."""
+    parameters = zstandard.ZstdCompressionParameters(window_log=window_log, write_content_size=False)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    return stream.compress(content) + stream.flush()
+
+
+def test_a_large_zstd_window_is_taken_as_long_as_little_of_it_is_used() -> None:
+    """Java's producer states 128 MiB at level 22, whatever the batch."""
+    frame = with_window(TEXT, 27)
+    assert zstandard.get_frame_parameters(frame).window_size == 128 << 20
+    assert decompress(Codec.ZSTD, frame, 64 << 20) == TEXT
+
+
+def test_more_content_than_the_limit_in_a_larger_zstd_window_is_refused() -> None:
+    content = bytes(ZSTD_WINDOW_BYTES_MAX + 1)
+    with pytest.raises(DecompressError, match="window"):
+        decompress(Codec.ZSTD, with_window(content, 27), 64 << 20)
+    assert decompress(Codec.ZSTD, with_window(content, 23), 64 << 20) == content
+
+
+MEASURE_PEAK = """
+import resource, sys
+from flowstone.wire.compression import Codec, DecompressError, decompress
+frame = sys.stdin.buffer.read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    decompress(Codec.ZSTD, frame, 100 << 20)
+except DecompressError:
+    pass
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def test_a_large_zstd_window_takes_no_more_memory_than_its_limit() -> None:
+    frame = with_window(bytes(99 << 20), 27)
+    assert len(frame) < 16_000
+    run = subprocess.run([sys.executable, "-c", MEASURE_PEAK], input=frame, capture_output=True, check=True, timeout=60)
+    assert int(run.stdout) < 3 * ZSTD_WINDOW_BYTES_MAX
