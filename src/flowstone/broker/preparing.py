@@ -57,12 +57,6 @@ class Preparing:
 
     async def append(self, partition: Partition, batch: Bytes, append: Append) -> None:
         """Call `append` with the batch as it is to be stored, when its turn has come. Raises ApiError if refused."""
-        if not self.is_due(partition, batch):
-            try:
-                append(batch, None)
-                return
-            except NeedsWorker:
-                pass
         turn = self._turns.setdefault(partition, asyncio.Lock())
         try:
             async with turn:

@@ -44,11 +44,22 @@ _HELPERS: dict[str, object] = {
     **{f"unpack_{name}s": primitives.ArrayCalls(code, "unpack_from") for name, code in FIXED_CODES.items()},
 }
 
+_PRODUCE_KEY = 0
+# Of requests that may not have as many elements as others, because each is work for the loop.
+_ELEMENTS_MAX = {_PRODUCE_KEY: primitives.PRODUCE_ELEMENTS_MAX}
+
 
 @cache
 def request_decoder(api_key: int, version: int) -> Decoder:
     schema = _schema(api_key, version)
-    return compile_decoder(schema.request, version, schema.is_flexible(version), vars(generated), counts_nested=True)
+    return compile_decoder(
+        schema.request,
+        version,
+        schema.is_flexible(version),
+        vars(generated),
+        nested_max=primitives.NESTED_ELEMENTS_MAX,
+        elements_max=_ELEMENTS_MAX.get(api_key),
+    )
 
 
 @cache
@@ -70,9 +81,15 @@ def response_encoder(api_key: int, version: int) -> Encoder:
 
 
 def compile_decoder(
-    message: Struct, version: int, flexible: bool, classes: dict[str, object], *, counts_nested: bool = False
+    message: Struct,
+    version: int,
+    flexible: bool,
+    classes: dict[str, object],
+    *,
+    nested_max: int | None = None,
+    elements_max: int | None = None,
 ) -> Decoder:
-    source = DecoderSource(message, version, flexible, counts_nested=counts_nested)
+    source = DecoderSource(message, version, flexible, nested_max=nested_max, elements_max=elements_max)
     unpackers = {name: struct.Struct(code).unpack_from for name, code in source.formats.items()}
     namespace = classes | _HELPERS | unpackers
     return cast(Decoder, _execute(source.text, f"<decoder of {message.name} {version}>", namespace)["decode"])

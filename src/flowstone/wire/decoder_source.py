@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from flowstone.wire.primitives import ARRAY_LENGTH_UNCHECKED_MAX, NESTED_ELEMENTS_MAX, STRING_LENGTH_MAX
+from flowstone.wire.primitives import ARRAY_LENGTH_UNCHECKED_MAX, STRING_LENGTH_MAX
 from flowstone.wire.schema import FIXED_CODES, FIXED_SIZES_BYTES, Field, Struct
 
 _READERS = {
@@ -27,11 +27,13 @@ _CODE_SIZES_BYTES = {FIXED_CODES[name]: size for name, size in FIXED_SIZES_BYTES
 class DecoderSource:
     """The source text of one decoder, and the `struct` formats it needs by the name it knows them under."""
 
-    def __init__(self, message: Struct, version: int, flexible: bool, *, counts_nested: bool) -> None:
-        """`counts_nested`: arrays within arrays have `NESTED_ELEMENTS_MAX` elements together, as a peer's must."""
+    def __init__(
+        self, message: Struct, version: int, flexible: bool, *, nested_max: int | None, elements_max: int | None = None
+    ) -> None:
+        """`nested_max` limits the elements of all arrays within arrays together, `elements_max` those of all arrays."""
         self._version = version
         self._flexible = flexible
-        self._counts_nested = counts_nested
+        self._elements_max, self._counted_depth = (nested_max, 1) if elements_max is None else (elements_max, 0)
         self._array_depth = 0
         self._lines: list[str] = []
         self._depth = 0
@@ -41,8 +43,8 @@ class DecoderSource:
         self._emit("def decode(view, position):")
         with self._block():
             self._emit("size = len(view)")
-            if counts_nested:
-                self._emit("nested = 0")
+            if self._elements_max is not None:
+                self._emit("elements = 0")
             self._emit("try:")
             with self._block():
                 self._struct(message, "message", message.name)
@@ -210,9 +212,9 @@ class DecoderSource:
             self._emit(f"{target} = list(unpack_{field.type}s[{length}](view, position))")
             self._emit(f"position += {length} * {FIXED_SIZES_BYTES[field.type]}")
             return
-        if self._counts_nested and self._array_depth:
-            self._emit(f"nested += {length}")
-            self._emit(f"if nested > {NESTED_ELEMENTS_MAX}:")
+        if self._elements_max is not None and self._array_depth >= self._counted_depth:
+            self._emit(f"elements += {length}")
+            self._emit(f"if elements > {self._elements_max}:")
             with self._block():
                 self._refuse(f"{path}: too many elements")
         items, item = self._name("items"), self._name("item")

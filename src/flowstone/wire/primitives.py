@@ -21,6 +21,8 @@ TAGGED_FIELDS_MAX = 64
 ARRAY_LENGTH_MAX = 100_000
 # Of all arrays within arrays of a request together: empty partitions by the million would fit one of 100 MiB.
 NESTED_ELEMENTS_MAX = 100_000
+# Topics and batches of a Produce together. Java's producer fills a request of 1 MB with 12,500 of the smallest at most.
+PRODUCE_ELEMENTS_MAX = 20_000
 # The signed 16-bit length of the old string encoding binds the compact one too, as in Kafka.
 STRING_LENGTH_MAX = 0x7FFF
 # Up to here an array's length is not worth checking against the bytes left: the elements will be missed soon enough.

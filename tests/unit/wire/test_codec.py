@@ -13,6 +13,8 @@ from flowstone.wire.messages import (
     DescribeTopicPartitionsCursor,
     DescribeTopicPartitionsRequest,
     FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
     FetchResponse,
     FetchResponseLeader,
     FetchResponsePartition,
@@ -24,7 +26,13 @@ from flowstone.wire.messages import (
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
-from flowstone.wire.primitives import ARRAY_LENGTH_MAX, NESTED_ELEMENTS_MAX, STRING_LENGTH_MAX, TAGGED_FIELDS_MAX
+from flowstone.wire.primitives import (
+    ARRAY_LENGTH_MAX,
+    NESTED_ELEMENTS_MAX,
+    PRODUCE_ELEMENTS_MAX,
+    STRING_LENGTH_MAX,
+    TAGGED_FIELDS_MAX,
+)
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS, DELETE_TOPICS, DESCRIBE_TOPIC_PARTITIONS = (
     0,
@@ -253,14 +261,27 @@ def test_more_elements_than_the_limit_are_refused_even_if_the_bytes_are_there():
 @pytest.mark.parametrize("per_topic", [100, 1000])
 def test_a_request_has_only_so_many_elements_in_the_arrays_of_its_arrays(per_topic: int):
     def request(elements: int) -> bytes:
-        partitions = [ProduceRequestPartition(index=0, records=None)] * per_topic
-        topics = [ProduceRequestTopic(name="t", partition_data=partitions)] * (elements // per_topic)
+        partitions = [FetchRequestPartition(partition=0)] * per_topic
+        topics = [FetchRequestTopic(topic="t", partitions=partitions)] * (elements // per_topic)
+        return b"".join(codec.request_encoder(FETCH, 11)(FetchRequest(topics=topics)))
+
+    decode = codec.request_decoder(FETCH, 11)
+    assert len(decode(memoryview(request(NESTED_ELEMENTS_MAX)), 0).topics) == NESTED_ELEMENTS_MAX // per_topic
+    with pytest.raises(ProtocolError, match="too many elements"):
+        decode(memoryview(request(NESTED_ELEMENTS_MAX + per_topic)), 0)
+
+
+@pytest.mark.parametrize("batches_per_topic", [0, 1, 1000])
+def test_a_produce_has_only_so_many_topics_and_batches_together(batches_per_topic: int):
+    def request(elements: int) -> bytes:
+        partitions = [ProduceRequestPartition(index=0, records=None)] * batches_per_topic
+        topics = [ProduceRequestTopic(name="t", partition_data=partitions)] * (elements // (1 + batches_per_topic))
         return b"".join(codec.request_encoder(0, 9)(ProduceRequest(topic_data=topics)))
 
     decode = codec.request_decoder(0, 9)
-    assert len(decode(memoryview(request(NESTED_ELEMENTS_MAX)), 0).topic_data) == NESTED_ELEMENTS_MAX // per_topic
+    decode(memoryview(request(PRODUCE_ELEMENTS_MAX)), 0)
     with pytest.raises(ProtocolError, match="too many elements"):
-        decode(memoryview(request(NESTED_ELEMENTS_MAX + per_topic)), 0)
+        decode(memoryview(request(PRODUCE_ELEMENTS_MAX + 1 + batches_per_topic)), 0)
 
 
 def test_an_array_longer_than_the_unchecked_length_is_read():

@@ -47,9 +47,10 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_LEADERS = 10
 _VALID_ACKS = (0, 1, ACKS_ALL)
-# How long a request holds the loop before others have their turn, and after how many batches the clock is looked at.
+# How long a request holds the loop before others have their turn.
 TURN_S = 0.01
-BATCHES_PER_LOOK = 16
+# A request of more batches is handled by a coroutine from the start: to decode it was a turn already.
+BATCHES_AT_ONCE_MAX = 256
 
 Produced = ProduceResponse | Promise[ProduceResponse] | None
 
@@ -58,24 +59,18 @@ def handle(
     services: Services, context: RequestContext, request: ProduceRequest
 ) -> Produced | Coroutine[Any, Any, Produced]:
     produce = _Produce(services, request, context)
+    topics = request.topic_data
+    batch_count = len(topics[0].partition_data) if len(topics) == 1 else sum(len(t.partition_data) for t in topics)
+    if batch_count > BATCHES_AT_ONCE_MAX:
+        return produce.append_later([_Later(topic, wanted) for topic in topics for wanted in topic.partition_data])
     later: list[_Later] = []
-    batches, turn_ends, is_over = 0, None, False
-    for topic in request.topic_data:
-        responses: list[ProduceResponsePartition] = []
-        produce.topics.append(
-            ProduceResponseTopic(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
-        )
+    turn_ends = services.clock.monotonic() + TURN_S if batch_count > 1 else None
+    for topic in topics:
         for wanted in topic.partition_data:
-            result = ProduceResponsePartition(index=wanted.index)
-            responses.append(result)
-            batches += 1
-            if batches == 2:  # nearly all requests have but one
-                turn_ends = services.clock.monotonic() + TURN_S
-            elif turn_ends is not None and not batches % BATCHES_PER_LOOK:
-                is_over = services.clock.monotonic() > turn_ends
-            if later or is_over or not produce.append(topic, wanted, result):
-                later.append(_Later(topic, wanted, result))
-    return produce.finish_later(later) if later else produce.finish()
+            is_over = later or (turn_ends is not None and services.clock.monotonic() > turn_ends)
+            if is_over or not produce.append(topic, wanted):
+                later.append(_Later(topic, wanted))
+    return produce.append_later(later) if later else produce.finish()
 
 
 class _Later(NamedTuple):
@@ -83,7 +78,6 @@ class _Later(NamedTuple):
 
     topic: ProduceRequestTopic
     wanted: ProduceRequestPartition
-    result: ProduceResponsePartition
 
 
 class _Produce:
@@ -93,18 +87,20 @@ class _Produce:
         self._services, self._request = services, request
         self._version, self._listener_name = context.api_version, context.listener_name
         self._refusal = _why_refused(services, request)
-        self.topics: list[ProduceResponseTopic] = []
-        self._uncommitted: list[Uncommitted] = []
+        self._topics: list[ProduceResponseTopic] = []
+        self._last_topic: ProduceRequestTopic | None = None
+        self._results: list[ProduceResponsePartition] = []  # of the last topic
+        # The offset up to which each partition must be committed, and the results that wait for it.
+        self._uncommitted: dict[tuple[Partition, int], tuple[int, list[ProduceResponsePartition]]] = {}
         self._is_led_elsewhere = False
 
-    def append(
-        self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition, result: ProduceResponsePartition
-    ) -> bool:
-        """Append a batch, or note in `result` why it is refused; return whether that is done.
+    def append(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> bool:
+        """Append a batch, or note in the response why it is refused; return whether that is done.
 
         If it is not, a worker must open the batch first, or it must wait for another batch of its partition.
         """
         partition: Partition | None = None
+        result = ProduceResponsePartition(index=wanted.index)
         try:
             partition, records = self._check(topic, wanted)
             if self._services.preparing.is_due(partition, records):
@@ -114,7 +110,17 @@ class _Produce:
             return False
         except ApiError as error:
             self._refuse(result, self._as_seen(error, topic, wanted.index), partition)
+        self._add(topic, result)
         return True
+
+    def _add(self, topic: ProduceRequestTopic, result: ProduceResponsePartition) -> None:
+        """Add a partition's result to the response. They come in the order of the request."""
+        if topic is not self._last_topic:
+            self._last_topic, self._results = topic, []
+            self._topics.append(
+                ProduceResponseTopic(name=topic.name, topic_id=topic.topic_id, partition_responses=self._results)
+            )
+        self._results.append(result)
 
     def _check(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> tuple[Partition, Bytes]:
         if self._refusal is not None:
@@ -135,57 +141,64 @@ class _Produce:
     def finish(self) -> Produced:
         if self._request.acks == 0:
             # No answer has room for an error: a closed connection is how the producer learns of it, as in Kafka.
-            errors = [each.error_code for topic in self.topics for each in topic.partition_responses if each.error_code]
-            if errors:
-                raise ProtocolError(f"a produce without acknowledgement was refused: {ErrorCode(errors[0]).name}")
+            results = (result for topic in self._topics for result in topic.partition_responses)
+            error = next((result.error_code for result in results if result.error_code), None)
+            if error is not None:
+                raise ProtocolError(f"a produce without acknowledgement was refused: {ErrorCode(error).name}")
             return None
         # Each holds this request: kept here too, they would keep each other, and the records, for a garbage collector.
-        uncommitted, self._uncommitted = self._uncommitted, []
-        if not uncommitted:
+        waiting, self._uncommitted = self._uncommitted, {}
+        if not waiting:
             return self._respond()
+        uncommitted = [
+            Uncommitted(partition, next_offset, epoch, partial(self._committed, results))
+            for (partition, epoch), (next_offset, results) in waiting.items()
+        ]
         return ParkedProduce(self._services.waiting, uncommitted, self._request.timeout_ms, self._respond)
 
-    def finish_later(self, later: list[_Later]) -> Produced | Coroutine[Any, Any, Produced]:
-        """Continue in a coroutine; the request's bytes are only there until the handler returns."""
-        preparing = self._services.preparing
-        size_bytes = sum(len(each.wanted.records or b"") for each in later)
+    def append_later(self, later: list[_Later]) -> Produced | Coroutine[Any, Any, Produced]:
+        """Append the batches in a coroutine; the request's bytes are only there until the handler returns."""
+        size_bytes = sum(len(wanted.records) for _, wanted in later if wanted.records is not None)
         try:
-            preparing.reserve(size_bytes)
+            self._services.preparing.reserve(size_bytes)
         except ApiError as error:
-            for each in later:
-                self._refuse(each.result, error)
+            for topic, wanted in later:
+                result = ProduceResponsePartition(index=wanted.index)
+                self._refuse(result, error)
+                self._add(topic, result)
             return self.finish()
-        for each in later:
-            if each.wanted.records is not None:
-                each.wanted.records = bytes(each.wanted.records)
-        return self._append_later(later, size_bytes)
+        for _, wanted in later:
+            if wanted.records is not None:
+                wanted.records = bytes(wanted.records)
+        return self._append_all(later, size_bytes)
 
-    async def _append_later(self, later: list[_Later], size_bytes: int) -> Produced:
+    async def _append_all(self, later: list[_Later], size_bytes: int) -> Produced:
         """Append the batches in order. Returns a promise if they are still to be committed."""
         monotonic = self._services.clock.monotonic
         turn_ends = 0.0
         try:
-            for topic, wanted, result in later:
+            for topic, wanted in later:
                 if monotonic() > turn_ends:
                     await others_turn()
                     turn_ends = monotonic() + TURN_S
-                await self._append_prepared(topic, wanted, result)
+                if not self.append(topic, wanted):
+                    await self._append_prepared(topic, wanted)
         finally:
             self._services.preparing.release(size_bytes)
         return self.finish()
 
-    async def _append_prepared(
-        self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition, result: ProduceResponsePartition
-    ) -> None:
+    async def _append_prepared(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> None:
         partition: Partition | None = None
+        result = ProduceResponsePartition(index=wanted.index)
         try:
             partition, records = self._check(topic, wanted)
             await self._services.preparing.append(partition, records, partial(self._append, partition, result))
         except ApiError as error:
             self._refuse(result, self._as_seen(error, topic, wanted.index), partition)
+        self._add(topic, result)
 
     def _respond(self) -> ProduceResponse:
-        response = ProduceResponse(responses=self.topics)
+        response = ProduceResponse(responses=self._topics)
         if self._is_led_elsewhere and self._version >= FIRST_VERSION_WITH_LEADERS:
             self._tell_leaders(response)
         return response
@@ -193,7 +206,7 @@ class _Produce:
     def _tell_leaders(self, response: ProduceResponse) -> None:
         image = self._services.metadata.image
         leaders = []
-        for topic in self.topics:
+        for topic in self._topics:
             for result in topic.partition_responses:
                 state = partition_state(image, topic.name, topic.topic_id, result.index)
                 if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and state is not None:
@@ -231,12 +244,15 @@ class _Produce:
             topic.produced_records += last_offset - base_offset + 1
             topic.produced_bytes += len(records)
         if acks == ACKS_ALL:
-            epoch, on_committed = partition.leader_epoch, partial(self._committed, result)
-            self._uncommitted.append(Uncommitted(partition, last_offset + 1, epoch, on_committed))
+            key = (partition, partition.leader_epoch)
+            until, results = self._uncommitted.get(key, (0, []))
+            results.append(result)
+            self._uncommitted[key] = (max(until, last_offset + 1), results)
 
-    def _committed(self, result: ProduceResponsePartition, code: ErrorCode) -> None:
+    def _committed(self, results: list[ProduceResponsePartition], code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:
-            self._refuse(result, ApiError(code))
+            for result in results:
+                self._refuse(result, ApiError(code))
 
     def _refuse(self, result: ProduceResponsePartition, error: ApiError, partition: Partition | None = None) -> None:
         result.error_code = error.code
