@@ -117,7 +117,11 @@ class GroupCoordinator:
         """Makes `__consumer_offsets`, as Kafka does when a coordinator is first asked for. ApiError if it cannot."""
         results = await self._metadata.change(
             lambda image: create_topics(
-                image, [_offsets_topic(image, self._config)], broker_config(image, self._config), random_id
+                image,
+                [_offsets_topic(image, self._config)],
+                broker_config(image, self._config),
+                random_id,
+                internal_allowed=True,
             )
         )
         if results[0].error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):

@@ -18,7 +18,6 @@ from flowstone.cluster.image import ClusterImage
 from flowstone.cluster.partition_plans import NewTopic
 from flowstone.cluster.records import MetadataRecord, TopicCreated
 from flowstone.cluster.topic_changes import create_topics
-from flowstone.cluster.topic_names import is_internal
 from flowstone.config import parse_topic_config
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.restoring import StagedLog, prepare, staged_path
@@ -60,8 +59,6 @@ class _Restoring:
 
     def _decide(self, image: ClusterImage) -> TopicCreated:
         request, config = self._request, broker_config(image, self._services.config)
-        if is_internal(request.topic):
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{request.topic}' is the broker's own.")
         wanted = NewTopic(request.topic, request.partition_count, configs=tuple(request.settings.items()))
         records, (result,) = create_topics(image, [wanted], config, lambda: self.topic_id)
         if result.error is not ErrorCode.NONE:

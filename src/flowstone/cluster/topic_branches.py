@@ -31,8 +31,6 @@ def branch_topic(
 ) -> tuple[list[MetadataRecord], TopicImage]:
     """The branch as a topic; ApiError if it cannot be had."""
     check_new_name(image, target)
-    if is_internal(target):
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{target}' is the broker's own.")
     PartitionBudget(image.partition_count, config.max_partitions).take(len(source.partitions))
     branch = TopicImage(target, topic_id, source.partitions, source.configs)
     return [TopicCreated(branch.name, branch.topic_id, branch.partitions, branch.configs)], branch

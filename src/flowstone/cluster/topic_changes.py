@@ -16,7 +16,13 @@ from flowstone.cluster.ids import IdSource
 from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.cluster.partition_plans import NewPartitions, NewTopic, PartitionBudget, plan_growth, plan_topic
 from flowstone.cluster.records import MetadataRecord, PartitionsAdded, TopicCreated, TopicDeleted
-from flowstone.cluster.topic_names import CLUSTER_METADATA, check_topic_name, find_collision
+from flowstone.cluster.topic_names import (
+    CLUSTER_METADATA,
+    INTERNAL_TOPICS,
+    check_topic_name,
+    find_collision,
+    is_internal,
+)
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import ZERO_UUID
@@ -36,8 +42,18 @@ class TopicResult:
 
 
 def create_topics(
-    image: ClusterImage, topics: Sequence[NewTopic], config: BrokerConfig, new_id: IdSource
+    image: ClusterImage,
+    topics: Sequence[NewTopic],
+    config: BrokerConfig,
+    new_id: IdSource,
+    *,
+    internal_allowed: bool = False,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
+    """Return the records that create the topics, and one result per name.
+
+    Internal topics are refused unless `internal_allowed` is set: a client's partition count would decide for good
+    which coordinator a group has. Only the broker's coordinators set it.
+    """
     repeated = {name for name, count in Counter(topic.name for topic in topics).items() if count > 1}
     records: list[MetadataRecord] = []
     results: list[TopicResult] = []
@@ -47,7 +63,7 @@ def create_topics(
         if topic.name in repeated:
             continue
         try:
-            check_new_name(image, topic.name, made)
+            check_new_name(image, topic.name, made, internal_allowed=internal_allowed)
             configs = _creation_configs(topic)
             states = plan_topic(image, topic, config, budget)
         except ApiError as error:
@@ -97,6 +113,8 @@ def create_partitions(
             topic = image.topics.get(wanted.name)
             if topic is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
+            if is_internal(topic.name):
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, _internal_growth_message(topic.name))
             added = plan_growth(image, topic, wanted, budget)
         except ApiError as error:
             results.append(_refused(wanted.name, error.code, error.message))
@@ -110,17 +128,40 @@ def _refused(name: str | None, error: ErrorCode, message: str | None) -> TopicRe
     return TopicResult(name, error=error, message=message)
 
 
-def check_new_name(image: ClusterImage, name: str, made: Mapping[str, TopicImage] = MappingProxyType({})) -> None:
-    """ApiError if no topic can be called that; `made` are those that the same request makes."""
+def check_new_name(
+    image: ClusterImage,
+    name: str,
+    made: Mapping[str, TopicImage] = MappingProxyType({}),
+    *,
+    internal_allowed: bool = False,
+) -> None:
+    """Raise ApiError if no new topic can have this name; `made` are the topics that the same request creates."""
     if name == CLUSTER_METADATA:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     check_topic_name(name)
-    collision = find_collision(name, image.topics) or find_collision(name, made)
+    if is_internal(name):
+        if not internal_allowed:
+            raise ApiError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Creation of internal topic {name} is prohibited: the broker creates it, with its own settings, when "
+                "a client first needs it.",
+            )
+        return  # a colliding topic of an older release must not keep groups from working
+    collision = (
+        find_collision(name, image.topics) or find_collision(name, made) or find_collision(name, INTERNAL_TOPICS)
+    )
     if collision is not None:
         message = f"Topic '{name}' collides with existing topic: {collision}"
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _internal_growth_message(name: str) -> str:
+    return (
+        f"The partition count of internal topic {name} is fixed: it decides where each key's state is stored. "
+        "Set it before the topic is created (offsets.topic.num.partitions)."
+    )
 
 
 def _creation_configs(topic: NewTopic) -> dict[str, str]:

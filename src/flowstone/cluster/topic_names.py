@@ -14,7 +14,8 @@ TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
 CLUSTER_METADATA = "__cluster_metadata"
 
-_INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
+# Topics in which coordinators keep their state. Only the broker creates, enlarges and writes them.
+INTERNAL_TOPICS = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
 # Beyond so many dots and underscores a clash is looked for among all names.
 VARIED_CHARACTERS_MAX = 6
 _COLLIDING = re.compile(r"[._]")
@@ -22,7 +23,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def is_internal(name: str) -> bool:
-    return name in _INTERNAL
+    return name in INTERNAL_TOPICS
 
 
 def check_topic_name(name: str) -> None:

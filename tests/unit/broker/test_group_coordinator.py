@@ -13,6 +13,7 @@ from tests.support.wire_client import Client, frame
 TOPIC = "t"
 OFFSETS = "__consumer_offsets"
 PARTITIONS = 100
+OFFSETS_PARTITIONS = 5
 SESSION_MS = 30_000
 SOON_S = 3.0
 
@@ -76,6 +77,19 @@ def test_the_offsets_topic_is_internal_and_compacted() -> None:
     with Broker() as broker, begin(broker) as client:
         (topic,) = client.ask(9, m.MetadataRequest(topics=[m.MetadataRequestTopic(name=OFFSETS)])).topics
         assert (topic.error_code, topic.is_internal) == (ErrorCode.NONE, True)
+
+
+def test_clients_can_neither_create_nor_enlarge_the_offsets_topic() -> None:
+    settings = {"offsets.topic.num.partitions": str(OFFSETS_PARTITIONS)}
+    with Broker(settings=settings) as broker, connect(broker) as client:
+        assert client.create_topic(OFFSETS, partitions=1) == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert client.ask(0, m.FindCoordinatorRequest(key="g")).error_code == ErrorCode.NONE
+        (topic,) = client.ask(9, m.MetadataRequest(topics=[m.MetadataRequestTopic(name=OFFSETS)])).topics
+        assert len(topic.partitions) == OFFSETS_PARTITIONS
+        more = m.CreatePartitionsRequestTopic(name=OFFSETS, count=OFFSETS_PARTITIONS + 1, assignments=None)
+        (refused,) = client.ask(2, m.CreatePartitionsRequest(topics=[more], timeout_ms=1000)).results
+        assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "offsets.topic.num.partitions" in refused.error_message
 
 
 def test_asking_for_its_metadata_does_not_make_the_offsets_topic() -> None:

@@ -13,10 +13,10 @@ import pytest
 from flowstone.cluster.image import EMPTY_IMAGE, BrokerImage, ClusterImage
 from flowstone.cluster.partition_plans import PARTITIONS_PER_REQUEST_MAX, NewPartitions, NewTopic
 from flowstone.cluster.placement import place_replicas
-from flowstone.cluster.records import BrokerRegistered, MetadataRecord
+from flowstone.cluster.records import BrokerRegistered, MetadataRecord, TopicCreated
 from flowstone.cluster.replay import apply
 from flowstone.cluster.topic_changes import TopicResult, create_partitions, create_topics, delete_topics
-from flowstone.cluster.topic_names import TOPIC_NAME_LENGTH_MAX, is_internal
+from flowstone.cluster.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS, TOPIC_NAME_LENGTH_MAX, is_internal
 from flowstone.config import BrokerConfig
 from flowstone.errors import ErrorCode
 from flowstone.types import ZERO_UUID
@@ -26,14 +26,16 @@ CONFIG = BrokerConfig(num_partitions=2)
 
 def cluster(brokers: int = 1, *names: str) -> ClusterImage:
     image = apply(EMPTY_IMAGE, [BrokerRegistered(BrokerImage(node_id, None, {})) for node_id in range(1, brokers + 1)])
-    return apply(image, create(image, *(NewTopic(name) for name in names))[0])
+    return apply(image, create(image, *(NewTopic(name) for name in names), internal_allowed=True)[0])
 
 
 def create(
-    image: ClusterImage, *topics: NewTopic, config: BrokerConfig = CONFIG
+    image: ClusterImage, *topics: NewTopic, config: BrokerConfig = CONFIG, internal_allowed: bool = False
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
     numbers = itertools.count(image.version + 100)
-    return create_topics(image, topics, config, lambda: next(numbers).to_bytes(16, "big"))
+    return create_topics(
+        image, topics, config, lambda: next(numbers).to_bytes(16, "big"), internal_allowed=internal_allowed
+    )
 
 
 def error_of(image: ClusterImage, topic: NewTopic, config: BrokerConfig = CONFIG) -> ErrorCode:
@@ -86,6 +88,37 @@ def test_a_topic_that_exists_is_said_to_exist_before_anything_else_is_found_wron
 
 def test_the_metadata_logs_own_name_is_refused() -> None:
     assert error_of(cluster(), NewTopic("__cluster_metadata")) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_an_internal_topic_is_refused_unless_the_broker_itself_creates_it(name: str) -> None:
+    records, (refused,) = create(cluster(), NewTopic(name, num_partitions=1))
+    assert (refused.error, records) == (ErrorCode.INVALID_TOPIC_EXCEPTION, [])
+    assert name in (refused.message or "")
+    _, (made,) = create(cluster(), NewTopic(name), internal_allowed=True)
+    assert made.error == ErrorCode.NONE
+
+
+def test_an_internal_topic_that_exists_is_said_to_exist() -> None:
+    assert error_of(cluster(1, CONSUMER_OFFSETS), NewTopic(CONSUMER_OFFSETS)) == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("name", ["__consumer.offsets", "._consumer_offsets", "__transaction.state"])
+def test_a_name_that_collides_with_an_internal_topic_is_refused_before_that_topic_exists(name: str) -> None:
+    assert error_of(cluster(), NewTopic(name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_broker_creates_an_internal_topic_even_if_an_older_release_let_a_client_create_a_colliding_name() -> None:
+    image = apply(
+        cluster(), [TopicCreated("__consumer.offsets", bytes(16), cluster(1, "a").topics["a"].partitions, {})]
+    )
+    _, (made,) = create(image, NewTopic(CONSUMER_OFFSETS), internal_allowed=True)
+    assert made.error == ErrorCode.NONE
+
+
+def test_an_internal_topic_gets_no_more_partitions() -> None:
+    records, (result,) = create_partitions(cluster(1, CONSUMER_OFFSETS), [NewPartitions(CONSUMER_OFFSETS, 50)], CONFIG)
+    assert (result.error, records) == (ErrorCode.INVALID_TOPIC_EXCEPTION, [])
 
 
 def test_internal_topics_are_told_apart() -> None:
