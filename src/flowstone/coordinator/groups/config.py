@@ -22,6 +22,10 @@ REASON_MAX_CHARS = 255
 EXPIRY_OFFSETS_PER_TICK = 5_000
 """Committed offsets looked at in one go when old ones are removed, so that a large shard does not hold up the loop."""
 
+EMPTY_GROUP_KEPT_MS = 60_000
+"""A group without members and offsets has nothing to remember and is removed after this long. Kafka removes it with the
+next check for old offsets; clients that make up new groups all the time would fill the memory until then."""
+
 EXPIRY_PAUSE_MS = 10
 """Between two such goes."""
 

@@ -4,46 +4,80 @@
 - A group nobody ever joined (stand-alone consumers): each offset that long after it was committed.
 - A Stable consumer group: the same, for topics nobody in it subscribes to any more.
 - A client that gave a retention time of its own: when that is over, in the same three cases.
+- A group without members and offsets: removed a minute after it became empty (`EMPTY_GROUP_KEPT_MS`).
 
-The check runs at an interval and in slices, for a shard may hold millions of offsets.
+The check of offsets runs at an interval and in slices, for a shard may hold millions of offsets. A check in between
+looks only at groups without offsets; it runs as long as there are such groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flowstone.coordinator.groups.config import EXPIRY_OFFSETS_PER_TICK, EXPIRY_PAUSE_MS
+from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, EXPIRY_OFFSETS_PER_TICK, EXPIRY_PAUSE_MS
 from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupRemoved, OffsetCommitted, OffsetRemoved
 from flowstone.coordinator.groups.state import Turn
-from flowstone.coordinator.groups.timers import Timer, TimerKind
-
-_TIMER = Timer(TimerKind.EXPIRY)
+from flowstone.coordinator.groups.timers import EXPIRY_TIMER
 
 
 class Expiry:
-    """Where the check has got to. Soft state: after a reload it starts over."""
+    """The progress of the check under way, and when the next one is due. Soft state: after a reload it starts over."""
 
     def __init__(self) -> None:
         self._unchecked: list[str] = []
+        self._looks_at_offsets = False
+        self._finds_young = False  # a group that has nothing, but not for long enough
+        self._offsets_due_ms = 0
 
     def schedule(self, turn: Turn) -> None:
-        turn.shard.timers.schedule(_TIMER, turn.now_ms + turn.config.offsets_retention_check_interval_ms)
+        """Schedule the first checks of a shard that was just loaded."""
+        self._offsets_due_ms = turn.now_ms + turn.config.offsets_retention_check_interval_ms
+        turn.shard.timers.schedule(EXPIRY_TIMER, self._offsets_due_ms)
+        if any(_has_nothing(turn, group) for group in turn.shard.groups.values()):
+            turn.check_empty_groups_later()
 
     def check(self, turn: Turn) -> None:
-        """One slice of a check; schedules the next slice, or the next check."""
+        """Run one slice of a check; schedule the next slice, or the next check."""
         if not self._unchecked:
-            self._unchecked = list(turn.shard.groups)
+            self._begin(turn)
         budget = EXPIRY_OFFSETS_PER_TICK
         while self._unchecked and budget > 0:
             group = turn.shard.groups.get(self._unchecked.pop())
-            if group is not None:
-                budget -= 1 + len(turn.shard.offsets.of_group(group.group_id))
+            if group is None:
+                continue
+            budget -= 1
+            if self._looks_at_offsets:
+                budget -= len(turn.shard.offsets.of_group(group.group_id))
                 _check_group(turn, group)
+            elif _has_nothing(turn, group):
+                if turn.now_ms - group.state_timestamp_ms >= EMPTY_GROUP_KEPT_MS:
+                    turn.append(GroupRemoved(group.group_id))
+                else:
+                    self._finds_young = True
         if self._unchecked:
-            turn.shard.timers.schedule(_TIMER, turn.now_ms + EXPIRY_PAUSE_MS)
+            turn.shard.timers.schedule(EXPIRY_TIMER, turn.now_ms + EXPIRY_PAUSE_MS)
         else:
-            self.schedule(turn)
+            self._end(turn)
+
+    def _begin(self, turn: Turn) -> None:
+        self._unchecked = list(turn.shard.groups)
+        self._finds_young = False
+        self._looks_at_offsets = turn.now_ms >= self._offsets_due_ms
+
+    def _end(self, turn: Turn) -> None:
+        if self._looks_at_offsets:
+            self._offsets_due_ms = turn.now_ms + turn.config.offsets_retention_check_interval_ms
+        turn.shard.timers.schedule(EXPIRY_TIMER, self._offsets_due_ms)
+        if self._finds_young:
+            turn.check_empty_groups_later()
+
+
+def _has_nothing(turn: Turn, group: Group) -> bool:
+    """Return whether the group has neither members, nor member ids handed out, nor offsets."""
+    if group.state is not GroupState.EMPTY or group.pending_joins:
+        return False
+    return not turn.shard.offsets.of_group(group.group_id)
 
 
 def _check_group(turn: Turn, group: Group) -> None:

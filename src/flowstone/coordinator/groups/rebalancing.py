@@ -78,6 +78,7 @@ def complete_join(turn: Turn, group: Group) -> None:
         group.generation += 1
         group.protocol = None
         turn.append(group.stored(turn.now_ms, {}))
+        turn.check_empty_groups_later()
     elif group.elect_joined_leader():
         _begin_generation(turn, group)
     else:

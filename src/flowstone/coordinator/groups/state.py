@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowstone.coordinator.effects import Effects
-from flowstone.coordinator.groups.config import GroupConfig
+from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, GroupConfig
 from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.offsets import OffsetStore
 from flowstone.coordinator.groups.records import GroupRecord
-from flowstone.coordinator.groups.timers import Timer, TimerKind, Timers
+from flowstone.coordinator.groups.timers import EXPIRY_TIMER, Timer, TimerKind, Timers
 
 GroupEffects = Effects[GroupRecord]
 
@@ -60,6 +60,13 @@ class Turn:
 
     def cancel(self, kind: TimerKind, group: Group, member_id: str = "") -> None:
         self.shard.timers.cancel(Timer(kind, group.group_id, member_id))
+
+    def check_empty_groups_later(self) -> None:
+        """Have groups without members and offsets looked for when one that is empty now has been so for long enough."""
+        due_ms, timers = self.now_ms + EMPTY_GROUP_KEPT_MS, self.shard.timers
+        scheduled_ms = timers.deadline(EXPIRY_TIMER)
+        if scheduled_ms is None or due_ms < scheduled_ms:
+            timers.schedule(EXPIRY_TIMER, due_ms)
 
     def keep_session(self, group: Group, member_id: str) -> None:
         self.schedule(group.members[member_id].session_timeout_ms, TimerKind.SESSION, group, member_id)

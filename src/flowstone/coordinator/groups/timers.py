@@ -2,6 +2,9 @@
 
 Every heartbeat moves a deadline. Moving one later is a single dictionary write: the heap keeps the old, earlier entry,
 which is put right when it comes up. Invariant: a key with a deadline has a live heap entry at or before it.
+
+Cancelled timers leave their entries in the heap. The heap is built anew when most of it is such entries: members that
+come and go would otherwise be remembered until their deadlines, five minutes each.
 """
 
 from __future__ import annotations
@@ -9,6 +12,10 @@ from __future__ import annotations
 import heapq
 from enum import IntEnum
 from typing import NamedTuple
+
+
+STALE_ENTRIES_KEPT_MAX = 64
+"""Heap entries of cancelled timers, beyond as many as there are live ones, after which the heap is built anew."""
 
 
 class TimerKind(IntEnum):
@@ -24,6 +31,9 @@ class Timer(NamedTuple):
     member_id: str = ""
 
 
+EXPIRY_TIMER = Timer(TimerKind.EXPIRY)
+
+
 class Timers:
     def __init__(self) -> None:
         self._deadlines: dict[Timer, int] = {}
@@ -35,9 +45,20 @@ class Timers:
         queued_ms = self._queued.get(timer)
         if queued_ms is None or deadline_ms < queued_ms:
             self._push(timer, deadline_ms)
+            self._drop_stale()
 
     def cancel(self, timer: Timer) -> None:
-        self._deadlines.pop(timer, None)
+        if self._deadlines.pop(timer, None) is not None:
+            self._drop_stale()
+
+    def __len__(self) -> int:
+        """Return the number of timers that are scheduled."""
+        return len(self._deadlines)
+
+    @property
+    def entry_count(self) -> int:
+        """Return the number of heap entries, stale ones included."""
+        return len(self._heap)
 
     def deadline(self, timer: Timer) -> int | None:
         return self._deadlines.get(timer)
@@ -60,6 +81,13 @@ class Timers:
             self._pop()
             due.append(timer)
         return due
+
+    def _drop_stale(self) -> None:
+        """Build the heap anew from the live timers if most entries are stale; the cost is shared by their cancels."""
+        if len(self._heap) > 2 * len(self._deadlines) + STALE_ENTRIES_KEPT_MAX:
+            self._queued = dict(self._deadlines)
+            self._heap = [(deadline_ms, timer) for timer, deadline_ms in self._deadlines.items()]
+            heapq.heapify(self._heap)
 
     def _push(self, timer: Timer, deadline_ms: int) -> None:
         self._queued[timer] = deadline_ms

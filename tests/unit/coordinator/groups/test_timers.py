@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from flowstone.coordinator.groups.timers import Timer, TimerKind, Timers
+from flowstone.coordinator.groups.timers import STALE_ENTRIES_KEPT_MAX, Timer, TimerKind, Timers
 
 A, B, C = (Timer(TimerKind.SESSION, "g", name) for name in "abc")
 
@@ -41,6 +41,32 @@ def test_a_cancelled_timer_is_not_due_and_can_be_scheduled_again() -> None:
     assert timers.next_deadline() is None
     timers.schedule(A, 20)
     assert timers.take_due(100) == [A]
+
+
+def test_timers_that_come_and_go_are_not_remembered_until_their_deadlines() -> None:
+    timers = Timers()
+    timers.schedule(A, 10)  # stays, and is due before all others
+    for number in range(10_000):
+        member = Timer(TimerKind.SESSION, "g", str(number))
+        timers.schedule(member, 300_000)
+        timers.schedule(member, 30_000)
+        timers.cancel(member)
+    assert len(timers) == 1
+    assert timers.entry_count <= STALE_ENTRIES_KEPT_MAX + 3
+    assert timers.next_deadline() == 10
+
+
+def test_a_heap_that_is_built_anew_keeps_every_live_timer() -> None:
+    timers = Timers()
+    members = [Timer(TimerKind.SESSION, "g", str(number)) for number in range(1_000)]
+    for at, member in enumerate(members):
+        timers.schedule(member, at)
+    for member in members[::2]:
+        timers.cancel(member)
+    for member in members[1:800:2]:
+        timers.cancel(member)
+    assert timers.take_due(1_000) == members[801::2]
+    assert (len(timers), timers.entry_count) == (0, 0)
 
 
 def test_timers_agree_with_a_plain_dictionary() -> None:
