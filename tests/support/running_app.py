@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from flowstone.app import App
+from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
 from flowstone.ports.loops import new_event_loop
 from tests.support.wire_client import Client
@@ -52,12 +53,20 @@ class LoopThread:
 
 
 class RunningApp(LoopThread):
-    def __init__(self, data: str, *, files: Files | None = None, default_http: str = "", **settings: str) -> None:
+    def __init__(
+        self,
+        data: str,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        default_http: str = "",
+        **settings: str,
+    ) -> None:
         """Settings with underscores for dots; the listener's port is any free one."""
         super().__init__()
         values = {name.replace("_", "."): value for name, value in settings.items()}
         values |= {"log.dirs": data, "listeners": "PLAINTEXT://127.0.0.1:0"}
-        self.app = App(values, files=files, default_http=default_http)
+        self.app = App(values, files=files, clock=clock, default_http=default_http)
 
     def __enter__(self) -> Self:
         super().__enter__()

@@ -131,13 +131,14 @@ class Connection:
         self._closed = True
         self._reading = False
         self._drop_frame()
-        self._outbox.clear()
+        self._outbox.close()
         self.unsent.clear()
         for slot in self._unanswered:
             slot.cancel()
             self._settled(slot)
         self._unanswered.clear()
         self._unanswered_bytes = 0
+        self._kept = b""
         self._lock_step.forget(self)
         self._channel.close()
         self._host.closed(self, reason)

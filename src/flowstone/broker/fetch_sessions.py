@@ -119,6 +119,8 @@ class FetchSession:
             self._drop(wanted)
         for watcher in tuple(self._waiting):
             watcher.interrupted()
+        # Each partition knows its session: cleared, both go at once and do not wait for the garbage collector.
+        self._partitions, self._unsettled = {}, {}
 
     def _drop(self, wanted: FetchPartition) -> None:
         self._unsettled.pop(wanted, None)

@@ -104,6 +104,11 @@ class Outbox:
         self.queued_bytes = 0
         self._waiting = True
 
+    def close(self) -> None:
+        """Drop what is unsent and forget whom to tell: a connection that has gone must not wait for the collector."""
+        self.clear()
+        self._on_progress = self._on_broken = _ignore
+
     def _writable(self) -> None:
         self._channel.on_writable(None)
         self._waiting = False
@@ -199,3 +204,7 @@ class Outbox:
     def _broken(self, error: Exception) -> None:
         self.clear()
         self._on_broken(error)
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing: the connection is closed."""

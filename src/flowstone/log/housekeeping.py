@@ -23,6 +23,7 @@ from flowstone.log.checkpoints import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from flowstone.log.delayed_actions import DelayedActions
 from flowstone.log.flusher import Flusher
 from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_directory import NO_SPACE
@@ -73,7 +74,7 @@ class Housekeeping:
         # Called on the loop when something in the background failed: the disk may be to blame.
         self.on_error: Callable[[OSError], None] = lambda error: None
         self._timers: dict[str, Timer] = {}
-        self._removals: set[Timer] = set()
+        self._removals = DelayedActions(clock, self.in_background)
         self.retention: asyncio.Task[None] | None = None
         # As the worker thread last wrote them: most brokers compact nothing, and write nothing.
         self._first_dirty_written = directory.read_offsets(CLEANER_CHECKPOINT)
@@ -90,8 +91,9 @@ class Housekeeping:
 
     def suspend(self) -> None:
         """Begins nothing more by itself: the directory has failed."""
-        for timer in (*self._timers.values(), *self._removals):
+        for timer in self._timers.values():
             timer.cancel()
+        self._removals.clear()
         if self.retention is not None:
             self.retention.cancel()
 
@@ -250,13 +252,7 @@ class Housekeeping:
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """In the worker thread, after a while; if the broker stops before, the next start does it."""
-
-        def fire() -> None:
-            self._removals.discard(timer)
-            self.in_background(action)
-
-        timer = self._clock.call_later(delay_ms / 1000, fire)
-        self._removals.add(timer)
+        self._removals.add(delay_ms, action)
 
     def in_background(self, *actions: Callable[[], None]) -> Future[None]:
         def run() -> None:

@@ -13,7 +13,6 @@ import heapq
 from enum import IntEnum
 from typing import NamedTuple
 
-
 STALE_ENTRIES_KEPT_MAX = 64
 """Heap entries of cancelled timers, beyond as many as there are live ones, after which the heap is built anew."""
 
