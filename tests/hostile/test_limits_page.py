@@ -19,6 +19,7 @@ MODULES = (
     "broker.cold",
     "broker.dispatch",
     "broker.preparing",
+    "broker.producer_admission",
     "broker.unsent",
     "broker.waiting",
     "log.record_checks",

@@ -16,6 +16,7 @@ from flowstone.broker.disk_space import Room
 from flowstone.broker.log_starts import LogStarts
 from flowstone.broker.metadata_parts import MetadataParts
 from flowstone.broker.metrics import Metrics
+from flowstone.broker.producer_admission import ProducerAdmission
 from flowstone.broker.unsent import UnsentTotal
 from flowstone.errors import ApiError, ErrorCode
 
@@ -65,8 +66,12 @@ class Services:
     room: Room = field(default_factory=Room)
     log_starts: LogStarts = field(default_factory=LogStarts)
     unsent: UnsentTotal = field(default_factory=UnsentTotal)
+    producers: ProducerAdmission = field(init=False)
     # A test's wire faults: asked once per route, so that without it serving costs what it did.
     intercept: Intercept | None = None
+
+    def __post_init__(self) -> None:
+        self.producers = ProducerAdmission(self.clock, lambda: self.logs.logs.values())
 
 
 def check_alone(services: Services, what: str) -> None:

@@ -73,7 +73,7 @@ class PartitionLog(StoredLog):
         append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
         is_idempotent = header.producer_id >= 0
         if is_idempotent:
-            repeated = self.producers.check(header)
+            repeated = self.producers.check(header, now_ms)
             if repeated is not None:
                 return Appended(repeated.base_offset, repeated.last_offset, append_time_ms, self.log_start_offset, True)
         base_offset = self.end.offset

@@ -6,10 +6,11 @@ import pytest
 from fastcrc.crc32 import iscsi as crc32c
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.producer_state import SEQUENCE_MAX, ProducerStates, SequenceGap
+from flowstone.log.producer_state import PRODUCER_IDLE_MS, SEQUENCE_MAX, ProducerStates, SequenceGap
 from flowstone.wire.record_batch import BatchHeader
 
 PRODUCER = 9
+NOW_MS = 2_000
 
 
 def header(first: int, count: int = 1, *, epoch: int = 0, producer_id: int = PRODUCER) -> BatchHeader:
@@ -28,36 +29,100 @@ def states() -> ProducerStates:
 
 def refused(states: ProducerStates, batch: BatchHeader) -> ErrorCode:
     with pytest.raises(ApiError) as error:
-        states.check(batch)
+        states.check(batch, NOW_MS)
     return error.value.code
 
 
 def test_a_producer_nobody_knows_may_begin_anywhere(states: ProducerStates) -> None:
-    assert states.check(header(41, producer_id=1)) is None
+    assert states.check(header(41, producer_id=1), NOW_MS) is None
 
 
-def test_the_number_of_producers_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flowstone.log.producer_state.PRODUCERS_MAX", 3)
+def filled(*producer_ids: int) -> ProducerStates:
+    """Producers that wrote a batch each, in this order, a millisecond apart."""
     made = ProducerStates()
-    for producer_id in range(10):
-        made.update(header(0, producer_id=producer_id), producer_id, seen_ms=1000)
-    assert len(made) == 3
-    assert made.get(9) is not None
-    assert made.get(0) is None
+    for offset, producer_id in enumerate(producer_ids):
+        made.update(header(0, producer_id=producer_id), offset, seen_ms=1000 + offset)
+    return made
+
+
+def known(states: ProducerStates, *producer_ids: int) -> list[int]:
+    return [each for each in producer_ids if states.get(each) is not None]
+
+
+@pytest.fixture
+def three_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowstone.log.producer_state.PRODUCERS_MAX", 3)
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_a_replica_that_must_take_a_producer_too_many_forgets_the_one_unused_for_longest() -> None:
+    made = filled(1, 2, 3)
+    made.update(header(1, producer_id=1), 10, seen_ms=1010)
+    made.update(header(0, producer_id=4), 11, seen_ms=1011)
+    assert known(made, 1, 2, 3, 4) == [1, 3, 4]
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_a_new_producer_is_refused_while_all_that_a_full_table_has_are_active() -> None:
+    made = filled(1, 2, 3)
+    with pytest.raises(ApiError, match="all of them have written within 10 minutes") as refused:
+        made.check(header(0, producer_id=4), 1002 + PRODUCER_IDLE_MS - 3)
+    assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert known(made, 1, 2, 3) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_a_new_producer_takes_the_place_of_an_idle_one() -> None:
+    made = filled(1, 2, 3)
+    now_ms = 1000 + PRODUCER_IDLE_MS
+    assert made.check(header(0, producer_id=4), now_ms) is None
+    made.update(header(0, producer_id=4), 9, seen_ms=now_ms)
+    assert known(made, 1, 2, 3, 4) == [2, 3, 4]
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_what_follows_a_refused_batch_is_not_taken_before_it() -> None:
+    made = filled(1, 2, 3)
+    with pytest.raises(ApiError):
+        made.check(header(0, producer_id=4), 1000 + PRODUCER_IDLE_MS - 1)
+    with pytest.raises(ApiError):
+        made.check(header(1, producer_id=4), 1000 + PRODUCER_IDLE_MS)
+    assert made.check(header(0, producer_id=4), 1000 + PRODUCER_IDLE_MS) is None
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_a_snapshot_keeps_the_order_of_last_use() -> None:
+    made = filled(1, 2, 3)
+    made.update(header(1, producer_id=1), 10, seen_ms=1010)
+    loaded = ProducerStates.decode_snapshot(made.encode_snapshot())
+    assert loaded is not None
+    loaded.update(header(0, producer_id=4), 11, seen_ms=1011)
+    assert known(loaded, 1, 2, 3, 4) == [1, 3, 4]
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_a_snapshot_in_another_order_is_ordered_by_offsets() -> None:
+    first, second = filled(1).encode_snapshot()[10:], filled(9, 2).encode_snapshot()[10:]
+    body = struct.pack(">i", 2) + second[-len(first) :] + first  # Kafka writes them in the order of a hash table
+    loaded = ProducerStates.decode_snapshot(struct.pack(">hI", 1, crc32c(body)) + body)
+    assert loaded is not None
+    for producer_id in (4, 5):
+        loaded.update(header(0, producer_id=producer_id), producer_id, seen_ms=1011)
+    assert known(loaded, 1, 2, 4, 5) == [2, 4, 5]
 
 
 def test_the_next_sequence_is_taken(states: ProducerStates) -> None:
-    assert states.check(header(8, 4)) is None
+    assert states.check(header(8, 4), NOW_MS) is None
 
 
 def test_a_batch_sent_again_is_recognised_with_its_offsets(states: ProducerStates) -> None:
-    again = states.check(header(5))
+    again = states.check(header(5), NOW_MS)
     assert again is not None
     assert (again.base_offset, again.last_offset) == (105, 105)
 
 
 def test_only_the_last_five_batches_are_remembered(states: ProducerStates) -> None:
-    assert states.check(header(3)) is not None
+    assert states.check(header(3), NOW_MS) is not None
     assert refused(states, header(0, 3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -71,7 +136,7 @@ def test_a_batch_that_is_ahead_is_told_from_one_that_is_behind(
     states: ProducerStates, batch: BatchHeader, is_gap: bool
 ) -> None:
     with pytest.raises(ApiError) as error:
-        states.check(batch)
+        states.check(batch, NOW_MS)
     assert isinstance(error.value, SequenceGap) == is_gap
 
 
@@ -79,7 +144,7 @@ def test_a_gap_may_lie_where_sequences_begin_again() -> None:
     made = ProducerStates()
     made.update(header(SEQUENCE_MAX - 1), 0, seen_ms=1000)
     with pytest.raises(SequenceGap):
-        made.check(header(3))
+        made.check(header(3), NOW_MS)
 
 
 def test_the_same_first_sequence_with_another_count_is_no_duplicate(states: ProducerStates) -> None:
@@ -92,7 +157,7 @@ def test_an_older_epoch_is_fenced(states: ProducerStates) -> None:
 
 
 def test_a_newer_epoch_begins_at_sequence_zero(states: ProducerStates) -> None:
-    assert states.check(header(0, epoch=1)) is None
+    assert states.check(header(0, epoch=1), NOW_MS) is None
     assert refused(states, header(8, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -104,16 +169,16 @@ def test_a_newer_epoch_forgets_the_batches_of_the_older(states: ProducerStates) 
 def test_sequences_wrap_after_the_largest_int() -> None:
     states = ProducerStates()
     states.update(header(SEQUENCE_MAX - 1, 2), 10, seen_ms=0)
-    assert states.check(header(0)) is None
+    assert states.check(header(0), NOW_MS) is None
 
 
 def test_a_batch_that_wraps_is_recognised_when_sent_again() -> None:
     states = ProducerStates()
     states.update(header(SEQUENCE_MAX - 1, 4), 10, seen_ms=0)
-    again = states.check(header(SEQUENCE_MAX - 1, 4))
+    again = states.check(header(SEQUENCE_MAX - 1, 4), NOW_MS)
     assert again is not None
     assert again.base_offset == 10
-    assert states.check(header(2)) is None
+    assert states.check(header(2), NOW_MS) is None
 
 
 def test_idle_producers_expire_by_the_brokers_clock(states: ProducerStates) -> None:
@@ -133,15 +198,15 @@ def test_a_snapshot_is_in_kafkas_format() -> None:
 def test_a_snapshot_remembers_the_last_batch(states: ProducerStates) -> None:
     loaded = ProducerStates.decode_snapshot(states.encode_snapshot())
     assert loaded is not None
-    assert loaded.check(header(7)) is not None
-    assert loaded.check(header(8)) is None
+    assert loaded.check(header(7), NOW_MS) is not None
+    assert loaded.check(header(8), NOW_MS) is None
     assert refused(loaded, header(9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_batch_that_a_snapshot_left_out_is_taken_for_a_repeat_without_an_offset(states: ProducerStates) -> None:
     restored = ProducerStates.decode_snapshot(states.encode_snapshot())
     assert restored is not None
-    repeated = restored.check(header(5))
+    repeated = restored.check(header(5), NOW_MS)
     assert repeated is not None
     assert (repeated.base_offset, repeated.last_offset) == (-1, 106)
     assert refused(restored, header(9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -4,6 +4,8 @@ An idempotent producer has no identity to come back to, so each request gets a f
 before. Transactions are not served: of the errors that stock clients treat as final and show, rather than retry for
 ever, TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the one that all of them know.
 
+A connection or an address that asks for too many ids is told to ask again later (`producer_admission`).
+
 Ids are reserved through the metadata log. A broker that is cut off from it says so soon, as Kafka's do: the producer
 then asks another.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 import asyncio
 
 from flowstone.broker.context import RequestContext, Services
-from flowstone.errors import ErrorCode
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 
 PRODUCER_ID_WAIT_S_MAX = 1.0
@@ -24,6 +26,10 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
+    try:
+        services.producers.check_new_id(context.peer)
+    except ApiError:
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     asking = asyncio.ensure_future(services.metadata.next_producer_id())
     patience = asyncio.ensure_future(services.clock.sleep(PRODUCER_ID_WAIT_S_MAX))
     try:

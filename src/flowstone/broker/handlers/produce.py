@@ -85,7 +85,7 @@ class _Produce:
 
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         self._services, self._request = services, request
-        self._version, self._listener_name = context.api_version, context.listener_name
+        self._version, self._listener_name, self._peer = context.api_version, context.listener_name, context.peer
         self._refusal = _why_refused(services, request)
         self._topics: list[ProduceResponseTopic] = []
         self._last_topic: ProduceRequestTopic | None = None
@@ -128,6 +128,7 @@ class _Produce:
         partition, records = self._find(topic, wanted.index), wanted.records
         if records is None:
             raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
+        self._services.producers.check(partition.log, records, self._peer)
         self._services.room.take(partition.log, len(records))
         if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(records).codec is Codec.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
