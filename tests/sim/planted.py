@@ -38,7 +38,7 @@ Patches = Iterator[Any]
 
 def acknowledge_before_replication() -> Patches:
     """What the leader has on its own disk counts as committed."""
-    yield patch.object(InSyncReplicas, "high_watermark", lambda self, own, minimum, now_s: own)
+    yield patch.object(InSyncReplicas, "high_watermark", lambda self, own, *_: own)
 
 
 def skip_the_flush() -> Patches:
@@ -61,7 +61,7 @@ def no_epoch_fencing() -> Patches:
 def high_watermark_from_a_non_isr_replica() -> Patches:
     """Any two copies count, in sync or not."""
 
-    def high_watermark(self: InSyncReplicas, own: int, minimum: int, now_s: float) -> int | None:
+    def high_watermark(self: InSyncReplicas, own: int, *_: object) -> int | None:
         positions = [each.position for each in self._followers.values() if each.position is not None]
         return min(own, max(positions)) if positions else None
 

@@ -208,7 +208,10 @@ class Housekeeping:
             recovery_points[topic_partition] = offline.stored.recovery_point
             log_starts[topic_partition] = offline.stored.log_start_offset
 
+        now_ms = self._clock.time_ms()
+
         def write() -> None:
+            self._directory.write_time_ms(now_ms)
             self._directory.write_offsets(LOG_START_CHECKPOINT, log_starts)
             self._directory.write_offsets(RECOVERY_POINT_CHECKPOINT, recovery_points)
             self._directory.write_offsets(HIGH_WATERMARK_CHECKPOINT, high_watermarks)

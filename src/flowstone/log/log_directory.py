@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from flowstone.errors import StartupError, StorageFault
-from flowstone.log.checkpoints import decode_offsets, encode_offsets, format_uuid
+from flowstone.log.checkpoints import TIME_CHECKPOINT, decode_offsets, encode_offsets, format_uuid
 from flowstone.ports.files import Files, Lock
 from flowstone.types import TopicPartition
 
@@ -143,6 +143,16 @@ class LogDirectory:
 
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.files.replace(self.file(name), encode_offsets(offsets))
+
+    def read_time_ms(self) -> int | None:
+        """Return when the broker last wrote a checkpoint here, by its steady clock; None if that is not known."""
+        try:
+            return int(self.files.read(self.file(TIME_CHECKPOINT)))
+        except (OSError, ValueError):
+            return None
+
+    def write_time_ms(self, time_ms: int) -> None:
+        self.files.replace(self.file(TIME_CHECKPOINT), b"%d" % time_ms)
 
     def take_clean_marker(self) -> bool:
         """Whether the last stop was clean. The marker goes only with `remove_clean_marker`, once recovery is done."""

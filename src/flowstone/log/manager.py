@@ -13,12 +13,10 @@ import logging
 import posixpath
 from collections import ChainMap
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import suppress
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StartupError, StorageFault
 from flowstone.log.branching.branches import Branches
-from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.log.handles import FileHandles
 from flowstone.log.log_directories import open_directories
@@ -29,7 +27,7 @@ from flowstone.log.restoring import StagedLog, install
 from flowstone.log.scrubbing.scrubber import Scrubber, checker_for
 from flowstone.log.steady_clock import SteadyClock
 from flowstone.log.truncating import IsDue
-from flowstone.ports.clock import Clock, SystemClock
+from flowstone.ports.clock import Clock, VirtualClock
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition
 
@@ -249,12 +247,11 @@ class LogManager:
 
 
 def _last_seen_ms(clock: Clock, directories: Iterable[LogDirectory]) -> int | None:
-    """Return when a checkpoint was last written, by the machine's clock; None if that, or the clock, is unknown."""
-    if not isinstance(clock, SystemClock):
+    """Return when a checkpoint was last written, by the steady clock; None if that is not known.
+
+    A virtual clock is moved on purpose, also while its broker does not run: it is believed.
+    """
+    if isinstance(clock, VirtualClock):
         return None
-    written_ms = []
-    for directory in directories:
-        with suppress(OSError):
-            stamp = directory.files.stamp(f"{directory.path}/{RECOVERY_POINT_CHECKPOINT}")
-            written_ms.append(stamp.changed_ns // 1_000_000)
-    return max(written_ms, default=None)
+    told = [directory.read_time_ms() for directory in directories]
+    return max((each for each in told if each is not None), default=None)

@@ -11,8 +11,9 @@ with monotonic time: the expected time is the wall time at an anchor plus the mo
 - While records that clients append now carry the expected time and not the wall time (`appended`), the doubt goes on,
   but no longer than `DOUBT_MAX_S`: a disk must not fill up because of a client whose clock is wrong.
 - A clock that is behind is believed at once: nothing is deleted too early by it.
-- A broker that starts compares with when it last wrote a checkpoint. A longer gap is a long stop or a wrong clock; it
-  is not known which, and for `HOLD_S` the time goes on from that checkpoint.
+- A broker that starts compares with the steady time that it wrote with its last checkpoint. If that is more than
+  `STOP_S_MAX` ago, it was a long stop or the clock is wrong. It is not known which, and for `HOLD_S` the time goes on
+  from that checkpoint.
 
 Every timer and all other times are the machine's.
 """
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 # How far ahead of the expected time the wall clock may be without a doubt.
 TOLERANCE_S = 60.0
+# How long a broker may have been stopped, by the wall clock at its start, without a doubt.
+STOP_S_MAX = 300.0
 # How long a wall clock that jumped ahead, or started ahead, is not believed.
 HOLD_S = 3600.0
 # How long it is not believed at most, while records that clients append contradict it.
@@ -39,18 +42,18 @@ class SteadyClock:
     """The broker's clock, but for wall time that jumps ahead."""
 
     def __init__(self, clock: Clock, last_seen_ms: int | None = None) -> None:
-        """`last_seen_ms` is the wall time at which the broker is known to have run before; None if it has not."""
+        """`last_seen_ms` is the steady time at which the broker is known to have run before; None if that is unknown."""
         self._clock = clock
         self.monotonic: Callable[[], float] = clock.monotonic
         self._anchor_ms, self._anchor_s = clock.time_ms(), clock.monotonic()
         self._doubted_since_s: float | None = None
         self._contradicted_s = -math.inf
-        if last_seen_ms is not None and self._anchor_ms - last_seen_ms > HOLD_S * 1000:
+        if last_seen_ms is not None and self._anchor_ms - last_seen_ms > STOP_S_MAX * 1000:
             self._doubted_since_s = self._anchor_s
             logger.info(
-                "by this machine's clock the broker did not run for %.1f hours. Retention by time goes on from there, "
-                "and believes the clock in %.0f minutes. Until then the clock can be corrected if it is wrong",
-                (self._anchor_ms - last_seen_ms) / 3_600_000,
+                "by this machine's clock the broker did not run for %.0f minutes. Retention by time goes on from "
+                "there, and believes the clock in %.0f minutes. Until then the clock can be corrected if it is wrong",
+                (self._anchor_ms - last_seen_ms) / 60_000,
                 HOLD_S / 60,
             )
             self._anchor_ms = last_seen_ms
