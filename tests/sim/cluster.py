@@ -47,6 +47,9 @@ SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "replica.selector.class": RACK_AWARE_REPLICA_SELECTOR,
     "log.cleaner.enable": "false",
+    # No record gets so old here, but by a clock that is wrong.
+    "log.retention.ms": "2400000",
+    "log.retention.check.interval.ms": "700",
     "log.scrub.bytes.per.second": "0",
 }
 
@@ -151,6 +154,7 @@ class Machine:
         self.kill(loses_power=True)
         self.cluster.note(f"{self.name} loses its disk")
         self.disk = SimulatedDisk(self.cluster.loop, self.cluster.random)
+        self.clock.jumped_ms = 0  # a broker without a past has nothing to compare its clock with
         broker = self.cluster.image.brokers.get(self.node_id)
         self._blank_since = broker.epoch if broker is not None else NO_EPOCH
 
@@ -262,7 +266,7 @@ class Cluster:
         self.has_healed = True
         self.network.heal()
         for machine in self.machines:
-            machine.disk.slowness = 1.0
+            machine.disk.slowness, machine.disk.is_full = 1.0, False
             machine.disk.fail_nothing()
             machine.reconnect()
             if machine.process is not None:

@@ -6,6 +6,7 @@ from the seed: a flush covers what was written before it began, and maybe more.
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -26,6 +27,7 @@ class SimulatedDisk(SimulatedFiles):
         super().__init__()
         self._loop, self._random = loop, random
         self.slowness = 1.0
+        self.is_full = False
         self.version = 0  # how often something was taken away
         self._shortened: dict[_Node, None] = {}  # and not synced since
         self._renamed_in: set[str] = set()  # directories, and not synced since
@@ -33,6 +35,11 @@ class SimulatedDisk(SimulatedFiles):
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         file = super().open(path, create=create)
         return _File(self, path, file._node)
+
+    def check(self, operation: str) -> None:
+        if self.is_full and operation == "write":
+            raise OSError(errno.ENOSPC, "simulated full disk")
+        super().check(operation)
 
     def lose_power(self) -> None:
         super().lose_power()

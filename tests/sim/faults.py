@@ -41,6 +41,7 @@ EVERYTHING = (
     "cut_from_ensemble",
     "slow_disk",
     "fail_flush",
+    "fill_disk",
     "jump_clock",
     "flip_bits",
 )
@@ -191,6 +192,18 @@ class Faults:
 
         self._later(SLOW_S_MAX, be_quick)
 
+    def _fill_disk(self) -> None:
+        """Others lead, and nobody waits for it; it is back once there is space."""
+        machine = self._machine()
+        disk = machine.disk
+        self._cluster.note(f"the disk of {machine.name} is full")
+        disk.is_full = True
+
+        def have_space() -> None:
+            disk.is_full = False
+
+        self._later(SLOW_S_MAX, have_space)
+
     def _fail_flush(self) -> None:
         """While it serves: in recovery it takes one partition offline, and only another start helps."""
         machine = self._machine()
@@ -200,5 +213,9 @@ class Faults:
         machine.disk.fail_next("sync", after=self._random.randint(0, FLUSHES_BEFORE_MAX))
 
     def _jump_clock(self) -> None:
-        clock = self._machine().clock
-        clock.jumped_ms = self._random.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+        machine = self._machine()
+        if not machine.is_blank:
+            machine.clock.jumped_ms = self._random.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+            self._cluster.note(
+                f"the clock of {machine.name} is wrong by {machine.clock.jumped_ms / 60_000:.0f} minutes"
+            )

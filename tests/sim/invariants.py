@@ -3,7 +3,8 @@
 Held to RELIABILITY: one leader per partition and epoch (R1), the same bytes and the same past for the same offset and
 epoch (R2), every member of the in-sync replicas has, durably, all that was ever committed (R3, R4, R5), and an
 acknowledgement means as many durable copies as min.insync.replicas asks for (R8). No high watermark moves without a
-lease (R7).
+lease (R7), and none stays for long where all that are in sync have told their leader that they have more. No log loses
+its beginning: nothing gets old enough here.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from .replicas import Replica
 if TYPE_CHECKING:
     from .cluster import Cluster, Machine
 
+# A leader may wait so long for a follower that is about to join (`in_sync.JOIN_WAIT_S`), and a little.
+STALL_S_MAX = 1.5
 MIN_IN_SYNC = int(SETTINGS["min.insync.replicas"])
 
 
@@ -42,6 +45,8 @@ class Invariants:
         self._committed: dict[TopicPartition, tuple[int, int]] = {}
         # Up to where enough copies were durable when it was committed. An operator may take one away the next moment.
         self._copied: dict[TopicPartition, int] = {}
+        # Leaders whose high watermark could move: where it is, and since when.
+        self._stalled: dict[tuple[int, TopicPartition, int], tuple[int, float]] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -116,6 +121,25 @@ class Invariants:
             if leader != machine.node_id:
                 self._violated(f"R1 {partition}: b{leader} and b{machine.node_id} lead in epoch {found.leader_epoch}")
             self._commit(partition, machine.node_id, found.high_watermark.offset)
+            self._look_for_stall(machine, found)
+            if found.log.log_start_offset:
+                self._violated(f"retention {partition}: {machine.name} deleted up to {found.log.log_start_offset}")
+
+    def _look_for_stall(self, machine: Machine, found: Partition) -> None:
+        in_sync, now_s = found._in_sync, self._cluster.loop.time()
+        key, at = (machine.node_id, found.topic_partition, found.leader_epoch), found.high_watermark.offset
+        is_able = machine.process is not None and not machine.process.is_paused and machine.lease_until_s > now_s
+        if in_sync is None or not is_able or found.fault is not None or len(found.isr) < MIN_IN_SYNC:
+            self._stalled.pop(key, None)
+            return
+        positions = [in_sync._followers[node_id].position for node_id in in_sync._maximal_isr]
+        could_be = min((found.position.offset, *(-1 if each is None else each for each in positions)))
+        if could_be <= at or self._stalled.get(key, (at,))[0] != at:
+            self._stalled.pop(key, None)
+        if could_be > at:
+            _, since_s = self._stalled.setdefault(key, (at, now_s))
+            if now_s - since_s > STALL_S_MAX:
+                self._violated(f"stall {found.topic_partition}: {machine.name} stays at {at}, and all have {could_be}")
 
     def _commit(self, partition: TopicPartition, node_id: int, high_watermark: int) -> None:
         end, checksum = self._committed.get(partition, (0, 0))

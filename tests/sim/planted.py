@@ -22,11 +22,13 @@ from flowstone.log import replica_append
 from flowstone.log.partition_directory import FlushTask
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.producer_state import ProducerBatch, ProducerStates
+from flowstone.log.steady_clock import SteadyClock
 from flowstone.replication import partition as partition_module
 from flowstone.replication.fetcher import DueCut, LeaderFetches
 from flowstone.replication.in_sync import InSyncReplicas
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
+from flowstone.replication.partitions import Partitions
 from flowstone.replication.state import DivergingEpoch
 from flowstone.wire.record_batch import BatchHeader
 
@@ -94,7 +96,7 @@ def keep_leading_after_the_lease() -> Patches:
 def elect_outside_the_isr() -> Patches:
     """Any replica that is alive may lead, whatever it has; the least loaded first: who is out of sync."""
 
-    def settle(state: PartitionImage, alive: Container[int], *, unclean: bool = False) -> PartitionImage:
+    def settle(state: PartitionImage, alive: Container[int], **_: object) -> PartitionImage:
         able = [node_id for node_id in state.replicas if node_id in alive]
         if not able:
             return replace(state, leader=NO_LEADER)
@@ -169,6 +171,17 @@ def append_again_after_failover() -> Patches:
     yield patch.object(ProducerStates, "check", check_those_known)
 
 
+def followers_delete_by_their_own_clock() -> Patches:
+    """Every replica applies retention by its wall clock, as it is."""
+    yield patch.object(Partitions, "leads", lambda *_: True)
+    yield patch.object(SteadyClock, "time_ms", lambda self: self._clock.time_ms())
+
+
+def believe_a_clock_that_jumped() -> Patches:
+    """A leader applies retention by its wall clock, as it is."""
+    yield patch.object(SteadyClock, "time_ms", lambda self: self._clock.time_ms())
+
+
 class Bug(NamedTuple):
     plant: Callable[[], Patches]
     # One of these must be what is found.
@@ -201,6 +214,10 @@ BUGS: dict[str, Bug] = {
             ("pause", "cut_from_ensemble"),
             first_seed=2,
         ),
+        Bug(
+            followers_delete_by_their_own_clock, ("retention", "R3", "R4", "lost write"), ("jump_clock",), first_seed=1
+        ),
+        Bug(believe_a_clock_that_jumped, ("retention", "R3", "R4", "lost write"), ("jump_clock", "kill"), first_seed=5),
         Bug(answer_before_the_commit, ("commit regression",), ("separate_then_kill",), first_seed=1),
         Bug(lose_group_state_at_failover, ("commit regression", "double owner"), ("kill", "restart"), first_seed=1),
         Bug(

@@ -42,7 +42,7 @@ class SteadyClock:
     """The broker's clock, but for wall time that jumps ahead."""
 
     def __init__(self, clock: Clock, last_seen_ms: int | None = None) -> None:
-        """`last_seen_ms` is the steady time at which the broker is known to have run before; None if that is unknown."""
+        """`last_seen_ms` is the steady time at which the broker is known to have run before; None if it is unknown."""
         self._clock = clock
         self.monotonic: Callable[[], float] = clock.monotonic
         self._anchor_ms, self._anchor_s = clock.time_ms(), clock.monotonic()
