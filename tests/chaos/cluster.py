@@ -134,6 +134,15 @@ class Node:
     def empty_disk(self) -> None:
         self._ballast.unlink()
 
+    def turn_disk_read_only(self) -> None:
+        assert self.disk is not None
+        self.disk.turn_read_only()
+
+    def mend_disk(self) -> None:
+        """Nobody may have files of it open."""
+        assert self.disk is not None
+        self.disk.restore_power()
+
     def set_clock(self, offset_s: int) -> None:
         self.clock_file.write_text(str(offset_s))
 

@@ -1,4 +1,4 @@
-"""The eight ways in which a cluster is broken, and healed again. Which one comes, to whom and for how long follows from
+"""The nine ways in which a cluster is broken, and healed again. Which one comes, to whom and for how long follows from
 a seed; the moment within the load does not.
 
 A fault is a function: it strikes, waits for as long as it is to last, and returns when the cause is gone (`heal`), with
@@ -130,6 +130,18 @@ def fill_disk(cluster: ChaosCluster, chance: random.Random) -> str:
     return f"full disk of {node.node_id} for {full_s:.1f} s{', then SIGKILL' if is_killed else ''}"
 
 
+def fail_disk(cluster: ChaosCluster, chance: random.Random) -> str:
+    """The file system turns read-only: the broker gives up by itself, and starts again once the disk is mended."""
+    node, down_s = pick(cluster, chance), chance.uniform(3.0, 8.0)
+    node.turn_disk_read_only()
+    time.sleep(down_s)
+    gave_up = not node.is_running
+    node.kill()
+    node.mend_disk()
+    node.start()
+    return f"read-only disk of {node.node_id} for {down_s:.1f} s; it {'gave up' if gave_up else 'was killed'}"
+
+
 def jump_clock(cluster: ChaosCluster, chance: random.Random) -> str:
     """There, and back again: two jumps."""
     node, wrong_s = pick(cluster, chance), chance.uniform(1.0, 4.0)
@@ -161,6 +173,7 @@ CLASSES: Mapping[str, Strike] = {
     "network": cut,
     "zookeeper": lose_zookeeper,
     "disk full": fill_disk,
+    "disk read-only": fail_disk,
     "clock": jump_clock,
     "power loss": lose_power,
 }

@@ -1,7 +1,7 @@
 """Chaos on real processes: `python -m tests.chaos.run --faults 60` takes about ten minutes, and needs Linux and root.
 
 Three brokers, each with a network namespace and a file system of its own, a ZooKeeper, and librdkafka's clients. One
-fault after the other, of eight classes; after each the cluster has to be whole again. What happened is in
+fault after the other, of nine classes; after each the cluster has to be whole again. What happened is in
 `history.jsonl`; the report says what was found. The exit status is 0 only if there was no anomaly and recovery was
 quick enough.
 """

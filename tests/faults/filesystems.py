@@ -45,7 +45,7 @@ class LoopExt4:
         self.mount()
 
     def mount(self) -> None:
-        _run("mount", "-o", "loop", str(self._image), str(self.path))
+        _run("mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.path))
 
     def unmount(self) -> None:
         _run("umount", str(self.path))
@@ -58,6 +58,12 @@ class LoopExt4:
             fcntl.ioctl(descriptor, _FS_IOC_SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
         finally:
             os.close(descriptor)
+
+    def turn_read_only(self) -> None:
+        """As after an error of the disk: every write and flush fails from now on, reads go on."""
+        device = os.stat(self.path).st_dev
+        name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
+        Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("tested")
 
     def restore_power(self) -> None:
         """Mounts it again as the power loss left it. Nobody may have files of it open."""
