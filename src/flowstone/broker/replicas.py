@@ -72,7 +72,8 @@ class Replicas:
         """The cluster decided something about it, which it has taken up."""
         image, leader_id = self._metadata.image, partition.leader_id
         endpoint = image.endpoint(leader_id, self._listener_name) if leader_id != NO_LEADER else None
-        if partition.is_leader or endpoint is None or self._is_closed or self.is_full(partition):
+        cannot_write = partition.fault is not None or self.is_full(partition)
+        if partition.is_leader or endpoint is None or self._is_closed or cannot_write:
             self._fetchers.unfollow(partition)
         else:
             self._fetchers.follow(partition, leader_id, Address(endpoint.host, endpoint.port))

@@ -11,8 +11,9 @@ from flowstone.broker.replicas import Replicas
 from flowstone.cluster.image import BrokerImage, Endpoint, PartitionImage
 from flowstone.cluster.memory_log import MemoryLog
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.records import BrokerFenced, BrokerRegistered, TopicCreated
+from flowstone.cluster.records import BrokerFenced, BrokerRegistered, PartitionChanged, TopicCreated
 from flowstone.config import BrokerConfig
+from flowstone.errors import ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
 from flowstone.replication.partitions import Partitions
 from flowstone.replication.state import IsrMember
@@ -28,12 +29,13 @@ class Leader:
         self.world = ReplicaWorld(isr=(NODE,))
         self.partition = self.world.partition
         self.metadata = Metadata(MemoryLog())
-        self._replicas = Replicas(
+        self.partitions, self.fetchers = Partitions(), Fetchers()
+        self.replicas = Replicas(
             BrokerConfig(node_id=NODE),
             LISTENER,
             self.metadata,
-            Partitions(),
-            cast(Any, None),  # nothing is followed
+            self.partitions,
+            cast(Any, self.fetchers),
             self.world.lease,
             SimulatedClock(),
         )
@@ -47,7 +49,7 @@ class Leader:
 
     async def propose(self, *members: tuple[int, int]) -> PartitionImage:
         """The partition afterwards."""
-        self._replicas.propose(self.partition, tuple(IsrMember(*each) for each in members))
+        self.replicas.propose(self.partition, tuple(IsrMember(*each) for each in members))
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             await task
         return self.metadata.image.topics["t"].partitions[0]
@@ -124,5 +126,62 @@ def test_a_proposal_that_the_cluster_refuses_may_be_made_again(leader: Leader) -
         leader.partition.partition_epoch -= 1
         assert (await leader.propose((1, 10), (2, 20))).isr == (1,)
         assert leader.may_propose_again()
+
+    asyncio.run(scenario())
+
+
+class Fetchers:
+    """Remembers whom it was told not to follow with any more."""
+
+    def __init__(self) -> None:
+        self.unfollowed: list[object] = []
+
+    def unfollow(self, partition: object) -> None:
+        self.unfollowed.append(partition)
+
+
+def test_a_broker_that_is_fenced_does_not_hold_back_the_high_watermark(leader: Leader) -> None:
+    """Broker 3 fetched while 2 was being let in, and has died since."""
+
+    async def scenario() -> None:
+        await leader.begin()
+        world = leader.world
+        leader.partitions.add(leader.partition)
+        for node_id in (2, 3):
+            world.fetch(node_id, 0, broker_epoch=node_id * 10)
+        world.decide(isr=(1, 2))
+        outcome = world.append()
+        world.flush()
+        world.fetch(2, 1, broker_epoch=20)
+        assert outcome == []
+        world.gone = {3}
+        await leader.metadata.append([BrokerFenced(3, 30)])
+        assert outcome == [ErrorCode.NONE]
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_whose_disk_failed_leaves_the_isr_again_if_a_late_fetch_brought_it_back(leader: Leader) -> None:
+    async def scenario() -> None:
+        await leader.begin()
+        leader.partition.fail(StorageFault("the disk is gone"))
+        leader.world.decide(leader=2, leader_epoch=4, isr=(1, 2))
+        await leader.metadata.append([PartitionChanged(leader.partition.topic_id, 0, leader.world.state)])
+        leader.replicas.placed(leader.partition)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            await task
+        assert leader.metadata.image.topics["t"].partitions[0].isr == (2,)
+        assert leader.partition in leader.fetchers.unfollowed
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_on_a_full_disk_is_not_followed_with(leader: Leader) -> None:
+    async def scenario() -> None:
+        await leader.begin()
+        leader.world.decide(leader=2, leader_epoch=4, isr=(2,))
+        leader.replicas.is_full = lambda partition: True
+        leader.replicas.placed(leader.partition)
+        assert leader.fetchers.unfollowed == [leader.partition]
 
     asyncio.run(scenario())
