@@ -23,7 +23,7 @@ from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 from kafka.errors import KafkaError as KafkaPythonError
 
-from tests.clients.group_members import learn_partitions
+from tests.clients.group_members import kafka_python_poll_ms, learn_partitions
 
 POLL_S = 0.05
 POLL_MS = int(POLL_S * 1000)
@@ -74,7 +74,7 @@ def run_kafka_python(bootstrap: str, group_id: str, topic: str) -> None:
     consumer.subscribe([topic])
     learn_partitions(consumer, topic)
     while True:
-        polled = consumer.poll(POLL_MS)
+        polled = consumer.poll(kafka_python_poll_ms(consumer))
         read = [(record.partition, record.offset) for records in polled.values() for record in records]
         tell((each.partition for each in consumer.assignment()), read)
         if read:

@@ -27,6 +27,8 @@ POLL_MS = int(POLL_S * 1000)
 HEARTBEAT_MS = 100
 SESSION_MS = 2000
 WAIT_S = 20
+# How long kafka-python may poll while it has no partitions; see `kafka_python_poll_ms`.
+JOIN_POLL_MS = 2000
 # aiokafka 0.14 does not ask who leads when its question for the first offset went to another broker than the leader: it
 # goes on asking that one until its metadata is too old.
 AIOKAFKA_METADATA_MS = 1000
@@ -141,13 +143,25 @@ def learn_partitions(consumer: KafkaConsumer, topic: str) -> None:
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
-            consumer.partitions_for_topic(topic)
+            if consumer.partitions_for_topic(topic):
+                return
         except KafkaConnectionError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(POLL_S)
-        else:
-            return
+        assert time.monotonic() < deadline, f"kafka-python learnt of no partition of {topic}"
+        time.sleep(POLL_S)
+
+
+def kafka_python_poll_ms(consumer: KafkaConsumer) -> int:
+    """Return how long the next `poll` of kafka-python may take: longer than a join while it has no partitions.
+
+    kafka-python 3.0.12 joins in a thread of its own. If `poll` runs out of time, the next one waits for the same join,
+    unless that has ended meanwhile: then its assignment is thrown away and the member joins again
+    (`BaseCoordinator.join_group_async` starts a new join where the last one `is_done`). The leader of a group that
+    joins again makes everybody join again. On a busy machine a join takes longer than POLL_MS and the time between two
+    polls is long too, so this could repeat itself for as long as a test waits.
+    """
+    return POLL_MS if consumer.assignment() else JOIN_POLL_MS
 
 
 class KafkaPythonMember(Member):
@@ -168,7 +182,7 @@ class KafkaPythonMember(Member):
         consumer.subscribe([self._topic])
         learn_partitions(consumer, self._topic)
         while not self._ending.is_set():
-            polled = consumer.poll(POLL_MS)
+            polled = consumer.poll(kafka_python_poll_ms(consumer))
             read = [(record.partition, record.offset) for records in polled.values() for record in records]
             self._note((each.partition for each in consumer.assignment()), read)
         if self._commits_at_end:

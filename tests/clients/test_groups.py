@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import confluent_kafka as ck
@@ -16,7 +16,15 @@ from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
 from tests.clients.confluent_driver import ConfluentDriver
 from tests.clients.driver import IS_CLUSTER, Refused, Sent
-from tests.clients.group_members import LIBRARIES, WAIT_S, ConfluentMember, Member
+from tests.clients.group_members import (
+    LIBRARIES,
+    POLL_MS,
+    POLL_S,
+    WAIT_S,
+    ConfluentMember,
+    KafkaPythonMember,
+    Member,
+)
 
 PARTITIONS = 4
 RECORDS_PER_PARTITION = 25
@@ -60,10 +68,43 @@ def fill(bootstrap: str, topic: str) -> None:
     ConfluentDriver(bootstrap).produce(topic, records)
 
 
+def wait_shared(*members: Member) -> None:
+    """Until every partition has one owner and no member has two more than another, all at the same time.
+
+    On a busy machine a group may rebalance once more, and each member in turn has no partitions then: what is asked of
+    one member after the other need never hold of all.
+    """
+
+    def is_shared(_: Member) -> bool:
+        shares = [each.assignment for each in members]
+        sizes = [len(share) for share in shares]
+        owned = sorted(partition for share in shares for partition in share)
+        return owned == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
+
+    members[0].wait_until(is_shared)
+
+
 def test_a_member_alone_reads_every_partition(join: Join, library: str) -> None:
     member = join(library)
     member.wait_until(lambda member: set(member.read) == EVERYTHING)
-    assert member.assignment == set(range(PARTITIONS))
+    member.wait_until(lambda member: member.assignment == set(range(PARTITIONS)))
+
+
+@pytest.mark.skipif(IS_CLUSTER, reason="answers of one broker are delayed")
+def test_a_member_of_kafka_python_joins_although_it_is_often_late(group_broker: Broker, full_topic: str) -> None:
+    """A join that takes longer than a short poll and ends between two polls; see `kafka_python_poll_ms`."""
+
+    class LateMember(KafkaPythonMember):
+        def _note(self, assignment: Iterable[int], read: Iterable[tuple[int, int]]) -> None:
+            super()._note(assignment, read)
+            self._ending.wait(4 * POLL_S)
+
+    with group_broker.fault("JoinGroup", delay_ms=2 * POLL_MS):
+        member = LateMember(group_broker.bootstrap, f"group-of-{full_topic}", full_topic)
+        try:
+            member.wait_assigned(PARTITIONS)
+        finally:
+            member.leave()
 
 
 def test_the_next_member_goes_on_where_the_last_one_committed(
@@ -91,9 +132,7 @@ def test_members_share_the_partitions_and_the_last_one_gets_them_all(join: Join,
     first = join(library)
     first.wait_assigned(PARTITIONS)
     second = join(library)
-    first.wait_assigned(PARTITIONS // 2)
-    second.wait_assigned(PARTITIONS // 2)
-    assert first.assignment | second.assignment == set(range(PARTITIONS))
+    wait_shared(first, second)
 
     second.leave()
     first.wait_assigned(PARTITIONS)
@@ -101,10 +140,7 @@ def test_members_share_the_partitions_and_the_last_one_gets_them_all(join: Join,
 
 def test_three_libraries_share_one_group(join: Join) -> None:
     members = [join(library) for library in LIBRARIES]
-    for member in members:
-        member.wait_until(lambda _: sorted(len(each.assignment) for each in members) == [1, 1, 2])
-    owned = [partition for member in members for partition in member.assignment]
-    assert sorted(owned) == list(range(PARTITIONS))
+    wait_shared(*members)
 
 
 def test_a_killed_members_partitions_go_to_the_others_when_its_session_ends(
@@ -120,18 +156,16 @@ def test_a_killed_members_partitions_go_to_the_others_when_its_session_ends(
             survivor.wait_assigned(PARTITIONS // 2)
         finally:
             doomed.kill()
+    survivor.wait_until(lambda member: member.assignment == set(range(PARTITIONS)))
     survivor.wait_until(lambda member: set(member.read) == EVERYTHING)
-    assert survivor.assignment == set(range(PARTITIONS))
 
 
 def test_a_cooperative_group_takes_from_a_member_only_what_it_gives_away(join: Join) -> None:
     first = join("confluent-kafka", assignor="cooperative-sticky")
     first.wait_assigned(PARTITIONS)
     second = join("confluent-kafka", assignor="cooperative-sticky")
-    second.wait_assigned(PARTITIONS // 2)
-    first.wait_assigned(PARTITIONS // 2)
+    wait_shared(first, second)
     assert min(map(len, first.assignments)) == PARTITIONS // 2, "it never had to let go of everything"
-    assert not first.assignment & second.assignment
 
 
 def test_a_static_member_that_comes_back_in_time_disturbs_nobody(
@@ -140,8 +174,7 @@ def test_a_static_member_that_comes_back_in_time_disturbs_nobody(
     first = join(library, instance_id="one", session_ms=30_000)
     first.wait_assigned(PARTITIONS)
     second = join(library, instance_id="two", session_ms=30_000)
-    second.wait_assigned(PARTITIONS // 2)
-    first.wait_assigned(PARTITIONS // 2)
+    wait_shared(first, second)
     seen = len(first.assignments)
     second.leave()
 
