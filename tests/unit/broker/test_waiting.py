@@ -152,3 +152,23 @@ def test_a_stopping_broker_answers_parked_fetches_at_once():
         assert await parked == "now"
 
     run(scenario)
+
+
+def test_fetches_may_take_half_of_the_places_and_produces_all_of_them():
+    async def scenario(_: Waiting, clock: SimulatedClock) -> None:
+        waiting = Waiting(clock, parked_max=3)
+        partition, _ = a_partition(ON_DISK)
+        fetches = [ParkedFetch(waiting, [partition], 1, 500, lambda: "empty")]
+        assert not waiting.is_full_of_fetches
+        fetches.append(ParkedFetch(waiting, [partition], 1, 500, lambda: "empty"))
+        assert waiting.is_full_of_fetches
+        assert not waiting.is_full
+        last_offset = partition.append(a_batch(), -1).last_offset
+        uncommitted = Uncommitted(partition, last_offset + 1, partition.leader_epoch, lambda error: None)
+        produce = ParkedProduce(waiting, [uncommitted], 500, object)
+        assert waiting.is_full
+        fetches.pop().cancel()
+        assert not waiting.is_full_of_fetches
+        produce.cancel()
+
+    run(scenario)

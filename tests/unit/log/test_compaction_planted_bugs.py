@@ -10,12 +10,12 @@ import pytest
 from flowstone.kernel import compaction_batches
 from flowstone.kernel import compaction_twin as twin
 from flowstone.kernel.compaction import DELETE_HORIZON_FLAG
+from flowstone.log.compaction import cleaner
 from flowstone.log.compaction import filter as compaction_filter
 from flowstone.log.compaction import one_log as compaction
 from flowstone.log.compaction import output as compaction_output
 from flowstone.log.compaction.job import CompactionJob
 from flowstone.log.segment_swap import SegmentSwap
-from tests.support import compacted_log
 from tests.support.compaction_history import run_history
 
 SEEDS = 150
@@ -52,7 +52,7 @@ def lose_producer_state(patch: pytest.MonkeyPatch) -> None:
     def without_producers(**fields: Any) -> CompactionJob:
         return CompactionJob(**{**fields, "kept_offsets": ()})
 
-    patch.setattr(compacted_log, "CompactionJob", without_producers)
+    patch.setattr(cleaner, "CompactionJob", without_producers)
 
 
 def swap_without_syncing_the_files(patch: pytest.MonkeyPatch) -> None:

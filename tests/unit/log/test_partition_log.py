@@ -499,3 +499,16 @@ def test_a_flush_under_way_does_not_raise_a_recovery_point_that_was_lowered_mean
     flush.run()
     assert world.log.flushed(flush) == 0
     assert world.log.recovery_point == 0
+
+
+@pytest.mark.parametrize("producer_id", [0, 7])
+@pytest.mark.parametrize("through", ["a cut", "a crash"])
+def test_what_a_producer_wrote_last_is_known_after(world: Any, through: str, producer_id: int) -> None:
+    for sequence in range(4):
+        world.append(producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    world.append()
+    if through == "a cut":
+        world.truncate_to(4)
+    else:
+        world.reopen()
+    assert world.append(producer_id=producer_id, producer_epoch=0, base_sequence=3).duplicate
