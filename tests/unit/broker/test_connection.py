@@ -411,3 +411,25 @@ def test_a_closed_connection_reads_nothing_more() -> None:
         assert host.requests == []
 
     run(scenario)
+
+
+def test_answers_that_wait_for_an_earlier_one_count_as_not_yet_read() -> None:
+    host = Host()
+    host.queued_response_bytes_max = 50_000
+
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        for request in (b"later 1", b"later 2"):
+            client.send([framed(request)])
+            await turns()
+        host.deferred[b"later 2"].set_result([framed(b"x" * 60_000)])
+        await turns()
+        client.send([framed(b"not before the first is answered")])
+        await turns()
+        assert len(host.requests) == 2
+        host.deferred[b"later 1"].set_result([framed(b"first")])
+        await turns()
+        assert len(received(client)) > 60_000
+        await turns()
+        assert len(host.requests) == 3
+
+    run(scenario, host)

@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import gc
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -720,6 +722,29 @@ def test_one_partition_offline_keeps_nobody_else_from_being_flushed_at_the_end(b
         broker.files.lose_power()
         broker.open()
         assert broker.log().log_end_offset == 1
+        broker.logs.close()
+
+    run(body)
+
+
+def test_what_was_done_later_leaves_nothing_behind(broker: Broker) -> None:
+    class Action:
+        def __call__(self) -> None:
+            done.append(True)
+
+    done: list[bool] = []
+
+    async def body() -> None:
+        broker.open()
+        action = Action()
+        alive = weakref.ref(action)
+        broker.logs.directories[0].housekeeping.later(1000, action)
+        del action
+        broker.clock.advance(2)
+        await broker.settle()
+        gc.collect()
+        assert done == [True]
+        assert alive() is None
         broker.logs.close()
 
     run(body)

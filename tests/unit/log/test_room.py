@@ -19,6 +19,7 @@ from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.room import RESERVED_BYTES_MAX, RESERVED_FROM_BYTES, SMALL_FLUSH_BYTES
 from flowstone.ports.clock import SimulatedClock
+from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import Record, build_batch
@@ -301,3 +302,19 @@ def test_what_a_truncation_dropped_does_not_come_back_in_a_sealed_segment(roomy:
     roomy.reopen()
     assert roomy.read_all() == before
     assert unused(roomy, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("begin", "is_room"), [(10, True), (11, True), (9, False)], ids=["right behind", "later", "a byte before the end"]
+)
+def test_zeros_behind_the_last_byte_that_was_written_are_room(begin: int, is_room: bool) -> None:
+    file = SimulatedFiles().open("/file", create=True)
+    file.write(0, [b"x" * 10 + bytes(50)])
+    assert room.is_room(file, begin, 60) is is_room
+
+
+def test_more_zeros_than_a_log_ever_reserves_are_no_room() -> None:
+    file = SimulatedFiles().open("/file", create=True)
+    file.write(0, [b"x" + bytes(room.ZEROS_BYTES_MAX + 1)])
+    assert room.is_room(file, 1, room.ZEROS_BYTES_MAX + 1)
+    assert not room.is_room(file, 1, room.ZEROS_BYTES_MAX + 2)
