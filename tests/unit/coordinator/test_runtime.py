@@ -474,3 +474,16 @@ def test_a_mistake_that_is_always_made_is_given_up_after_some_tries(caplog: pyte
         assert "is given up" in caplog.text
 
     on_a_faulty_bench(test)
+
+
+def test_a_log_that_cannot_be_read_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(bench: Bench) -> None:
+        await bench.add()
+        bench.log.batches = []
+        again = Bench(bench.log)
+        await again.turn()
+        for _ in range(3):
+            await again.reload()
+
+    on_a_bench(test)
+    assert len([record for record in caplog.records if "must be replayed" in record.message]) == 1

@@ -15,6 +15,7 @@ import pytest
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
+from flowstone.kernel.compaction_contract import SLOT_BYTES
 from flowstone.log.compaction.cleaner_process import CompactorProcess
 from flowstone.log.manager import LogManager
 from flowstone.log.partition_log import PartitionLog
@@ -472,5 +473,17 @@ def test_the_worker_ends_with_the_broker(real_broker: Broker) -> None:
         real_broker.logs.close()
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+    run(body)
+
+
+def test_a_log_with_more_keys_than_the_map_takes_is_compacted_part_by_part_at_once(broker: Broker) -> None:
+    async def body() -> None:
+        broker.config = dataclasses.replace(broker.config, log_cleaner_dedupe_buffer_size=SLOT_BYTES * 8)
+        log = broker.open()
+        await broker.fill(log)
+        await broker.logs.directories[0].cleaner.clean_all()
+        assert log.first_dirty_offset == log.segments.active.base_offset
+        broker.logs.close()
 
     run(body)

@@ -748,3 +748,21 @@ def test_what_was_done_later_leaves_nothing_behind(broker: Broker) -> None:
         broker.logs.close()
 
     run(body)
+
+
+def test_retention_is_applied_every_interval(broker: Broker) -> None:
+    async def body() -> None:
+        broker.config = dataclasses.replace(broker.config, log_retention_check_interval_ms=300_000)
+        broker.open()
+        housekeeping = broker.logs.directories[0].housekeeping
+        for _ in range(2):
+            before = housekeeping.retention
+            broker.clock.advance(299.875)
+            assert housekeeping.retention is before
+            broker.clock.advance(0.125)
+            assert housekeeping.retention is not before
+            assert housekeeping.retention is not None
+            await housekeeping.retention
+        broker.logs.close()
+
+    run(body)

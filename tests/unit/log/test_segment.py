@@ -200,3 +200,14 @@ def test_a_walk_reads_a_little_at_a_time(world: Any, monkeypatch: pytest.MonkeyP
     assert segment.locate(world.log.log_end_offset - 2)
     assert max(count for _, _, count in reads) == segment_module.WALK_BYTES
     assert all(position + count <= segment.size_bytes for _, position, count in reads)
+
+
+def test_a_batch_that_says_it_goes_on_beyond_its_segment_is_not_believed(world: Any) -> None:
+    world.log.configure(TopicConfig())
+    for _ in range(10):
+        world.append(20)
+    segment = world.log.segments[-1]
+    position = segment.indexes.offsets.values[3]
+    segment.log.get().write(position + 8, [(10**6).to_bytes(4, "big")])
+    with pytest.raises(IndexDamaged):
+        segment.locate(85)
