@@ -27,6 +27,7 @@ from flowstone.cli.repair import repair_segment
 from flowstone.cli.survey import Damage, Room, open_for_reading, segment_paths, walk
 from flowstone.cli.text import counted
 from flowstone.cli.verification import DataDirectory, PartitionReport
+from flowstone.errors import ApiError
 from flowstone.log.file_names import offset_in_name, offset_name
 from flowstone.log.log_directory import LOCK_FILE
 from flowstone.log.scanning import ScannedBatch
@@ -34,7 +35,7 @@ from flowstone.log.segment import LOG_SUFFIX
 from flowstone.ports.files import File
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
-from flowstone.wire.record_batch import CorruptBatch, decode_records
+from flowstone.wire.record_batch import decode_records
 
 DirectoryArgument = Annotated[str, typer.Argument(metavar="DATA_DIR", help="The broker's data directory.")]
 
@@ -97,7 +98,7 @@ def _dump_found(file: File, found: ScannedBatch | Damage | Room, *, records: boo
                 print_document({"record": record_document(file.path, record)})
             else:
                 print(record_line(record))
-    except CorruptBatch as error:
+    except ApiError as error:  # also of what cannot be decompressed
         if json_output:
             print_document({"unreadable": {"file": file.path, "position": found.position, "reason": str(error)}})
         else:

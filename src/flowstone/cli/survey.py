@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from flowstone.log.file_names import offset_in_name
+from flowstone.log.readability import why_unreadable
 from flowstone.log.room import ZEROS_BYTES_MAX, written_end
-from flowstone.log.scanning import DamagedBatch, ScannedBatch, scan
+from flowstone.log.scanning import DamagedBatch, ScannedBatch, UnreadableBatch, scan
 from flowstone.log.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX
 from flowstone.ports.files import File
 from flowstone.ports.system_files import SystemFile
@@ -63,9 +64,10 @@ def segment_paths(directory: str) -> list[tuple[int, str]]:
     return [(base_offset, path) for base_offset, path in found if base_offset is not None]
 
 
-def walk(file: File, base_offset: int) -> Iterator[ScannedBatch | Damage | Room]:
+def walk(file: File, base_offset: int, *, opens_batches: bool = False) -> Iterator[ScannedBatch | Damage | Room]:
     """Every good batch of a log file, checksums included, the damage between them, and what room there is at the end.
 
+    With `opens_batches` a batch whose records cannot be read is damage too.
     A broker may be at work: it writes where the room begins, and cuts it off when it goes on with another file.
     """
     end = file.size()
@@ -73,10 +75,15 @@ def walk(file: File, base_offset: int) -> Iterator[ScannedBatch | Damage | Room]
     epoch: int | None = None
     while position < end:
         try:
-            for batch in scan(file, position, end, next_offset, verify_from_offset=0):
+            inspect = why_unreadable if opens_batches else None
+            for batch in scan(file, position, end, next_offset, verify_from_offset=0, inspect=inspect):
                 yield batch
                 position, next_offset = batch.position + batch.header.size_bytes, batch.header.next_offset
                 epoch = batch.header.partition_leader_epoch
+        except UnreadableBatch as unreadable:
+            yield _as_damage(file.path, unreadable)
+            position, next_offset = unreadable.position + unreadable.header.size_bytes, unreadable.header.next_offset
+            epoch = unreadable.header.partition_leader_epoch
         except DamagedBatch as damage:
             if file.size() < end:
                 end = file.size()
@@ -93,6 +100,12 @@ def walk(file: File, base_offset: int) -> Iterator[ScannedBatch | Damage | Room]
             epoch = header.partition_leader_epoch if epoch is None else epoch
             yield Damage(file.path, position, found.position, next_offset, header.base_offset, damage.reason, epoch)
             position, next_offset = found.position, header.base_offset
+
+
+def _as_damage(path: str, batch: UnreadableBatch) -> Damage:
+    header, end_position = batch.header, batch.position + batch.header.size_bytes
+    epoch = header.partition_leader_epoch
+    return Damage(path, batch.position, end_position, header.base_offset, header.next_offset, batch.reason, epoch)
 
 
 def _next_good_batch(file: File, damaged: int, end: int, base_offset: int, next_offset: int) -> ScannedBatch | None:

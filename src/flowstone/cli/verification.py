@@ -140,9 +140,10 @@ def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, wit
     report = _SegmentReport(path, base_offset)
     stem = path.removesuffix(LOG_SUFFIX)
     indexes = [_Index(stem + INDEX_SUFFIX, OFFSET_ENTRY), _Index(stem + TIME_INDEX_SUFFIX, TIME_ENTRY)]
-    for found in walk(open_for_reading(path), base_offset):
+    for found in walk(open_for_reading(path), base_offset, opens_batches=True):
         if isinstance(found, Damage):
             report.damages.append(found)
+            report.end_offset = found.next_offset or report.end_offset
             continue
         if isinstance(found, Room):
             report.room = found

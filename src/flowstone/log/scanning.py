@@ -7,16 +7,20 @@ rise, but need not follow each other: compaction leaves holes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from flowstone.ports.files import File
+from flowstone.types import Bytes
 from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, checksum_matches, parse_header
 
 VERIFY_CHUNK_BYTES = 1 << 20
 HEADERS_CHUNK_BYTES = 1 << 16
 HEADER_READ_BYTES = 1 << 10
 OFFSET_MAX = 2**63 - 1
+
+
+Inspect = Callable[[Bytes, int, BatchHeader], str | None]  # (bytes, the batch's position in them, its header)
 
 
 class DamagedBatch(Exception):
@@ -32,6 +36,14 @@ class ScannedBatch(NamedTuple):
     header: BatchHeader
 
 
+class UnreadableBatch(DamagedBatch):
+    """A whole batch whose checksum is right, and whose records cannot be read all the same."""
+
+    def __init__(self, batch: ScannedBatch, next_offset: int, reason: str) -> None:
+        super().__init__(batch.position, next_offset, reason)
+        self.header = batch.header
+
+
 class OutOfOrder(DamagedBatch):
     """A batch begins before the one before it ends: the offset of one of the two is wrong."""
 
@@ -44,11 +56,12 @@ def scan(
     *,
     verify_from_offset: int | None = None,
     holes_end_max: int = OFFSET_MAX,
+    inspect: Inspect | None = None,
 ) -> Iterator[ScannedBatch]:
     """Every batch from `position`, a batch's start, to `end`; offsets rise from `next_offset` on.
 
     Batches that reach beyond `verify_from_offset` have their checksums checked, so that all their bytes are read; of
-    the others only the headers are looked at.
+    the others only the headers are looked at. `inspect`, if given, is asked of each of them why it cannot be read.
 
     Checksums do not cover offsets. A batch that follows a hole is believed once another one follows it; at the end, if
     its offsets do not reach beyond `holes_end_max`. If it is not, it is the damaged one.
@@ -56,7 +69,7 @@ def scan(
     held: ScannedBatch | None = None  # it follows a hole
     damage: DamagedBatch | None = None
     try:
-        for batch in _walk(file, position, end, next_offset, verify_from_offset):
+        for batch in _walk(file, position, end, next_offset, verify_from_offset, inspect):
             if held is not None:
                 yield held
                 next_offset = held.header.next_offset
@@ -77,7 +90,12 @@ def scan(
 
 
 def _walk(
-    file: File, position: int, end: int, next_offset: int, verify_from_offset: int | None
+    file: File,
+    position: int,
+    end: int,
+    next_offset: int,
+    verify_from_offset: int | None,
+    inspect: Inspect | None,
 ) -> Iterator[ScannedBatch]:
     chunk, chunk_start = memoryview(b""), position
     batch_bytes = HEADERS_CHUNK_BYTES  # of the batch before
@@ -95,6 +113,8 @@ def _walk(
                 chunk, chunk_start = _read(file, position, max(VERIFY_CHUNK_BYTES, header.size_bytes), end)
             if not checksum_matches(chunk, position - chunk_start, header):
                 raise DamagedBatch(position, next_offset, "the checksum does not match")
+            if inspect is not None and (reason := inspect(chunk, position - chunk_start, header)) is not None:
+                raise UnreadableBatch(ScannedBatch(position, header), next_offset, reason)
         yield ScannedBatch(position, header)
         batch_bytes = header.size_bytes
         position += batch_bytes

@@ -16,7 +16,9 @@ from flowstone.log.room import ZEROS_BYTES_MAX
 from flowstone.log.scanning import VERIFY_CHUNK_BYTES, ScannedBatch
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
-from flowstone.wire.record_batch import HEADER_BYTES, Record, build_batch, parse_header
+from flowstone.wire.compression import Codec, compress
+from flowstone.wire.record_batch import HEADER_BYTES, Record, build_batch, encode_header, parse_header
+from tests.support.wire_client import Client, batch_of
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -283,3 +285,88 @@ def test_a_repaired_partition_is_served_without_the_lost_records(run: Run, tmp_p
     with flowstone.Broker(data=str(data)) as broker:
         printed = run("consume", "orders", "--with", "offset", "--bootstrap", broker.bootstrap).stdout
     assert printed == "0\tvalue 0\n2\tvalue 2\n"
+
+
+# Batches whose checksum is right and which no consumer can read
+
+
+def poison(base_offset: int, payload: bytes = b"notgzip", **fields: int) -> bytes:
+    header = parse_header(batch(base_offset))._replace(attributes=Codec.GZIP, **fields)
+    return encode_header(header, payload) + payload
+
+
+def replace_batch(path: Path, number: int, other: bytes) -> None:
+    content = path.read_bytes()
+    begin = number * BATCH_BYTES
+    path.write_bytes(content[:begin] + other + content[begin + BATCH_BYTES :])
+
+
+UNREADABLE = [
+    pytest.param(b"notgzip", {}, id="not of its codec"),
+    pytest.param(compress(Codec.GZIP, batch(0)[HEADER_BYTES:]), {"record_count": 9}, id="fewer claimed than there are"),
+    pytest.param(compress(Codec.GZIP, batch(0)[HEADER_BYTES:]), {"record_count": 2**31 - 1}, id="more claimed"),
+    pytest.param(compress(Codec.GZIP, batch(0)[HEADER_BYTES:-1]), {}, id="cut records"),
+]
+
+
+@pytest.mark.parametrize(("payload", "fields"), UNREADABLE)
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_a_batch_that_no_consumer_can_read_is_found_and_repaired(
+    run: Run, data: Path, number: int, payload: bytes, fields: dict[str, int]
+) -> None:
+    first = number * RECORDS_PER_BATCH
+    replace_batch(first_segment(data), number, poison(first, payload, **fields))
+    result = run("log", "verify", data)
+    assert result.returncode == 1
+    assert f"offsets {first} to {first + 9}" in result.stdout
+    assert "no consumer can read the batch" in result.stdout
+    before = first_segment(data).read_bytes()
+    assert run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes").returncode == 0
+    assert first_segment(data).with_name(first_segment(data).name + ".damaged").read_bytes() == before
+    assert run("log", "verify", data).stdout.startswith("orders-0: 70 records, offsets 0 to 79, 2 segments: good\n")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_unreadable_last_batch_is_found_whatever_was_durable(run: Run, data: Path, clean: bool) -> None:
+    replace_batch(last_segment(data), 3, poison(70))
+    (data / RECOVERY_POINT_CHECKPOINT).write_bytes(encode_offsets({TopicPartition("orders", 0): 60}))
+    if not clean:
+        (data / CLEAN_SHUTDOWN_MARKER).unlink()
+    assert "no consumer can read the batch" in run("log", "verify", data).stdout
+    run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
+    assert run("log", "verify", data).stdout.startswith("orders-0: 70 records, offsets 0 to 79, 2 segments: good\n")
+
+
+def test_a_batch_that_claims_all_offsets_there_can_be_is_repaired_at_its_offsets(run: Run, data: Path) -> None:
+    claims = {"record_count": 2**31 - 1 - 70, "last_offset_delta": 2**31 - 2 - 70}
+    replace_batch(last_segment(data), 3, poison(70, compress(Codec.GZIP, batch(0)[HEADER_BYTES:]), **claims))
+    assert "no consumer can read the batch" in run("log", "verify", data).stdout
+    run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes")
+    assert run("log", "verify", data).stdout.startswith(f"orders-0: 70 records, offsets 0 to {2**31 - 2}, ")
+
+
+def test_dump_goes_on_behind_a_batch_that_it_cannot_read(run: Run, data: Path) -> None:
+    replace_batch(first_segment(data), 1, poison(10))
+    result = run("log", "dump", first_segment(data), "--records")
+    assert "its records cannot be read" in result.stdout
+    assert "value 0039" in result.stdout
+
+
+def test_consumers_get_past_a_stored_batch_that_they_cannot_read_once_it_is_repaired(run: Run, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with flowstone.Broker(data=str(data)) as broker:
+        broker.create_topic("orders", configs={"flowstone.validation": "header"})
+        host, _, port = broker.bootstrap.partition(":")
+        with Client((host, int(port))) as client:
+            for records in (batch_of(b"value 0"), poison_for(batch_of(b"value 1")), batch_of(b"value 2")):
+                assert client.produce("orders", records).error_code == 0
+    assert run("log", "repair", data, "--topic", "orders", "--partition", 0).returncode == 1
+    assert run("log", "repair", data, "--topic", "orders", "--partition", 0, "--yes").returncode == 0
+    with flowstone.Broker(data=str(data)) as broker:
+        printed = run("consume", "orders", "--with", "offset", "--bootstrap", broker.bootstrap).stdout
+    assert printed == "0\tvalue 0\n2\tvalue 2\n"
+
+
+def poison_for(good: bytes) -> bytes:
+    payload = b"notgzip"
+    return encode_header(parse_header(good)._replace(attributes=Codec.GZIP), payload) + payload

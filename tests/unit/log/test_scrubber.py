@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
-from flowstone.wire.record_batch import Record, build_batch
+from flowstone.wire.compression import Codec
+from flowstone.wire.record_batch import Record, build_batch, encode_header, parse_header
 from tests.support.broken_disks import BrokenDisks
 
 NAME = TopicPartition("orders", 0)
@@ -108,6 +110,17 @@ def test_a_flip_anywhere_in_a_batch_is_found(position: int) -> None:
         assert len(broker.scrubber.damaged) == 1
 
     body()
+
+
+@scenario
+async def test_a_batch_that_no_consumer_can_read_is_found(broker: Broker) -> None:
+    header = parse_header(build_batch([Record(0, broker.clock.time_ms(), None, b"v")]))._replace(attributes=Codec.GZIP)
+    broker.log.config = replace(CONFIG, flowstone_validation="header")
+    broker.log.append(encode_header(header, b"notgzip") + b"notgzip", leader_epoch=0)
+    await broker.fill()
+    await broker.scrubber.scrub_all()
+    (damaged,) = broker.scrubber.damaged
+    assert "no consumer can read the batch: gzip" in damaged.reason
 
 
 @scenario

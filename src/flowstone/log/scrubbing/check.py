@@ -1,13 +1,15 @@
 """What the scrubber does with one segment: reads all of it, slowly, and says what is wrong with it. Changes nothing.
 
-A sealed segment is good when every batch is whole with its checksum right, offsets rise, and it ends where the next one
-begins. Which bytes are read when, and what becomes of the page cache, is the reader's business.
+A sealed segment is good when every batch is whole with its checksum right and its records can be read, offsets rise,
+and it ends where the next one begins. Which bytes are read when, and what becomes of the page cache, is the reader's
+business.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from flowstone.log.readability import why_unreadable
 from flowstone.log.scanning import DamagedBatch, scan
 from flowstone.ports.files import File
 
@@ -32,6 +34,7 @@ def check_segment(file: File, segment: SegmentToCheck) -> str | None:
         segment.base_offset,
         verify_from_offset=segment.base_offset,
         holes_end_max=segment.end_offset,
+        inspect=why_unreadable,
     )
     try:
         for batch in batches:
