@@ -18,7 +18,7 @@ from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode, FlowstoneError, RecordError
 from flowstone.log.record_checks import Timestamps, check_payload, check_stated_timestamps
 from flowstone.types import Bytes
-from flowstone.wire.compression import Codec, DecompressError, PayloadTooLarge, check_portable, compress
+from flowstone.wire.compression import Codec, DecompressError, PayloadTooLarge, check_portable, compress, decompress
 from flowstone.wire.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -31,7 +31,6 @@ from flowstone.wire.record_batch import (
     compute_crc,
     encode_header,
     parse_header,
-    read_payload,
     stamp,
 )
 
@@ -119,9 +118,10 @@ def _open_inline(records: Bytes, header: BatchHeader, config: TopicConfig, now_m
 
 def _open(batch: Bytes, header: BatchHeader, max_bytes: int) -> Bytes:
     """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if that is not possible."""
+    codec, payload = header.codec, memoryview(batch)[HEADER_BYTES:]
     try:
-        check_portable(header.codec, memoryview(batch)[HEADER_BYTES:])
-        return read_payload(batch, 0, header, max_bytes)
+        check_portable(codec, payload)
+        return decompress(codec, payload, max_bytes)
     except PayloadTooLarge:
         raise
     except DecompressError as error:

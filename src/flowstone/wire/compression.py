@@ -41,8 +41,14 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 XERIAL_BLOCKS_MAX = 65536  # each costs a turn of a Python loop, however little it holds
 _BLOCK_LENGTH = Struct(">I")
 
+LZ4_MAGIC = 0x184D2204
 LZ4_FLAGS_POSITION = 4
 LZ4_INDEPENDENT_FLAG = 0x20
+LZ4_DICTIONARY_FLAG = 0x01
+LZ4_HEADER_BYTES_MIN = 7
+LZ4_SMALL_FRAME_BYTES = 32 << 10
+LZ4_SMALL_CONTENT_BYTES = 64 << 10
+_LZ4_HEAD = Struct("<IB")
 _FRAME_ERRORS = {
     FrameStatus.TRUNCATED: "ends too soon",
     FrameStatus.NO_MAGIC: "no frame begins here",
@@ -246,6 +252,28 @@ def _lz4(data: Bytes, level: int | None) -> bytes:
 
 
 def _unlz4(data: Bytes, max_bytes: int) -> Bytes:
+    if LZ4_HEADER_BYTES_MIN <= len(data) <= LZ4_SMALL_FRAME_BYTES:
+        content = _small_lz4_frame(data, max_bytes)
+        if content is not None:
+            return content
+    return _any_lz4_frame(data, max_bytes)
+
+
+def _small_lz4_frame(data: Bytes, max_bytes: int) -> bytes | None:
+    """Return the content of what most payloads are, without a look at its blocks first; None if it is anything else."""
+    magic, flags = _LZ4_HEAD.unpack_from(data)
+    if magic != LZ4_MAGIC or flags & LZ4_DICTIONARY_FLAG:
+        return None
+    context, room_bytes = lz4.frame.create_decompression_context(), min(LZ4_SMALL_CONTENT_BYTES, max_bytes)
+    try:
+        content: bytes
+        content, consumed, at_end = lz4.frame.decompress_chunk(context, data, room_bytes)
+    except RuntimeError:
+        return None
+    return content if at_end and consumed == len(data) else None
+
+
+def _any_lz4_frame(data: Bytes, max_bytes: int) -> Bytes:
     frame = check_single_frame(Codec.LZ4, data)
     context = lz4.frame.create_decompression_context()
     rest = memoryview(data)

@@ -110,7 +110,7 @@ def test_content_is_never_in_memory_twice(codec: Codec) -> None:
 
 
 def test_gzip_takes_time_in_proportion_to_its_size() -> None:
-    """Four times as much used to take sixteen times as long: what was not consumed yet was copied again and again."""
+    """Eight times as much used to take 64 times as long: what was not consumed yet was copied again and again."""
 
     def seconds(content: bytes) -> float:
         compressed = gzip.compress(content, 0)
@@ -118,8 +118,8 @@ def test_gzip_takes_time_in_proportion_to_its_size() -> None:
         decompress(Codec.GZIP, compressed, len(content))
         return time.thread_time() - started
 
-    small, large = (min(seconds(bytes(size << 20)) for _ in range(3)) for size in (8, 32))
-    assert large < 9 * small
+    small, large = (min(seconds(bytes(size << 20)) for _ in range(3)) for size in (8, 64))
+    assert large < 24 * small
 
 
 @compressing_codec
