@@ -39,6 +39,7 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES = 32 * 1024
 XERIAL_BLOCKS_MAX = 65536  # each costs a turn of a Python loop, however little it holds
+XERIAL_BLOCK_BYTES_MIN = 512  # of blocks that hold less on average, fewer are taken than could be within the cap
 _BLOCK_LENGTH = Struct(">I")
 
 LZ4_MAGIC = 0x184D2204
@@ -203,7 +204,7 @@ def _snappy(data: Bytes, level: int | None) -> bytes:
 def _unsnappy(data: Bytes, max_bytes: int) -> Bytes:
     """Java and most clients write xerial's frame, librdkafka a bare block; a reader tells them apart by the magic."""
     view = memoryview(data)
-    blocks = _xerial_blocks(view) if view[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [view]
+    blocks = _xerial_blocks(view, max_bytes) if view[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [view]
     try:
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
         size_bytes = sum(sizes)
@@ -220,7 +221,8 @@ def _unsnappy(data: Bytes, max_bytes: int) -> Bytes:
     return content
 
 
-def _xerial_blocks(view: memoryview) -> list[memoryview]:
+def _xerial_blocks(view: memoryview, max_bytes: int) -> list[memoryview]:
+    blocks_max = min(max_bytes // XERIAL_BLOCK_BYTES_MIN + 16, XERIAL_BLOCKS_MAX)
     if len(view) < len(XERIAL_HEADER):
         raise DecompressError(Codec.SNAPPY, "ends too soon")
     blocks: list[memoryview] = []
@@ -232,8 +234,10 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
         position += _BLOCK_LENGTH.size
         if length > len(view) - position:
             raise DecompressError(Codec.SNAPPY, "ends too soon")
-        if len(blocks) == XERIAL_BLOCKS_MAX:
-            raise DecompressError(Codec.SNAPPY, f"more than {XERIAL_BLOCKS_MAX} blocks")
+        if len(blocks) == blocks_max:
+            told = f"more than {blocks_max} blocks"
+            is_cap = blocks_max < XERIAL_BLOCKS_MAX
+            raise PayloadTooLarge(Codec.SNAPPY, told) if is_cap else DecompressError(Codec.SNAPPY, told)
         blocks.append(view[position : position + length])
         position += length
     return blocks

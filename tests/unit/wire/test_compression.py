@@ -27,6 +27,7 @@ from flowstone.wire.compression import (
     ZSTD_WINDOW_BYTES_MAX,
     Codec,
     DecompressError,
+    PayloadTooLarge,
     compress,
     decompress,
 )
@@ -173,7 +174,16 @@ def test_a_xerial_stream_of_countless_tiny_blocks_is_refused() -> None:
     stream = XERIAL_HEADER + (len(block).to_bytes(4, "big") + block) * (XERIAL_BLOCKS_MAX + 1)
 
     with pytest.raises(DecompressError, match="blocks"):
-        decompress(Codec.SNAPPY, stream, CAP_BYTES)
+        decompress(Codec.SNAPPY, stream, 100 << 20)
+
+
+def test_a_xerial_stream_of_many_tiny_blocks_is_too_much_for_a_small_cap() -> None:
+    """Each block costs the same, however little is in it: what is to be quick has a small cap."""
+    block = bytes(cramjam.snappy.compress_raw(b"ab"))
+    stream = XERIAL_HEADER + (len(block).to_bytes(4, "big") + block) * 2000
+    with pytest.raises(PayloadTooLarge):
+        decompress(Codec.SNAPPY, stream, 256 << 10)
+    assert decompress(Codec.SNAPPY, stream, 2 << 20) == b"ab" * 2000
 
 
 def test_lz4_blocks_are_independent_as_java_demands() -> None:
