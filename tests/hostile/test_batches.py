@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from random import Random
 from struct import pack_into
 from typing import Any
 
@@ -14,7 +15,7 @@ from flowstone.log.validation import DECOMPRESSED_BYTES_MAX, check_batch
 from flowstone.wire.compression import Codec, compress
 from flowstone.wire.messages import FetchRequest, FetchRequestReplicaState, ProduceRequest
 from flowstone.wire.record_batch import BatchHeader, Record, build_batch, encode_header, parse_header
-from tests.support.wire_client import batch_of, fetch_request, produce_request
+from tests.support.wire_client import batch_of, fetch_request, frame, produce_request
 
 MIB = 1 << 20
 HEADER_BYTES = 61
@@ -193,6 +194,26 @@ def test_a_decompression_bomb_is_refused_in_bounded_memory(broker, bystander, op
     before = broker.rss_bytes()
     with bystander(broker):
         refuse(broker, opening_topics["default"], records, expected)
+    assert broker.peak_bytes() - before < BOMB_PEAK_BYTES_MAX
+
+
+def test_many_batches_that_take_long_to_open_leave_time_to_others(broker, bystander, plain_topic, opening_topics):
+    """Each is one good record of nearly all that a batch may hold: a tenth of a second for a worker."""
+    slow = build_batch([Record(0, NOW_MS, None, bytes(99 * MIB))], codec=Codec.ZSTD)
+    request = produce_request(plain_topic, slow, acks=1)
+    request.topic_data[0].partition_data = [*request.topic_data[0].partition_data] * 12
+    broker.forget_peak()
+    before = broker.rss_bytes()
+    with broker.connect() as client, broker.connect() as other, bystander(broker):
+        client.socket.settimeout(60)
+        client.send(frame(9, request))
+        medium = build_batch([Record(0, NOW_MS, None, Random(1).randbytes(200_000))], codec=Codec.GZIP)
+        began_s = time.monotonic()
+        assert other.produce(opening_topics["default"], medium).error_code == 0
+        took_s = time.monotonic() - began_s
+        client.receive()
+        all_took_s = time.monotonic() - began_s
+    assert took_s < all_took_s / 2
     assert broker.peak_bytes() - before < BOMB_PEAK_BYTES_MAX
 
 
