@@ -6,6 +6,7 @@ S2, S4, S5: what follows from the log is made again; what does not is not touche
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 
 from flowstone.errors import ErrorCode
 from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from flowstone.log.extents import LOG_EXTENTS
 from flowstone.types import TopicPartition
-from flowstone.wire.record_batch import MAGIC_POSITION
+from flowstone.wire.record_batch import HEADER_BYTES, MAGIC_POSITION
 
 from .checker import ACKS_ALL, Fault
 from .damage import (
@@ -66,17 +68,115 @@ def test_a_tail_of_zeros_or_of_other_bytes_is_cut(filled: FilledBroker, tail: by
     assert log_file.stat().st_size == end
 
 
-def test_damage_above_the_recovery_point_is_cut_and_the_log_goes_on_from_there(filled: FilledBroker) -> None:
-    hit = filled.partitions[0]
-    offset = flip_bit_above_recovery_point(filled.data, hit)
+def _repair(run: Run, filled: FilledBroker, hit: TopicPartition) -> subprocess.CompletedProcess[str]:
+    """What `log repair` says; without --yes it must refuse."""
+    arguments = ("log", "repair", filled.data, "--topic", hit.topic, "--partition", hit.partition)
+    assert "--yes" in run(*arguments).stderr
+    return run(*arguments, "--yes")
+
+
+def _check_offline(filled: FilledBroker, hit: TopicPartition, *told: str) -> None:
+    """A start leaves the partition offline, says so, and changes no log file."""
+    before = {path.name: path.read_bytes() for path in log_files(filled.data, hit)}
     with filled.start() as broker, RawClient(broker.bootstrap) as client:
-        assert client.offset_of(hit, LATEST) == offset
-        # The damage is the disk's doing: what it took is lost, and nothing but that.
-        lost = filled.check(client)
-        assert {(anomaly.kind, anomaly.partition) for anomaly in lost} == {("lost write", hit)}
-        assert min(anomaly.offset for anomaly in lost) == offset
-        origin = filled.history.next_origin(hit, "after")
-        assert client.produce(hit, batch_of([origin]), ACKS_ALL) == offset
+        assert f"partition {hit} stays offline" in broker.output
+        for each in (*told, f"flowstone log repair {filled.data} --topic {hit.topic} --partition {hit.partition}"):
+            assert each in broker.output
+        with pytest.raises(Refused) as refused:
+            client.fetch(hit, 0)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        client.produce(filled.partitions[1], batch_of([filled.history.next_origin(filled.partitions[1], "more")]), 1)
+    assert {path.name: path.read_bytes() for path in log_files(filled.data, hit)} == before
+
+
+def _check_lost(filled: FilledBroker, hit: TopicPartition, first: int, following: int, end: int) -> None:
+    """After a repair all is served but these offsets, and the log goes on at its end."""
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        assert "stays offline" not in broker.output
+        offsets = [offset for offset, _value in client.read_log(hit).records]
+        assert offsets == [offset for offset in range(end) if not first <= offset < following]
+        assert client.produce(hit, batch_of([filled.history.next_origin(hit, "after")]), ACKS_ALL) == end
+
+
+@pytest.mark.parametrize("which", ["sealed", "active"])
+def test_damage_above_the_recovery_point_cuts_nothing_and_is_repaired(
+    filled: FilledBroker, run: Run, which: str
+) -> None:
+    hit = filled.partitions[0]
+    set_recovery_point(filled.data, hit, 0)
+    end = batches(log_files(filled.data, hit)[-1])[-1].header.next_offset
+    log_file = log_files(filled.data, hit)[0 if which == "sealed" else -1]
+    found = batches(log_file)
+    victim, after = found[len(found) // 2], found[len(found) // 2 + 1 :]
+    flip_bit(log_file, victim.position + (HEADER_BYTES + victim.header.size_bytes) // 2)
+    offset = victim.header.base_offset
+    following = after[0].header.base_offset if after else victim.header.next_offset
+    _check_offline(filled, hit, f"damaged at offset {offset}")
+    assert f"{log_file}: offsets {offset} to" in run("log", "verify", filled.data).stdout
+    assert _repair(run, filled, hit).returncode == 0
+    _check_lost(filled, hit, offset, following, end)
+
+
+def test_damage_to_a_segment_sealed_before_the_kill_cuts_nothing_behind_it(filled: FilledBroker) -> None:
+    hit = filled.partitions[0]
+    sealed = log_files(filled.data, hit)[0]
+    ends = {each: batches(each)[-1].header.next_offset for each in log_files(filled.data, hit)}
+    first = batches(sealed)[0]
+    flip_bit(sealed, first.position + (HEADER_BYTES + first.header.size_bytes) // 2)
+    with filled.start() as broker, RawClient(broker.bootstrap) as client:
+        if "stays offline" not in broker.output:  # the recovery point was past it already
+            assert client.offset_of(hit, LATEST) == max(ends.values())
+            assert "bad checksum" in {anomaly.kind for anomaly in filled.check(client)}
+    for each, end in ends.items():
+        assert batches(each)[-1].header.next_offset == end
+
+
+def test_without_any_witness_of_a_flush_damage_before_good_batches_still_cuts_nothing(filled: FilledBroker) -> None:
+    hit = filled.partitions[0]
+    (filled.data / LOG_EXTENTS).unlink()
+    offset = flip_bit_above_recovery_point(filled.data, hit)
+    _check_offline(filled, hit, f"damaged at offset {offset}", "good batches follow")
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
+@pytest.mark.parametrize("which", ["first", "middle", "last", "all", "directory"])
+def test_missing_files_take_the_partition_offline_until_it_is_repaired(
+    filled: FilledBroker, run: Run, which: str, clean: bool
+) -> None:
+    hit = filled.partitions[0]
+    if clean:
+        _stop_cleanly(filled)
+    files = log_files(filled.data, hit)
+    bases = [int(path.stem) for path in files]
+    end = batches(files[-1])[-1].header.next_offset
+    chosen = {"first": files[:1], "middle": files[1:2], "last": files[-1:]}.get(which, files)
+    first = int(chosen[0].stem)
+    following = next((base for base in bases if base > int(chosen[-1].stem)), end)
+    for path in chosen:
+        path.unlink()
+    if which == "directory":
+        shutil.rmtree(filled.data / str(hit))
+    verified = run("log", "verify", filled.data)
+    assert verified.returncode == 1
+    assert f"offsets {first} to {following - 1}" in verified.stdout
+    if which == "directory":
+        with filled.start() as broker:
+            assert f"partition {hit} stays offline" in broker.output
+            assert "is not there" in broker.output
+    else:
+        _check_offline(filled, hit)
+    assert _repair(run, filled, hit).returncode == 0
+    _check_lost(filled, hit, first, following, end)
+
+
+@pytest.mark.parametrize("boundary", [True, False], ids=["between batches", "inside one"])
+def test_a_log_file_cut_short_after_a_kill_takes_the_partition_offline(filled: FilledBroker, boundary: bool) -> None:
+    hit = filled.partitions[0]
+    log_file = log_files(filled.data, hit)[-1]
+    last = batches(log_file)[-1]
+    with open(log_file, "r+b") as file:
+        file.truncate(last.position + (0 if boundary else 30))
+    _check_offline(filled, hit, str(last.header.base_offset))
 
 
 def test_damage_below_the_recovery_point_is_never_cut_and_the_others_go_on(filled: FilledBroker, run: Run) -> None:

@@ -41,8 +41,9 @@ from flowstone.errors import StorageFault
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.recovery import StoredOffsets, recover
+from flowstone.log.recovery import recover
 from flowstone.log.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, segment_path
+from flowstone.log.stored_offsets import StoredOffsets
 from flowstone.ports.clock import SystemClock
 from flowstone.ports.files import File
 from flowstone.ports.system_files import SystemFiles

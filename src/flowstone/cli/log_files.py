@@ -23,7 +23,7 @@ from flowstone.cli.log_forms import (
 )
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.progress import progress_bar
-from flowstone.cli.repair import repair_segment
+from flowstone.cli.repair import move_log_start, repair_segment
 from flowstone.cli.survey import Damage, Room, open_for_reading, segment_paths, walk
 from flowstone.cli.text import counted
 from flowstone.cli.verification import DataDirectory, PartitionReport
@@ -136,7 +136,8 @@ def repair(
     """Take the damage out of a partition, so that the broker serves it again.
 
     The damaged batches are lost; every other record stays, at its offset. Readers skip the lost offsets. The damaged
-    file is kept under a new name ending in .damaged. The broker must be stopped.
+    file is kept under a new name ending in .damaged. Where files are missing at the log's start, the log begins after
+    them. The broker must be stopped.
     """
     with _system_errors(), _locked(data_directory):
         directory, topic_partition = DataDirectory(data_directory), TopicPartition(topic, partition)
@@ -145,15 +146,20 @@ def repair(
         with progress_bar("verifying", directory.size_bytes([topic_partition])) as advance:
             (report,) = directory.verify_all([topic_partition], advance)
         _print_report(report, json_output=json_output)
-        if report.damages and not yes:
-            raise CommandError("the damaged batches named above would be lost: run it again with --yes to repair")
+        if (report.damages or report.missing is not None) and not yes:
+            raise CommandError("the records named above would be lost: run it again with --yes to repair")
+        if report.missing is not None:
+            move_log_start(data_directory, topic_partition, report.missing)
         kept = _repair(report)
     if json_output:
-        print_document({"repaired": kept})
+        moved = {"log_start_offset": report.missing.next_offset} if report.missing is not None else {}
+        print_document({"repaired": kept, **moved})
         return
+    if report.missing is not None:
+        print(f"{topic_partition} begins at offset {report.missing.next_offset} from now on")
     for path, kept_path in kept.items():
         print(f"repaired {path}; the damaged file is now {kept_path}")
-    if not kept:
+    if not kept and report.missing is None:
         print("nothing to repair" + ("; the broker makes bad indexes again by itself" if report.bad_indexes else ""))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowstone.cli.survey import Damage
 from flowstone.cli.text import counted
-from flowstone.cli.verification import PartitionReport
+from flowstone.cli.verification import Missing, PartitionReport
 from flowstone.log.scanning import ScannedBatch
 from flowstone.wire.record_batch import NO_PRODUCER_ID, Record
 
@@ -18,6 +18,9 @@ def report_lines(report: PartitionReport) -> list[str]:
     if report.end_offset > report.first_offset:
         found.insert(1, _offsets(report.first_offset, report.end_offset - 1))
     lines = [f"{report.topic_partition}: {', '.join(found)}: {'good' if report.is_good else 'DAMAGED'}"]
+    if report.missing is not None:
+        lost = _offsets(report.missing.first_offset, report.missing.next_offset - 1)
+        lines.append(f"  {lost} at the log's start: {report.missing.reason}")
     lines += [f"  {damage.path}: {stretch(damage)}: {damage.reason}" for damage in report.damages]
     lines += [f"  {wrong}" for wrong in report.bad_indexes]
     if report.unfinished is not None:
@@ -27,6 +30,7 @@ def report_lines(report: PartitionReport) -> list[str]:
 
 
 def report_document(report: PartitionReport) -> dict[str, Any]:
+    missing = {"missing": _missing_document(report.missing)} if report.missing is not None else {}
     return {
         "topic": report.topic_partition.topic,
         "partition": report.topic_partition.partition,
@@ -38,7 +42,12 @@ def report_document(report: PartitionReport) -> dict[str, Any]:
         "damages": [damage_document(each) for each in report.damages],
         "bad_indexes": report.bad_indexes,
         "unfinished_write": damage_document(report.unfinished) if report.unfinished is not None else None,
+        **missing,
     }
+
+
+def _missing_document(missing: Missing) -> dict[str, Any]:
+    return {"first_offset": missing.first_offset, "next_offset": missing.next_offset, "reason": missing.reason}
 
 
 def stretch(damage: Damage) -> str:

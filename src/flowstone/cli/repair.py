@@ -1,8 +1,9 @@
 """Taking the damage out of a partition's log files so that the rest can be served again.
 
 Each damaged stretch is replaced by one empty batch over the offsets it held: no other record goes, offsets stay without
-a gap, and none is ever given again. The damaged file is kept beside the repaired one under a new name. Killed at any
-point, the log is either as it was or repaired.
+a gap, and none is ever given again. The damaged file is kept beside the repaired one under a new name. Where files are
+missing at a log's start, the log begins after them from then on. Killed at any point, the log is either as it was or
+repaired.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from collections.abc import Iterator
 
 from flowstone.cli.errors import CommandError
 from flowstone.cli.survey import Damage, open_for_reading
+from flowstone.cli.verification import Missing
+from flowstone.log.checkpoints import LOG_START_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
+from flowstone.log.extents import LogExtents
+from flowstone.log.log_directory import LogDirectory
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from flowstone.ports.files import File
 from flowstone.ports.system_files import SystemFiles
+from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import (
     MAGIC,
     NO_PRODUCER_EPOCH,
@@ -52,6 +58,21 @@ def repair_segment(path: str, damages: list[Damage]) -> str:
             os.remove(index)
     files.sync_directory(os.path.dirname(path))
     return kept
+
+
+def move_log_start(data_directory: str, topic_partition: TopicPartition, missing: Missing) -> None:
+    """Have a log begin after records whose files are missing. No broker may run meanwhile."""
+    files = SystemFiles()
+    directory, extents = LogDirectory(files, data_directory), LogExtents(files, data_directory)
+    if missing.topic_id is not None:
+        path = directory.file(str(topic_partition))
+        files.make_directory(path)
+        files.replace(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(missing.topic_id))
+    extent = extents.read([topic_partition]).get(topic_partition)
+    if extent is not None:
+        extents.put(topic_partition, extent._replace(log_start_offset=missing.next_offset))
+    log_starts = directory.read_offsets(LOG_START_CHECKPOINT)
+    directory.write_offsets(LOG_START_CHECKPOINT, {**log_starts, topic_partition: missing.next_offset})
 
 
 def _pieces(source: File, damages: list[Damage]) -> Iterator[bytes]:

@@ -6,7 +6,6 @@ not hide what lies behind it. Files are opened for reading only.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,19 +14,10 @@ from flowstone.log.file_names import offset_in_name
 from flowstone.log.readability import why_unreadable
 from flowstone.log.room import ZEROS_BYTES_MAX, written_end
 from flowstone.log.scanning import DamagedBatch, ScannedBatch, UnreadableBatch, scan
-from flowstone.log.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX
+from flowstone.log.segment import LOG_SUFFIX
+from flowstone.log.torn_writes import next_good_batch
 from flowstone.ports.files import File
 from flowstone.ports.system_files import SystemFile
-from flowstone.wire.record_batch import (
-    HEADER_BYTES,
-    MAGIC,
-    MAGIC_POSITION,
-    CorruptBatch,
-    checksum_matches,
-    parse_header,
-)
-
-SEARCH_BYTES = 1 << 20
 
 
 class Damage(NamedTuple):
@@ -92,7 +82,7 @@ def walk(file: File, base_offset: int, *, opens_batches: bool = False) -> Iterat
             if position >= last and end - position <= ZEROS_BYTES_MAX:
                 yield Room(position, end, next_offset)
                 return
-            found = _next_good_batch(file, position, end, base_offset, next_offset)
+            found = next_good_batch(file, position, end, base_offset, next_offset)
             if found is None:
                 yield Damage(file.path, position, end, next_offset, None, damage.reason, epoch or 0)
                 return
@@ -106,39 +96,3 @@ def _as_damage(path: str, batch: UnreadableBatch) -> Damage:
     header, end_position = batch.header, batch.position + batch.header.size_bytes
     epoch = header.partition_leader_epoch
     return Damage(path, batch.position, end_position, header.base_offset, header.next_offset, batch.reason, epoch)
-
-
-def _next_good_batch(file: File, damaged: int, end: int, base_offset: int, next_offset: int) -> ScannedBatch | None:
-    """The first good batch after the one at `damaged`: where its own length leads, else by search for any header."""
-    with contextlib.suppress(CorruptBatch):
-        length_leads_to = damaged + parse_header(file.read(damaged, HEADER_BYTES)).size_bytes
-        found = _good_batch(file, length_leads_to, end, base_offset, next_offset)
-        if found is not None:
-            return found
-    chunk_start = damaged + 1
-    while chunk_start + HEADER_BYTES <= end:
-        chunk = file.read(chunk_start, min(SEARCH_BYTES + HEADER_BYTES, end - chunk_start))
-        at = chunk.find(MAGIC, MAGIC_POSITION)
-        while at >= 0:
-            found = _good_batch(file, chunk_start + at - MAGIC_POSITION, end, base_offset, next_offset)
-            if found is not None:
-                return found
-            at = chunk.find(MAGIC, at + 1)
-        chunk_start += SEARCH_BYTES
-    return None
-
-
-def _good_batch(file: File, position: int, end: int, base_offset: int, next_offset: int) -> ScannedBatch | None:
-    if position + HEADER_BYTES > end:
-        return None
-    try:
-        header = parse_header(file.read(position, HEADER_BYTES))
-    except CorruptBatch:
-        return None
-    if not next_offset <= header.base_offset <= base_offset + RELATIVE_OFFSET_MAX or header.last_offset_delta < 0:
-        return None
-    if position + header.size_bytes > end or header.record_count < 0:
-        return None
-    if not checksum_matches(file.read(position, header.size_bytes), 0, header):
-        return None
-    return ScannedBatch(position, header)

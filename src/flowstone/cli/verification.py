@@ -1,9 +1,10 @@
 """What a partition's files say about themselves, as `flowstone log verify` and `repair` need it. Changes no byte.
 
 A partition is good when every batch is whole with its checksum right, offsets go on without a gap from segment to
-segment up to the recovery point, and the indexes of sealed segments lead to the batches they name. A write that a stop
-cut short (above the recovery point, at the very end, nothing good after it) is no damage: the next start cuts it off.
-Nor are zeros there, which are room for more (`log.room`).
+segment up to the end that was durable, the log begins where the files beside it say (`log.witnesses`), and the indexes
+of sealed segments lead to the batches they name. A write that a stop cut short (above the end that was durable, at the
+very end, nothing good after it but what a power loss explains) is no damage: the next start cuts it off. Nor are zeros
+there, which are room for more (`log.room`).
 """
 
 from __future__ import annotations
@@ -12,16 +13,29 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import NamedTuple
 
 from flowstone.cli.errors import CommandError
 from flowstone.cli.progress import Advance
 from flowstone.cli.survey import Damage, Room, open_for_reading, segment_paths, walk
-from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
+from flowstone.log.extents import LogExtents
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from flowstone.log.log_directory import LogDirectory
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from flowstone.log.stored_offsets import StoredOffsets
+from flowstone.log.torn_writes import has_missing_blocks
+from flowstone.log.witnesses import Witnesses, find_missing, read_witnesses
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
+
+
+class Missing(NamedTuple):
+    """Records that a log had at its start, in files that are no longer there."""
+
+    first_offset: int
+    next_offset: int
+    topic_id: bytes | None  # if the partition has no directory either
+    reason: str
 
 
 @dataclass
@@ -34,10 +48,11 @@ class PartitionReport:
     damages: list[Damage] = field(default_factory=list)
     bad_indexes: list[str] = field(default_factory=list)
     unfinished: Damage | None = None
+    missing: Missing | None = None
 
     @property
     def is_good(self) -> bool:
-        return not self.damages and not self.bad_indexes
+        return not self.damages and not self.bad_indexes and self.missing is None
 
 
 class DataDirectory:
@@ -48,19 +63,26 @@ class DataDirectory:
             raise CommandError(f"{path} is no directory: name the broker's data directory")
         self.path = path
         self._directory = LogDirectory(SystemFiles(), path)
-        self._recovery_points = self._directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
-        self._stopped_cleanly = self._directory.take_clean_marker()
+        self._found = set(self._directory.partitions())
+        witnesses = self._witnesses()
+        self._gone = dict(find_missing(witnesses, self._directory, self._found))
+        self._stopped_cleanly = witnesses.clean
+
+    def _witnesses(self) -> Witnesses:
+        clean, extents = self._directory.take_clean_marker(), LogExtents(SystemFiles(), self.path)
+        return read_witnesses(self._directory, extents, self._directory.partitions(), clean=clean)
 
     def partitions(self, topic: str | None = None) -> list[TopicPartition]:
         """Of one topic, or of all. CommandError if there is no such topic."""
-        found = sorted(each for each in self._directory.partitions() if topic in (None, each.topic))
+        found = sorted(each for each in {*self._found, *self._gone} if topic in (None, each.topic))
         if topic is not None and not found:
             raise CommandError(f"{self.path} holds no partition of a topic {topic}")
         return found
 
     def size_bytes(self, partitions: Iterable[TopicPartition]) -> int:
         """Of the log files there are to verify."""
-        paths = (path for each in partitions for _base, path in segment_paths(f"{self.path}/{each}"))
+        there = [each for each in partitions if each not in self._gone]
+        paths = (path for each in there for _base, path in segment_paths(f"{self.path}/{each}"))
         return sum(map(os.path.getsize, paths))
 
     def verify_all(self, partitions: Iterable[TopicPartition], advance: Advance) -> Iterator[PartitionReport]:
@@ -72,18 +94,42 @@ class DataDirectory:
             done += size_bytes
             advance(done)
 
+        witnesses = self._witnesses()
         for topic_partition in partitions:
-            # Without a checkpoint, everything counts as above the recovery point, as it does for the broker.
-            recovery_point = self._recovery_points.get(topic_partition, 0)
-            yield verify_partition(
-                topic_partition, f"{self.path}/{topic_partition}", recovery_point, count, clean=self._stopped_cleanly
-            )
+            gone = self._gone.get(topic_partition)
+            if gone is not None:
+                missing = Missing(
+                    gone.stored.log_start_offset, gone.stored.promised_end, gone.topic_id, "the directory is missing"
+                )
+                yield PartitionReport(topic_partition, missing=missing)
+                continue
+            stored, path = witnesses.of(topic_partition), f"{self.path}/{topic_partition}"
+            report = verify_partition(topic_partition, path, stored, count)
+            if _missing_start(path, stored) is not None:  # or a running broker has deleted it meanwhile
+                report.missing = _missing_start(path, self._witnesses().of(topic_partition))
+            yield report
+
+
+def _missing_start(directory: str, stored: StoredOffsets) -> Missing | None:
+    """Return what is missing at a log's start: see `log.witnesses.check_start`."""
+    segments = segment_paths(directory)
+    bases = [base_offset for base_offset, _path in segments]
+    if not stored.is_start_known or (bases and bases[0] <= stored.log_start_offset):
+        return None
+    end = stored.promised_end
+    if bases and (end > stored.log_start_offset or (stored.clean and not stored.is_end_known)):
+        return Missing(stored.log_start_offset, bases[0], None, "the segments that had them are missing")
+    if not bases and end > stored.log_start_offset:
+        return Missing(stored.log_start_offset, end, None, "all segments are missing")
+    return None
 
 
 def verify_partition(
-    topic_partition: TopicPartition, directory: str, recovery_point: int, count: Callable[[int], None], *, clean: bool
+    topic_partition: TopicPartition, directory: str, stored: StoredOffsets, count: Callable[[int], None]
 ) -> PartitionReport:
-    """`count` gets each batch's size; `clean`: the broker stopped cleanly, so that nothing is an unfinished write."""
+    """Return what a partition's log files are like; `count` gets each batch's size."""
+    # Without any witness, everything counts as above the recovery point, as it does for the broker.
+    promised_end, clean = stored.promised_end, stored.clean
     report = PartitionReport(topic_partition)
     segments = segment_paths(directory)
     report.segment_count = len(segments)
@@ -95,11 +141,13 @@ def verify_partition(
         segment = _look_over(path, base_offset, count, with_indexes=not is_last)
         report.record_count += segment.record_count
         report.end_offset = segment.end_offset
-        if is_last and not clean and segment.ends_damaged and segment.end_offset >= recovery_point:
-            report.unfinished = segment.damages.pop()
+        unfinished = segment.find_unfinished(promised_end) if is_last and not clean else None
+        if unfinished is not None:
+            report.unfinished = segment.damages[unfinished]
+            del segment.damages[unfinished:]
         else:
-            bound = following if following is not None else max(recovery_point, segment.end_offset)
-            segment.close(bound, may_have_room=not clean and (following is None or following >= recovery_point))
+            bound = following if following is not None else max(promised_end, segment.end_offset)
+            segment.close(bound, may_have_room=not clean and (following is None or following >= promised_end))
         report.damages += segment.damages
         if not segment.damages:
             report.bad_indexes += segment.bad_indexes
@@ -119,6 +167,17 @@ class _SegmentReport:
     @property
     def ends_damaged(self) -> bool:
         return bool(self.damages) and self.damages[-1].next_offset is None
+
+    def find_unfinished(self, promised_end: int) -> int | None:
+        """Return which of the damages begins a write that was cut short, in an unclean stop's last segment."""
+        for at, damage in enumerate(self.damages):
+            if damage.first_offset < promised_end:
+                continue
+            if damage.next_offset is None:
+                return at
+            if has_missing_blocks(open_for_reading(self.path), damage.position, damage.end_position):
+                return at
+        return None
 
     def close(self, bound: int, *, may_have_room: bool) -> None:
         """The segment's offsets should reach exactly to `bound`, where something else begins."""

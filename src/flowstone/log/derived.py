@@ -86,12 +86,17 @@ def _snapshot_offsets(names: Sequence[str]) -> list[int]:
     return sorted(offset for name in names if (offset := offset_in_name(name, SNAPSHOT_SUFFIX)) is not None)
 
 
+def read_epochs(directory: PartitionDirectory) -> bytes:
+    """Return what the partition's file of leader epochs holds; nothing if there is none."""
+    path = f"{directory.path}/{LEADER_EPOCH_CHECKPOINT}"
+    return directory.files.read(path) if directory.files.exists(path) else b""
+
+
 def load_epochs(
     directory: PartitionDirectory, segments: Sequence[Segment], end_offset: int, seen: LeaderEpochs
 ) -> LeaderEpochs:
     """The checkpoint, cut to the log and joined by what a recovery scan has `seen`; if it is no good, the headers'."""
-    path = f"{directory.path}/{LEADER_EPOCH_CHECKPOINT}"
-    data = directory.files.read(path) if directory.files.exists(path) else b""
+    data = read_epochs(directory)
     epochs = LeaderEpochs.decode(data)
     if epochs is None:
         epochs = _derive_epochs([segment for segment in segments if segment.size_bytes], end_offset)

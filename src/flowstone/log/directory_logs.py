@@ -18,10 +18,11 @@ from functools import partial
 
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
-from flowstone.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from flowstone.log.clean_state import decode_clean_state, describe, encode_clean_state
+from flowstone.log.checkpoints import HIGH_WATERMARK_CHECKPOINT
+from flowstone.log.clean_state import describe, encode_clean_state
 from flowstone.log.compaction.cleaner import Cleaner
 from flowstone.log.compaction.cleaner_process import compactor_for
+from flowstone.log.extents import Extent, LogExtents
 from flowstone.log.flusher import Flusher
 from flowstone.log.handles import FileHandles
 from flowstone.log.housekeeping import Housekeeping
@@ -29,9 +30,10 @@ from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_directory import NO_DESCRIPTORS, NO_SPACE, FlushTask, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovering import Recovering
-from flowstone.log.recovery import OfflineLog, StoredOffsets
 from flowstone.log.steady_clock import SteadyClock
+from flowstone.log.stored_offsets import OfflineLog, StoredOffsets
 from flowstone.log.truncating import Truncating
+from flowstone.log.witnesses import Witnesses, find_missing, read_witnesses
 from flowstone.ports.clock import Clock
 from flowstone.types import TopicPartition
 
@@ -66,6 +68,7 @@ class DirectoryLogs:
         self._on_flushed, self._on_fault = on_flushed, on_fault
         self._probe: Future[None] | None = None
         self._is_stopped = False
+        self.extents = LogExtents(self._files, self.path)
         self._recover(topic_config)
         # Deleted partitions that the checkpoints still name, and when they do no longer.
         self._forgetting: dict[TopicPartition, asyncio.Future[None]] = {}
@@ -78,11 +81,13 @@ class DirectoryLogs:
             config.num_flush_threads,
             on_flushed=self._log_flushed,
             on_fault=lambda _log, fault: self.fail(fault),
+            on_durable=self.extents.note,
         )
         self.housekeeping = Housekeeping(
             steady_clock,
             config,
             log_directory,
+            self.extents,
             self.flusher,
             self.logs,
             self.offline,
@@ -100,17 +105,13 @@ class DirectoryLogs:
 
     def _recover(self, topic_config: Callable[[str], TopicConfig]) -> None:
         clean = self.was_clean = self.log_directory.take_clean_marker()
-        recovery_points = self.log_directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
-        log_starts = self.log_directory.read_offsets(LOG_START_CHECKPOINT)
         high_watermarks = self.log_directory.read_offsets(HIGH_WATERMARK_CHECKPOINT)
         found_partitions = self.log_directory.partitions()
         if found_partitions and not clean:
             logger.info("the last stop was not clean: %d partitions are recovered", len(found_partitions))
-        left = decode_clean_state(self.log_directory.read_clean_state()) if clean else {}
-        recovering = Recovering(self._files, self.path, self._handles, self._clock, topic_config, left)
-        stored = [
-            StoredOffsets(recovery_points.get(each, 0), log_starts.get(each, 0), clean) for each in found_partitions
-        ]
+        witnesses = read_witnesses(self.log_directory, self.extents, found_partitions, clean=clean)
+        recovering = Recovering(self._files, self.path, self._handles, self._clock, topic_config, witnesses.left)
+        stored = [witnesses.of(each) for each in found_partitions]
         for topic_partition, found in recovering.recover(list(zip(found_partitions, stored, strict=True))):
             if isinstance(found, OfflineLog):
                 logger.error("partition %s stays offline: %s", topic_partition, found.fault)
@@ -118,7 +119,20 @@ class DirectoryLogs:
             else:
                 found.stored_high_watermark = high_watermarks.get(topic_partition, 0)
                 self.logs[topic_partition] = found
+        for topic_partition, missing in find_missing(witnesses, self.log_directory, set(found_partitions)):
+            logger.error("partition %s stays offline: %s", topic_partition, missing.fault)
+            self.offline[topic_partition] = missing
+        self._start_extents(witnesses)
         self.log_directory.remove_clean_marker()
+
+    def _start_extents(self, witnesses: Witnesses) -> None:
+        """Write down how far the logs reach now; of those that are offline, what was known before."""
+        extents = {
+            topic_partition: Extent(log.topic_id, log.log_start_offset, log.recovery_point)
+            for topic_partition, log in self.logs.items()
+        }
+        extents |= {each: witnesses.extents[each] for each in self.offline if each in witnesses.extents}
+        self.extents.start(extents)
 
     def __len__(self) -> int:
         """How many partitions are here."""
@@ -168,6 +182,7 @@ class DirectoryLogs:
             fault = StorageFault(f"{topic_partition} cannot be deleted: {error}")
             self.offline[topic_partition] = offline or _offline_since(log, fault)
             raise fault from error
+        self.extents.forget(topic_partition)
         self._forget(topic_partition)
         if path is not None:
             self.housekeeping.remove_tree_later(path, delay_ms)
@@ -300,7 +315,7 @@ class DirectoryLogs:
     def _log_flushed(self, log: PartitionLog) -> None:
         self._on_flushed(log)
         if self.fault is None:
-            self.housekeeping.log_flushed()
+            self.housekeeping.log_flushed(log)
 
     def partition_path(self, topic_partition: TopicPartition) -> str:
         return f"{self.path}/{topic_partition}"
@@ -313,4 +328,7 @@ def _run_all(tasks: Sequence[FlushTask]) -> None:
 
 def _offline_since(log: PartitionLog | None, fault: StorageFault) -> OfflineLog:
     assert log is not None
-    return OfflineLog(log.topic_id, StoredOffsets(log.recovery_point, log.log_start_offset, clean=False), fault)
+    stored = StoredOffsets(
+        log.recovery_point, log.log_start_offset, clean=False, is_start_known=True, is_end_known=True
+    )
+    return OfflineLog(log.topic_id, stored, fault)

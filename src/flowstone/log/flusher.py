@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -86,14 +86,16 @@ class Flusher:
         *,
         on_flushed: Callable[[PartitionLog], None],
         on_fault: Callable[[PartitionLog, StorageFault], None],
+        on_durable: Callable[[Iterable[PartitionLog]], None] = lambda logs: None,
     ) -> None:
-        """Belongs to the running event loop."""
+        """Belongs to the running event loop. `on_durable` hears of logs whose recovery points moved, before others."""
         self._loop = asyncio.get_running_loop()
         self._files = files
         self._directory = directory
         self._clock = clock
         self._on_flushed = on_flushed
         self._on_fault = on_fault
+        self._on_durable = on_durable
         self.fault: StorageFault | None = None
         self.flushed_bytes = 0  # since whoever counts last set it back
         self.flush_seconds = Histogram(FLUSH_SECONDS_BOUNDS)  # from a flush's beginning until the loop hears of its end
@@ -183,6 +185,8 @@ class Flusher:
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""
         config = log.config
+        if log.end.segment_base_offset != log.flushed_end.segment_base_offset and not self._is_under_way(log):
+            self.request(log)  # a segment was sealed: it is made durable once, whatever the settings say
         if config.flush_messages == LONG_MAX and config.flush_ms == LONG_MAX:
             return  # never
         count = self._unrequested_records.get(log, 0) + record_count
@@ -194,6 +198,9 @@ class Flusher:
         self._unrequested_records[log] = count
         if config.flush_ms < LONG_MAX and log not in self._timers:
             self._timers[log] = self._clock.call_later(config.flush_ms / 1000, lambda: self._timer_fired(log))
+
+    def _is_under_way(self, log: PartitionLog) -> bool:
+        return log in self._running or log in self._due
 
     def forget(self, log: PartitionLog) -> None:
         """The log goes: nothing more is done for it. Waits for a flush under way that uses the log's names."""
@@ -224,6 +231,7 @@ class Flusher:
             if self.fault is None:
                 for log, task in job.tasks.items():
                     log.flushed(task)
+                self._on_durable(job.tasks)
         self._jobs.clear()
 
     def _timer_fired(self, log: PartitionLog) -> None:
@@ -280,6 +288,7 @@ class Flusher:
             if log in self._again:
                 self._again.discard(log)
                 self._due[log] = None
+        self._on_durable(job.tasks)
         if self._due:
             self._start_due()
         for log in job.tasks:

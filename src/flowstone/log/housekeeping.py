@@ -24,15 +24,16 @@ from flowstone.log.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from flowstone.log.delayed_actions import DelayedActions
+from flowstone.log.extents import LogExtents
 from flowstone.log.flusher import Flusher
 from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_directory import NO_SPACE
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.reading import NotCached
-from flowstone.log.recovery import OfflineLog
 from flowstone.log.retention import SegmentFacts, retained_from
 from flowstone.log.segment_index import NO_TIMESTAMP
 from flowstone.log.steady_clock import SteadyClock
+from flowstone.log.stored_offsets import OfflineLog
 from flowstone.ports import page_cache
 from flowstone.ports.clock import Timer
 from flowstone.types import TopicPartition
@@ -40,6 +41,9 @@ from flowstone.types import TopicPartition
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+# However many segments are sealed, checkpoints are not written more often for it.
+SEALS_CHECKPOINT_INTERVAL_S = 1.0
+SEALS_TIMER = "seals"
 # Recovery after a crash reads what was flushed since the last checkpoint: about so much at most.
 CHECKPOINT_FLUSHED_BYTES = 256 * MIB
 
@@ -50,6 +54,7 @@ class Housekeeping:
         clock: SteadyClock,
         config: BrokerConfig,
         directory: LogDirectory,
+        extents: LogExtents,
         flusher: Flusher,
         logs: Mapping[TopicPartition, PartitionLog],
         offline: Mapping[TopicPartition, OfflineLog],
@@ -65,6 +70,7 @@ class Housekeeping:
         self._config = config
         self._directory = directory
         self._files = directory.files
+        self._extents = extents
         self._flusher = flusher
         self._logs = logs
         self._offline = offline
@@ -75,6 +81,7 @@ class Housekeeping:
         self.on_error: Callable[[OSError], None] = lambda error: None
         self._timers: dict[str, Timer] = {}
         self._removals = DelayedActions(clock, self.in_background)
+        self._saved_s = -SEALS_CHECKPOINT_INTERVAL_S
         self.retention: asyncio.Task[None] | None = None
         # As the worker thread last wrote them: most brokers compact nothing, and write nothing.
         self._first_dirty_written = directory.read_offsets(CLEANER_CHECKPOINT)
@@ -127,10 +134,22 @@ class Housekeeping:
         try:
             await self.checkpoint()
         except ApiError as error:
-            # A full disk must not keep itself full. Where part of the last segment is durable, it tells as much.
+            # A full disk must not keep itself full: the new starts are overwritten in place, which takes no room.
             logger.warning("%s", error)
             dropping = [log for log in dropping if log.recovery_point > log.segments.active.base_offset]
+            if not await self._save_extents(dropping):
+                return
         self.drop_segments(dropping)
+
+    async def _save_extents(self, logs: Iterable[PartitionLog]) -> bool:
+        """Make the logs' starts durable without a checkpoint; return whether that succeeded."""
+        self._extents.note(logs)
+        try:
+            await self.in_thread(self._extents.sync)
+        except OSError as error:
+            logger.warning("%s: old segments stay: %s", self._directory.path, error)
+            return False
+        return True
 
     def _is_ours(self, log: PartitionLog) -> bool:
         """Not if its topic was deleted while something was waited for: its names may be another topic's by now."""
@@ -205,13 +224,17 @@ class Housekeeping:
         first_dirty = {log.topic_partition: log.first_dirty_offset for log in logs if log.first_dirty_offset}
         high_watermarks = {log.topic_partition: self._high_watermark_of(log) for log in logs}
         for topic_partition, offline in self._offline.items():
-            recovery_points[topic_partition] = offline.stored.recovery_point
-            log_starts[topic_partition] = offline.stored.log_start_offset
+            if offline.stored.is_end_known:
+                recovery_points[topic_partition] = offline.stored.recovery_point
+            if offline.stored.is_start_known:
+                log_starts[topic_partition] = offline.stored.log_start_offset
+        self._extents.note(logs)
 
         now_ms = self._clock.time_ms()
 
         def write() -> None:
             self._directory.write_time_ms(now_ms)
+            self._extents.sync()  # never older than the checkpoints
             self._directory.write_offsets(LOG_START_CHECKPOINT, log_starts)
             self._directory.write_offsets(RECOVERY_POINT_CHECKPOINT, recovery_points)
             self._directory.write_offsets(HIGH_WATERMARK_CHECKPOINT, high_watermarks)
@@ -224,11 +247,27 @@ class Housekeeping:
     def save_offsets(self) -> None:
         """Checkpoints without anyone waiting for it."""
         self._flusher.flushed_bytes = 0
+        self._saved_s = self._clock.monotonic()
         self.in_background(self.checkpoint_writer())
 
-    def log_flushed(self) -> None:
+    def log_flushed(self, log: PartitionLog) -> None:
+        """Checkpoint if much was flushed since, or soon if a segment was sealed: a start need not check it then."""
+        if log.has_durable_seal:
+            log.has_durable_seal = False
+            self._save_seals()
         if self._flusher.flushed_bytes >= CHECKPOINT_FLUSHED_BYTES:
             self.save_offsets()
+
+    def _save_seals(self) -> None:
+        if SEALS_TIMER in self._timers:
+            return
+
+        def fire() -> None:
+            del self._timers[SEALS_TIMER]
+            self.save_offsets()
+
+        wait_s = max(self._saved_s + SEALS_CHECKPOINT_INTERVAL_S - self._clock.monotonic(), 0)
+        self._timers[SEALS_TIMER] = self._clock.call_later(wait_s, fire)
 
     def _start_retention(self) -> None:
         if self.retention is None or self.retention.done():

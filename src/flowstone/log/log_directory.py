@@ -115,6 +115,15 @@ class LogDirectory:
         names = self.files.names(self.path)
         return [self.file(name) for name in names if name.endswith((DELETE_SUFFIX, STAGED_SUFFIX))]
 
+    def condemned_partitions(self) -> set[str]:
+        """Return the partitions whose deletion has begun, by the names that `condemned_name` gives them."""
+        names = [path.rpartition("/")[2] for path in self.condemned()]
+        return {name.rpartition(".")[0] for name in names if name.endswith(DELETE_SUFFIX)}
+
+    def condemned_name(self, topic_partition: TopicPartition) -> str:
+        """Return what is left of a partition's name in that of its condemned directory."""
+        return self._other_name(str(topic_partition), DELETE_SUFFIX).rpartition("/")[2].rpartition(".")[0]
+
     def condemn(self, path: str) -> str:
         """Gives a partition's directory the name of a deleted one, so that no start takes it up again."""
         target = self._other_name(path, DELETE_SUFFIX)

@@ -22,10 +22,10 @@ from flowstone.log.handles import FileHandles
 from flowstone.log.log_directories import open_directories
 from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.recovery import OfflineLog, StoredOffsets
 from flowstone.log.restoring import StagedLog, install
 from flowstone.log.scrubbing.scrubber import Scrubber, checker_for
 from flowstone.log.steady_clock import SteadyClock
+from flowstone.log.stored_offsets import OfflineLog, StoredOffsets
 from flowstone.log.truncating import IsDue
 from flowstone.ports.clock import Clock, VirtualClock
 from flowstone.ports.files import Files

@@ -25,7 +25,8 @@ from flowstone.log.clean_state import LeftLog, reopen
 from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import FlushTask, LogPosition, PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.recovery import OfflineLog, StoredOffsets, recover
+from flowstone.log.recovery import recover
+from flowstone.log.stored_offsets import OfflineLog, StoredOffsets
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import File, Files
 from flowstone.types import ZERO_UUID, TopicPartition
@@ -119,7 +120,7 @@ class Recovering:
     ) -> PartitionLog | None:
         """The log as a clean stop has left it; None if nothing is known of it, or somebody has changed it since."""
         left = self._left.get(topic_partition)
-        if left is None or stored != StoredOffsets(left.end_offset, left.log_start_offset, clean=True):
+        if left is None or stored[:3] != (left.end_offset, left.log_start_offset, True):
             return None
         config = self._topic_config(topic_partition.topic)
         log = PartitionLog(topic_partition, left.topic_id, config, self._clock, self._handles, directory)

@@ -3,9 +3,12 @@
 Rules (S1 to S5, S7):
 - Below the recovery point everything was durable: it is taken as it is, and damage met there is a `StorageFault`. It
   is never cut off. Where a segment ends at the recovery point, what follows its last batch is none of it.
-- From the recovery point on, after an unclean stop, every batch is checked. The first one that is not whole, or does
-  not follow the one before, is an unfinished write: it and all after it go. Zeros at a file's end are room that was not
-  used (`room`): they go, and nothing was lost.
+- From the recovery point on, after an unclean stop, every batch is checked. One that is not whole, or does not follow
+  the one before, is damage (a `StorageFault`, nothing is cut) if it lies below the end that was durable as of the last
+  flush, or if good batches follow it and missing blocks do not explain it (`torn_writes`). Otherwise it is an
+  unfinished write: it and all after it go. Zeros at a file's end are room that was not used (`room`): they go, and
+  nothing was lost.
+- A segment ends where the next one begins, and the log reaches as far as its `witnesses` say; else: `StorageFault`.
 - Indexes, producer snapshots and leader epochs follow from the log; missing or wrong ones are made again.
 - When it returns, all that is left is durable: after a clean stop it is already, but for what is changed here. Killed
   at any point it can be run again: it only removes what a second run would find to remove.
@@ -19,11 +22,10 @@ import logging
 from contextlib import suppress
 from functools import partial
 from struct import Struct
-from typing import NamedTuple
 
 from flowstone.errors import StorageFault
 from flowstone.log.branching.point import read_branch_point
-from flowstone.log.derived import load_epochs, load_producers
+from flowstone.log.derived import load_epochs, load_producers, read_epochs
 from flowstone.log.epochs import LeaderEpochs
 from flowstone.log.file_names import offset_in_name
 from flowstone.log.handles import FileHandles
@@ -42,28 +44,15 @@ from flowstone.log.segment import (
 )
 from flowstone.log.segment_swap import finish_swaps
 from flowstone.log.sharing import TEMPORARY_SUFFIX, own_file
+from flowstone.log.stored_offsets import StoredOffsets
+from flowstone.log.torn_writes import good_batches_behind
+from flowstone.log.witnesses import check_derived, check_end, check_start, missing_files, way_out
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import File
 
 logger = logging.getLogger(__name__)
 
 _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX)
-
-
-class StoredOffsets(NamedTuple):
-    """What the checkpoints say of a partition. A clean stop left nothing to check."""
-
-    recovery_point: int
-    log_start_offset: int
-    clean: bool
-
-
-class OfflineLog(NamedTuple):
-    """A partition whose directory cannot be used; what the checkpoints say of it is kept for the next start."""
-
-    topic_id: bytes
-    stored: StoredOffsets
-    fault: StorageFault
 
 
 def recover(
@@ -96,6 +85,7 @@ class _Recovery:
 
     def run(self) -> None:
         bases = self._tidy()
+        check_start(self._log.topic_partition, self._directory.path, bases, self._stored)
         segments: list[Segment] = []
         end_offset = bases[0] if bases else self._stored.log_start_offset
         for at, base_offset in enumerate(bases):
@@ -145,7 +135,18 @@ class _Recovery:
         segment.open_sealed(sizes[0], sizes[1], sizes[2])
         if following == self._stored.recovery_point and not self._stored.clean:
             self._cut_after(segment, following)
+        self._check_follows(segment, following)
         return segment
+
+    def _check_follows(self, segment: Segment, following: int) -> None:
+        """Raise StorageFault unless a sealed segment ends where the next one begins."""
+        located = wait_for(partial(segment.locate, following - 1))
+        end_offset = wait_for(partial(segment.header_at, located[0])).next_offset if located is not None else None
+        if end_offset != following:
+            raise StorageFault(
+                f"{self._log.topic_partition}: the segment after {segment.log.path} begins at offset {following}, "
+                f"where that one does not end: {missing_files(self._log.topic_partition, self._directory.path)}"
+            )
 
     def _cut_after(self, segment: Segment, end_offset: int) -> None:
         """Up to there all is durable. That the file was cut there, before the segment was sealed, need not be yet."""
@@ -188,12 +189,12 @@ class _Recovery:
         segment = self._segment(base_offset)
         file = segment.log.get()
         size_bytes, next_offset, whole = file.size(), base_offset, True
-        recovery_point = self._stored.recovery_point
-        verify_from = None if self._stored.clean else recovery_point
+        promised_end = self._stored.promised_end
+        verify_from = None if self._stored.clean else self._stored.recovery_point
         # Compaction stays below the recovery point, and a follower marks holes that it was sent above it; if the
         # recovery point was lost with its file, holes may be anywhere.
         marked_end = max(self._directory.hole_ends, default=0)
-        holes_end_max = following or (max(recovery_point, marked_end) if recovery_point else OFFSET_MAX)
+        holes_end_max = following or (max(promised_end, marked_end) if promised_end else OFFSET_MAX)
         batches = scan(file, 0, size_bytes, base_offset, verify_from_offset=verify_from, holes_end_max=holes_end_max)
         try:
             for position, header in batches:
@@ -201,7 +202,9 @@ class _Recovery:
                 self._epochs_seen.assign(header.partition_leader_epoch, header.base_offset)
                 next_offset = header.next_offset
         except DamagedBatch as damage:
-            self._refuse_below_recovery_point(next_offset, f"{segment.log.path} {damage}")
+            self._refuse_below_durable_end(next_offset, f"{segment.log.path} {damage}")
+            if not is_room(file, segment.size_bytes, size_bytes):
+                self._refuse_before_good_batches(segment, size_bytes, next_offset, following, damage)
             was_room = self._tell_of_cut(file, segment.size_bytes, size_bytes, next_offset, damage.reason)
             whole = was_room and following in (None, next_offset)
             if self._own(segment):
@@ -210,6 +213,20 @@ class _Recovery:
         if whole and following is not None:  # the last one is synced with all else, in `_finish`
             file.sync()
         return segment, next_offset, whole
+
+    def _refuse_before_good_batches(
+        self, segment: Segment, size_bytes: int, next_offset: int, following: int | None, damage: DamagedBatch
+    ) -> None:
+        """Raise StorageFault if good batches follow a bad one which no write that was cut short explains."""
+        after = (following, self._segment(following).log.get()) if following is not None else None
+        file, position = segment.log.get(), segment.size_bytes
+        behind = good_batches_behind(file, position, size_bytes, segment.base_offset, next_offset, after)
+        if behind is not None:
+            tp = self._log.topic_partition
+            raise StorageFault(
+                f"{tp} is damaged at offset {next_offset}: {file.path} {damage}; good batches follow at {behind}, "
+                f"so that nothing is cut off; {way_out(tp, self._directory.path)}"
+            )
 
     def _own(self, segment: Segment) -> bool:
         """Makes sure that the segment's file is shared with no branch before it is changed in place."""
@@ -234,24 +251,23 @@ class _Recovery:
     def _cut(self, bases: list[int], from_offset: int, reason: str) -> None:
         """Removes segments, newest first, so that what is left is a prefix at every moment."""
         for base_offset in reversed(bases):
-            self._refuse_below_recovery_point(from_offset, f"segment {base_offset}: {reason}")
+            self._refuse_below_durable_end(from_offset, f"segment {base_offset}: {reason}")
             logger.warning("%s: removed segment %d: %s", self._log.topic_partition, base_offset, reason)
             self._remove_segment(base_offset)
 
-    def _refuse_below_recovery_point(self, offset: int, damage: str) -> None:
-        if offset < self._stored.recovery_point or self._stored.clean:
+    def _refuse_below_durable_end(self, offset: int, damage: str) -> None:
+        end = self._stored.promised_end
+        if offset < end or self._stored.clean:
+            tp = self._log.topic_partition
             raise StorageFault(
-                f"{self._log.topic_partition} is damaged at offset {offset}, below its recovery point "
-                f"{self._stored.recovery_point}: {damage}"
+                f"{tp} is damaged at offset {offset}, below its recovery point {end}: {damage}; "
+                f"{way_out(tp, self._directory.path)}"
             )
 
     def _finish(self, segments: list[Segment], end_offset: int) -> None:
         stored = self._stored
-        if end_offset < stored.recovery_point:
-            raise StorageFault(
-                f"{self._log.topic_partition} ends at offset {end_offset}, below its recovery point "
-                f"{stored.recovery_point}: files are missing or cut short"
-            )
+        check_end(self._log.topic_partition, self._directory.path, end_offset, stored)
+        self._check_derived(segments, end_offset)
         log_start_offset = max(stored.log_start_offset, segments[0].base_offset if segments else 0)
         if not segments or end_offset < log_start_offset:
             # What was deleted may reach beyond what became durable; offsets once given are never given again.
@@ -280,6 +296,13 @@ class _Recovery:
         if task is not None:
             task.run()
             self._log.flushed(task)
+
+    def _check_derived(self, segments: list[Segment], end_offset: int) -> None:
+        stored, path = self._stored, self._directory.path
+        if stored.clean and not (stored.is_start_known and stored.is_end_known) and segments:
+            epochs = LeaderEpochs.decode(read_epochs(self._directory))
+            tp, first_offset = self._log.topic_partition, segments[0].base_offset
+            check_derived(tp, path, self._names, epochs, first_offset, end_offset, stored)
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(

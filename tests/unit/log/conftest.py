@@ -9,13 +9,16 @@ import pytest
 
 from flowstone.config import TopicConfig
 from flowstone.log import room
+from flowstone.log.extents import Extent, LogExtents
 from flowstone.log.handles import FileHandles
 from flowstone.log.log_directory import LogDirectory
 from flowstone.log.partition_directory import PartitionDirectory
-from flowstone.log.partition_log import Appended, PartitionLog
+from flowstone.log.partition_log import Appended, FlushTask, PartitionLog
 from flowstone.log.reading import wait_for
-from flowstone.log.recovery import StoredOffsets, recover
+from flowstone.log.recovery import recover
+from flowstone.log.stored_offsets import StoredOffsets
 from flowstone.log.truncating import Truncating
+from flowstone.log.witnesses import read_witnesses
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
@@ -38,6 +41,8 @@ class LogWorld:
         self.config = TopicConfig(segment_bytes=1500, index_interval_bytes=200)
         self.directory = LogDirectory(self.files, DATA)
         self.path = f"{DATA}/{TOPIC_PARTITION}"
+        self.extents = LogExtents(self.files, DATA)
+        self.extents.start({})
         self.log = self.new_log(exists=False)
 
     def new_log(self, *, exists: bool) -> PartitionLog:
@@ -57,8 +62,13 @@ class LogWorld:
     def flush(self) -> None:
         task = self.log.take_dirty()
         if task is not None:
-            task.run()
-            self.log.flushed(task)
+            self.run(task)
+
+    def run(self, task: FlushTask) -> None:
+        """A flush, as the flusher does it."""
+        task.run()
+        self.log.flushed(task)
+        self.extents.note([self.log])
 
     def truncate_to(self, offset: int) -> None:
         asyncio.run(self._truncating().truncate_to(self.log, offset, lambda: True))
@@ -70,15 +80,14 @@ class LogWorld:
         return truncating_at_once(self.clock, self.checkpoint)
 
     def checkpoint(self) -> None:
+        self.extents.note([self.log])
+        self.extents.sync()
         self.directory.write_offsets("recovery-point-offset-checkpoint", {TOPIC_PARTITION: self.log.recovery_point})
         self.directory.write_offsets("log-start-offset-checkpoint", {TOPIC_PARTITION: self.log.log_start_offset})
 
     def stored(self, *, clean: bool = False) -> StoredOffsets:
-        return StoredOffsets(
-            self.directory.read_offsets("recovery-point-offset-checkpoint").get(TOPIC_PARTITION, 0),
-            self.directory.read_offsets("log-start-offset-checkpoint").get(TOPIC_PARTITION, 0),
-            clean,
-        )
+        extents = LogExtents(self.files, DATA)
+        return read_witnesses(self.directory, extents, [TOPIC_PARTITION], clean=clean).of(TOPIC_PARTITION)
 
     def reopen(self, *, clean: bool = False) -> PartitionLog:
         """A new process on the same disk. StorageFault leaves the partition offline."""
@@ -86,13 +95,14 @@ class LogWorld:
         if log.exists:
             recover(log, self.partition_directory, self.handles, self.clock, self.stored(clean=clean))
         self.log = log
+        self.extents = LogExtents(self.files, DATA)
+        self.extents.start({TOPIC_PARTITION: Extent(log.topic_id, log.log_start_offset, log.recovery_point)})
         return log
 
     def stop_cleanly(self) -> None:
         task = self.log.closing_task()
         if task is not None:
-            task.run()
-            self.log.flushed(task)
+            self.run(task)
         self.log.close()
         self.checkpoint()
 

@@ -140,7 +140,8 @@ async def test_recovery_copies_a_shared_file_before_it_cuts_it(directory: Direct
     branch = await directory.branch()
     last = branch.segments[-2]
     # Nothing counts as durable any more, and the last batch that both have is damaged: it looks like a torn write.
-    directory.files.remove("/data/recovery-point-offset-checkpoint")
+    for name in ("recovery-point-offset-checkpoint", ".flowstone-log-extents"):
+        directory.files.remove(f"/data/{name}")
     directory.files.open(last.log.path).write(last.size_bytes - 1, [b"?"])
     directory.restart()
     cut = [directory.source.segments.active, directory.branch_log.segments.active]

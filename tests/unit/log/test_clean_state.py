@@ -17,7 +17,7 @@ from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER, CLEAN_STATE
 from flowstone.log.manager import LogManager
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovering import Recovering
-from flowstone.log.recovery import StoredOffsets
+from flowstone.log.stored_offsets import StoredOffsets
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition

@@ -16,7 +16,7 @@ from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import ApiError, StartupError, StorageFault
 from flowstone.log.manager import LogManager, OfflineLog
 from flowstone.log.partition_log import PartitionLog
-from flowstone.log.recovery import StoredOffsets
+from flowstone.log.stored_offsets import StoredOffsets
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.ports.system_files import SystemFiles
@@ -413,7 +413,7 @@ def test_deleting_records_without_a_checkpoint_fails_the_call_and_not_the_log(
         broker.open()
         broker.append(broker.log())
         await broker.settle()
-        broker.files.fail_next(operation, error)
+        broker.files.fail_next(operation, error, times=2)
         with pytest.raises(ApiError, match="checkpoints cannot be written"):
             await broker.logs.delete_records_before(broker.log(), 1)
         await broker.logs.delete_records_before(broker.log(), 1)

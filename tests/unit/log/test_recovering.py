@@ -11,7 +11,7 @@ from flowstone.log.handles import FileHandles
 from flowstone.log.partition_directory import PartitionDirectory
 from flowstone.log.partition_log import PartitionLog
 from flowstone.log.recovering import LOGS_AT_ONCE, Recovering
-from flowstone.log.recovery import OfflineLog, StoredOffsets
+from flowstone.log.stored_offsets import OfflineLog, StoredOffsets
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from flowstone.config import TopicConfig
 from flowstone.errors import StorageFault
+from flowstone.log.extents import LOG_EXTENTS
 from flowstone.wire.record_batch import parse_header
 
 
@@ -83,30 +85,135 @@ def test_a_tail_of_zeros_is_cut(filled: Any) -> None:
     assert filled.log.log_end_offset == 80
 
 
-def test_a_bad_batch_above_the_recovery_point_takes_all_later_ones_with_it(filled: Any) -> None:
-    position = filled.log.position_of(50)
+def sizes(world: Any) -> dict[str, int]:
+    return {each: world.files.size(f"{world.path}/{each}") for each in world.names(".log")}
+
+
+@pytest.mark.parametrize("offset", [50, 58, 64, 70, 76], ids=lambda offset: f"at {offset}")
+@pytest.mark.parametrize("at", [16, 30, 65], ids=["magic", "header", "records"])
+def test_damage_before_good_batches_takes_the_partition_offline_and_nothing_is_cut(
+    filled: Any, offset: int, at: int
+) -> None:
+    position = filled.log.position_of(offset)
+    filled.damage(f"{position.segment_base_offset:020d}.log", flip(position.position + at))
+    before = sizes(filled)
+    with pytest.raises(
+        StorageFault, match=rf"is damaged at offset {offset}.*flowstone log repair /data --topic orders"
+    ):
+        filled.reopen()
+    assert sizes(filled) == before
+
+
+def test_the_last_batch_that_was_flushed_is_not_cut_even_if_nothing_follows_it(world: Any) -> None:
+    world.append(2)
+    world.checkpoint()
+    world.append(2)
+    world.flush()
+    world.damage(world.names(".log")[-1], flip(-1 - unused(world)))
+    with pytest.raises(StorageFault, match="is damaged at offset 2, below its recovery point 4"):
+        world.reopen()
+
+
+def unused(world: Any) -> int:
+    """Zeros after the last batch."""
+    active = world.log.segments.active
+    return int(world.files.size(active.log.path)) - int(active.size_bytes)
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 200])
+def test_a_file_that_was_flushed_and_is_cut_short_takes_the_partition_offline(world: Any, cut_bytes: int) -> None:
+    for _ in range(3):
+        world.append(2)
+    world.flush()
+    world.damage(world.names(".log")[-1], lambda data: data.__delitem__(slice(-cut_bytes - unused(world), None)))
+    with pytest.raises(StorageFault):
+        world.reopen()
+
+
+def test_blocks_that_never_reached_the_disk_are_cut_with_what_follows_them(world: Any) -> None:
+    """A power loss: of what was not flushed, later blocks reached the disk and earlier ones did not."""
+    world.log.configure(TopicConfig())
+    world.append(2, value_bytes=100)
+    world.flush()
+    for _ in range(3):
+        world.append(2, value_bytes=1000)
+    at = world.log.position_of(2).position
+    begin = at + 1200 + -(at + 1200) % 512
+    world.damage(world.names(".log")[-1], lambda data: data.__setitem__(slice(begin, begin + 512), bytes(512)))
+    world.reopen()
+    assert world.log.log_end_offset == 2
+
+
+def test_a_segment_cut_short_by_a_power_loss_goes_with_those_after_it(filled: Any) -> None:
+    position = filled.log.position_of(70)
     name = f"{position.segment_base_offset:020d}.log"
-    filled.damage(name, flip(position.position + 30))
+    filled.damage(name, lambda data: data.__delitem__(slice(position.position + 30, None)))
     filled.reopen()
-    assert filled.log.log_end_offset == 50
+    assert filled.log.log_end_offset == 70
     assert filled.names(".log")[-1] == name
 
 
-def test_a_missing_segment_above_the_recovery_point_takes_all_later_ones_with_it(filled: Any) -> None:
-    victim = next(segment for segment in filled.log.segments if segment.base_offset >= 40)
-    filled.files.remove(victim.log.path)
+@pytest.mark.parametrize("clean", [False, True], ids=["after a kill", "after a clean stop"])
+@pytest.mark.parametrize("which", ["first", "second", "middle", "last", "all"])
+def test_a_missing_segment_takes_the_partition_offline(filled: Any, which: str, clean: bool) -> None:
+    if clean:
+        filled.stop_cleanly()
+    else:
+        filled.flush()
+    names = filled.names(".log")
+    chosen = {"first": names[:1], "second": names[1:2], "middle": names[2:4], "last": names[-1:], "all": names}[which]
+    for name in chosen:
+        filled.files.remove(f"{filled.path}/{name}")
+    with pytest.raises(StorageFault, match="flowstone log repair"):
+        filled.reopen(clean=clean)
+    assert filled.names(".log") == [name for name in names if name not in chosen]
+
+
+@pytest.mark.parametrize("lost", ["log-start-offset-checkpoint", "recovery-point-offset-checkpoint", "both"])
+@pytest.mark.parametrize("which", [0, -1], ids=["first", "last"])
+def test_what_is_derived_from_a_log_tells_of_a_missing_segment_when_checkpoints_are_gone(
+    filled: Any, lost: str, which: int
+) -> None:
+    filled.stop_cleanly()
+    filled.files.remove(f"/data/{LOG_EXTENTS}")
+    for name in ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        if lost in (name, "both"):
+            filled.files.remove(f"/data/{name}")
+    filled.files.remove(f"{filled.path}/{filled.names('.log')[which]}")
+    with pytest.raises(StorageFault):
+        filled.reopen(clean=True)
+
+
+def test_a_start_that_moved_without_its_segments_going_is_no_damage(filled: Any) -> None:
+    filled.log.advance_log_start(33)
+    filled.checkpoint()
+    filled.log.drop_segments()
+    filled.files.sync_directory(filled.path)
+    filled.files.lose_power()
     filled.reopen()
-    assert filled.log.log_end_offset == victim.base_offset
+    assert filled.log.log_start_offset == 33
+
+
+def test_a_log_that_was_reset_to_a_later_offset_is_no_damage(filled: Any) -> None:
+    filled.flush()
+    filled.checkpoint()
+    filled.reset_to(500)
+    filled.append(2)
+    assert filled.reopen().log_end_offset == 502
+    filled.reset_to(900)
+    filled.append(2)
+    filled.flush()
+    assert filled.reopen().log_start_offset == 900
 
 
 def test_damage_below_the_recovery_point_is_a_fault_and_nothing_is_cut(filled: Any) -> None:
     position = filled.log.position_of(38)
     name = f"{position.segment_base_offset:020d}.log"
     filled.damage(name, flip(position.position + 7))
-    sizes = {each: filled.files.size(f"{filled.path}/{each}") for each in filled.names(".log")}
-    with pytest.raises(StorageFault, match="orders-3 is damaged at offset 38, below its recovery point 40"):
+    before = sizes(filled)
+    with pytest.raises(StorageFault, match="orders-3 is damaged at offset 38, below its recovery point 60"):
         filled.reopen()
-    assert {each: filled.files.size(f"{filled.path}/{each}") for each in filled.names(".log")} == sizes
+    assert sizes(filled) == before
 
 
 def test_damage_in_a_segment_nobody_checked_is_a_fault_when_it_is_read(filled: Any) -> None:
@@ -121,14 +228,17 @@ def test_a_log_shorter_than_its_recovery_point_is_a_fault(filled: Any) -> None:
     for segment in filled.log.segments:
         if segment.base_offset >= 20:
             filled.files.remove(segment.log.path)
-    with pytest.raises(StorageFault, match="below its recovery point 40: files are missing"):
+    with pytest.raises(
+        StorageFault,
+        match=r"ends at offset 36, but was durable up to offset 60, says .flowstone-log-extents: files are",
+    ):
         filled.reopen()
 
 
 def test_a_directory_without_any_segment_is_a_fault_if_there_was_something(filled: Any) -> None:
     for name in filled.names(".log"):
         filled.files.remove(f"{filled.path}/{name}")
-    with pytest.raises(StorageFault, match="below its recovery point"):
+    with pytest.raises(StorageFault, match=r"begins at offset 0, .* has records up to 60, but no segment was found"):
         filled.reopen()
 
 
@@ -201,13 +311,14 @@ def test_recovery_that_dies_at_any_call_can_be_run_again(make_world: Callable[[]
     while died:
         world = fill(make_world())
         position = world.log.position_of(70)
-        world.damage(f"{position.segment_base_offset:020d}.log", flip(position.position + 30))
+        name, end = f"{position.segment_base_offset:020d}.log", position.position + 30
+        world.damage(name, lambda data, end=end: data.__delitem__(slice(end, None)))
         world.damage("leader-epoch-checkpoint", bytearray.clear)
         world.files.fail_next(operation, errno.EIO, after=survived_calls)
         try:
             world.reopen()
             died = False
-        except StorageFault:
+        except (StorageFault, OSError):
             survived_calls += 1
         world.files.fail_nothing()
         world.reopen()

@@ -210,8 +210,16 @@ def test_a_hole_that_nobody_marked_is_taken_for_damage(world: Any) -> None:
     world.flush()
     world.checkpoint()
     world.log.append_replicated(placed(world.batch(2), 9), leader_epoch=EPOCH)
-    world.flush()
     assert world.reopen().log_end_offset == 2
+
+
+def test_a_hole_before_what_was_flushed_is_believed_after_a_kill(world: Any) -> None:
+    world.append(2)
+    world.flush()
+    world.checkpoint()
+    world.log.append_replicated(placed(world.batch(2), 9), leader_epoch=EPOCH)
+    world.flush()
+    assert world.reopen().log_end_offset == 11
 
 
 def test_only_the_newest_marks_of_holes_are_kept(world: Any) -> None:

@@ -36,8 +36,9 @@ def reopened(world: Any, *, segments: int = 3) -> Any:
 
 def test_a_missing_index_is_built_again_off_the_loop(world: Any) -> None:
     reopened(world)
-    world.files.remove(f"{world.path}/{world.names('.index')[0]}")
     world.reopen(clean=True)
+    segment = world.log.segments[0]
+    segment.open_sealed(segment.size_bytes, None, None)
     with pytest.raises(IndexDamaged) as damaged:
         world.log.read(2, 1, world.log.end, at_least_one=True)
     damaged.value.warm()
@@ -46,8 +47,8 @@ def test_a_missing_index_is_built_again_off_the_loop(world: Any) -> None:
 
 def test_an_index_entry_that_leads_astray_is_noticed(world: Any) -> None:
     reopened(world)
-    world.damage(world.names(".index")[0], lambda data: data.__setitem__(-1, data[-1] ^ 1))
     world.reopen(clean=True)
+    world.damage(world.names(".index")[0], lambda data: data.__setitem__(-1, data[-1] ^ 1))
     last = world.log.segments[1].base_offset - 1
     with pytest.raises(IndexDamaged):
         world.log.read(last, 1, world.log.end, at_least_one=True)
