@@ -114,6 +114,8 @@ class Assignments:
     def _open(self, topic: TopicImage, index: int, config: TopicConfig) -> None:
         topic_partition, placed = TopicPartition(topic.name, index), topic.partitions[index]
         try:
+            if self._cluster is not None and self._node_id not in placed.isr:
+                self._logs.give_up_missing(topic_partition)
             in_the_way = self._logs.make_way(topic_partition, topic.topic_id)
             if in_the_way is not None:
                 in_the_way.add_done_callback(partial(self._open_later, topic.topic_id, index))

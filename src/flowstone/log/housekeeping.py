@@ -41,9 +41,9 @@ from flowstone.types import TopicPartition
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# However many segments are sealed, checkpoints are not written more often for it.
-SEALS_CHECKPOINT_INTERVAL_S = 1.0
-SEALS_TIMER = "seals"
+# However many logs begin and segments are sealed, checkpoints are not written more often for it.
+SOON_INTERVAL_S = 1.0
+SOON_TIMER = "soon"
 # Recovery after a crash reads what was flushed since the last checkpoint: about so much at most.
 CHECKPOINT_FLUSHED_BYTES = 256 * MIB
 
@@ -81,7 +81,7 @@ class Housekeeping:
         self.on_error: Callable[[OSError], None] = lambda error: None
         self._timers: dict[str, Timer] = {}
         self._removals = DelayedActions(clock, self.in_background)
-        self._saved_s = -SEALS_CHECKPOINT_INTERVAL_S
+        self._saved_s = -SOON_INTERVAL_S
         self.retention: asyncio.Task[None] | None = None
         # As the worker thread last wrote them: most brokers compact nothing, and write nothing.
         self._first_dirty_written = directory.read_offsets(CLEANER_CHECKPOINT)
@@ -251,23 +251,26 @@ class Housekeeping:
         self.in_background(self.checkpoint_writer())
 
     def log_flushed(self, log: PartitionLog) -> None:
-        """Checkpoint if much was flushed since, or soon if a segment was sealed: a start need not check it then."""
-        if log.has_durable_seal:
-            log.has_durable_seal = False
-            self._save_seals()
+        """Checkpoint if much was flushed since, or soon if the log is new or a segment was sealed.
+
+        Then a start knows of the log even if its directory is gone, and need not check the segment.
+        """
+        if log.is_checkpoint_due:
+            log.is_checkpoint_due = False
+            self._save_soon()
         if self._flusher.flushed_bytes >= CHECKPOINT_FLUSHED_BYTES:
             self.save_offsets()
 
-    def _save_seals(self) -> None:
-        if SEALS_TIMER in self._timers:
+    def _save_soon(self) -> None:
+        if SOON_TIMER in self._timers:
             return
 
         def fire() -> None:
-            del self._timers[SEALS_TIMER]
+            del self._timers[SOON_TIMER]
             self.save_offsets()
 
-        wait_s = max(self._saved_s + SEALS_CHECKPOINT_INTERVAL_S - self._clock.monotonic(), 0)
-        self._timers[SEALS_TIMER] = self._clock.call_later(wait_s, fire)
+        wait_s = max(self._saved_s + SOON_INTERVAL_S - self._clock.monotonic(), 0)
+        self._timers[SOON_TIMER] = self._clock.call_later(wait_s, fire)
 
     def _start_retention(self) -> None:
         if self.retention is None or self.retention.done():

@@ -151,6 +151,13 @@ class LogManager:
         home = self._home_of(topic_partition)
         return home.forgetting(topic_partition) if home is not None else None
 
+    def give_up_missing(self, topic_partition: TopicPartition) -> None:
+        """Forget a partition whose directory is missing, so that it begins anew. Others must have its records."""
+        offline = self.offline.get(topic_partition)
+        if offline is not None and offline.is_missing:
+            logger.warning("%s: its directory is missing; it is fetched again from its leader", topic_partition)
+            self.delete(topic_partition)
+
     def get_or_create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
         """The topic's log, once `make_way` has nothing to wait for; StorageFault if it is offline."""
         offline = self.offline.get(topic_partition)

@@ -60,7 +60,7 @@ class StoredLog:
         "epochs",
         "first_dirty_offset",
         "flushed_end",
-        "has_durable_seal",
+        "is_checkpoint_due",
         "is_forgotten",
         "is_torn",
         "log_start_offset",
@@ -87,7 +87,7 @@ class StoredLog:
         self.log_start_offset = 0
         self.branch_point: BranchPoint | None = None  # where it left the log it was branched from
         self.is_torn = False  # part of a batch may stand after the log's end
-        self.has_durable_seal = False  # a segment that was sealed is durable, and no checkpoint says so yet
+        self.is_checkpoint_due = False  # its first records or a sealed segment are durable: a checkpoint should say so
         self.is_forgotten = False  # its files go, or nobody knows what is in them: there are no more flushes
         self.ends_after_hole = False  # what a leader sent last does not follow what it sent before
         self.epochs = LeaderEpochs()
@@ -242,8 +242,8 @@ class StoredLog:
         before, end = self.flushed_end, task.end
         assert before.offset <= end.offset <= self.end.offset
         self.flushed_end = end
-        if end.segment_base_offset != before.segment_base_offset:
-            self.has_durable_seal = True
+        if end.segment_base_offset != before.segment_base_offset or not before.offset:
+            self.is_checkpoint_due = True
         if end == self.end:
             self._segments.active.log.pinned = False
         return self._segments.bytes_between(before, end)

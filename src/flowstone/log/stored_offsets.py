@@ -29,3 +29,4 @@ class OfflineLog(NamedTuple):
     topic_id: bytes
     stored: StoredOffsets
     fault: StorageFault
+    is_missing: bool = False  # there is no directory at all

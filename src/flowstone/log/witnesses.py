@@ -169,4 +169,4 @@ def find_missing(
             f"{topic_partition} has records from offset {stored.log_start_offset} to {stored.promised_end}, but its "
             f"directory {path} is not there: {missing_files(topic_partition, path)}"
         )
-        yield topic_partition, OfflineLog(topic_id, stored, fault)
+        yield topic_partition, OfflineLog(topic_id, stored, fault, is_missing=True)

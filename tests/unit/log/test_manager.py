@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.config import BrokerConfig, TopicConfig
+from flowstone.config import LONG_MAX, BrokerConfig, TopicConfig
 from flowstone.errors import ApiError, StartupError, StorageFault
 from flowstone.log.manager import LogManager, OfflineLog
 from flowstone.log.partition_log import PartitionLog
@@ -766,3 +766,138 @@ def test_retention_is_applied_every_interval(broker: Broker) -> None:
         broker.logs.close()
 
     run(body)
+        broker.logs.close()
+
+    run(body)
+
+
+def stored_offsets(broker: Broker, name: str) -> dict[TopicPartition, int]:
+    return broker.logs.directories[0].log_directory.read_offsets(name)
+
+
+def test_a_recovery_point_is_checkpointed_soon_after_a_segment_was_sealed_and_synced(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        broker.append(log)
+        await broker.flush(log)
+        broker.clock.advance(5)
+        await broker.settle()
+        while len(log.segments) < 3:
+            broker.append(log)
+            await broker.flush(log)
+        sealed_end = log.segments.active.base_offset
+        broker.clock.advance(1.1)
+        await broker.settle()
+        assert stored_offsets(broker, "recovery-point-offset-checkpoint")[FIRST] >= sealed_end
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_sealed_segment_is_synced_even_where_nothing_else_is(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        log.configure(dataclasses.replace(CONFIG, flush_messages=LONG_MAX))
+        flusher = broker.logs.directories[0].flusher
+        while len(log.segments) < 3:
+            broker.append(log)
+            flusher.appended(log, 1)
+            await asyncio.sleep(0)
+        while log.recovery_point < log.segments[1].base_offset:
+            broker.flushed.clear()
+            await asyncio.wait_for(broker.flushed.wait(), 10)
+        broker.logs.abort()
+        broker.files.lose_power()
+        broker.open()
+        assert broker.logs.logs[FIRST].log_end_offset >= log.segments[1].base_offset
+        broker.logs.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
+def test_a_partition_whose_directory_is_gone_is_offline_until_it_is_given_up(broker: Broker, clean: bool) -> None:
+    async def body() -> None:
+        broker.open()
+        for topic_partition in (FIRST, SECOND):
+            broker.append(broker.log(topic_partition))
+            await broker.flush(broker.log(topic_partition))
+        broker.clock.advance(1.1)
+        await broker.settle()
+        (broker.logs.close if clean else broker.logs.abort)()
+        broker.files.remove_tree("/data/first-0")
+        for _ in range(2):  # a start in between changes nothing
+            broker.open()
+            with pytest.raises(StorageFault, match=r"from offset 0 to 1, but its directory .* is not there"):
+                broker.log()
+            assert broker.log(SECOND).log_end_offset == 1
+            broker.logs.close()
+        broker.open()
+        broker.logs.give_up_missing(SECOND)
+        broker.logs.give_up_missing(FIRST)
+        await broker.logs.wait_forgotten()
+        assert (broker.log().log_end_offset, broker.log(SECOND).log_end_offset) == (0, 1)
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_deleted_partition_is_not_missing(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        broker.append(broker.log())
+        await broker.flush(broker.log())
+        broker.clock.advance(1.1)
+        await broker.settle()
+        broker.logs.delete(FIRST)
+        broker.logs.abort()
+        broker.open()
+        assert not broker.logs.offline
+        broker.logs.close()
+
+    run(body)
+
+
+def test_a_directory_that_another_program_has_used_is_taken_as_its_checkpoints_say(broker: Broker) -> None:
+    """As Kafka would leave it: records gone at the start, its own checkpoints, and our table of before."""
+
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        while len(log.segments) < 4:
+            broker.append(log)
+        begin, end = log.segments[1].base_offset, log.log_end_offset
+        broker.logs.close()
+        for name in [each for each in broker.files.names("/data/first-0") if each.startswith("0" * 20)]:
+            broker.files.remove(f"/data/first-0/{name}")
+        directory = broker.logs.directories[0].log_directory
+        directory.write_offsets("log-start-offset-checkpoint", {})
+        directory.write_offsets("recovery-point-offset-checkpoint", {FIRST: end})
+        broker.files.remove("/data/first-0/leader-epoch-checkpoint")
+        broker.open()
+        assert broker.logs.logs[FIRST].log_start_offset == begin
+        broker.logs.close()
+
+    run(body)
+
+
+def test_retention_on_a_full_disk_leaves_a_log_that_a_start_believes(broker: Broker) -> None:
+    async def body() -> None:
+        broker.open()
+        log = broker.log()
+        while len(log.segments) < 4:
+            broker.append(log)
+            broker.clock.advance(10)
+        await broker.flush(log)
+        await broker.settle()
+        log.configure(dataclasses.replace(CONFIG, retention_ms=15_000))
+        broker.files.fail_next("rename", errno.ENOSPC)
+        await broker.logs.directories[0].housekeeping.apply_retention()
+        begin = log.log_start_offset
+        assert log.segments[0].base_offset == begin > 0
+        broker.logs.abort()
+        broker.open()
+        assert not broker.logs.offline
+        assert broker.logs.logs[FIRST].log_start_offset == begin
