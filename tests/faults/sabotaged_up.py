@@ -164,11 +164,12 @@ def write_later() -> None:
 
 def truncate_below_the_recovery_point() -> None:
     """Recovery takes any damage for an unfinished write."""
-    _replace(recovery._Recovery, "_refuse_below_recovery_point", lambda self, offset, damage: None)
+    _replace(recovery._Recovery, "_refuse_below_durable_end", lambda self, offset, damage: None)
+    _replace(recovery._Recovery, "_refuse_before_good_batches", lambda self, *arguments: None)
     finish = recovery._Recovery._finish
 
     def forgiving(self: Any, segments: Any, end_offset: int) -> None:
-        self._stored = self._stored._replace(recovery_point=min(self._stored.recovery_point, end_offset))
+        self._stored = self._stored._replace(recovery_point=min(self._stored.recovery_point, end_offset), durable_end=0)
         finish(self, segments, end_offset)
 
     _replace(recovery._Recovery, "_finish", forgiving)
@@ -203,7 +204,7 @@ def recover_one_batch_less() -> None:
 def forget_producers() -> None:
     """Recovery does not know which batches it has already: retries are appended again."""
     _replace(recovery, "load_producers", lambda *arguments: ProducerStates())
-    _replace(ProducerStates, "check", lambda self, header: None)
+    _replace(ProducerStates, "check", lambda self, header, now_ms: None)
 
 
 def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
