@@ -7,6 +7,7 @@ it leads no more is closed. Handlers hand requests over by group; what becomes o
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
@@ -32,6 +33,7 @@ from flowstone.coordinator.partitioning import partition_for
 from flowstone.coordinator.replay_reports import ReplayReports
 from flowstone.coordinator.runtime import Host, HostedShard, Token
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.memory_budget import MemoryBudget
 from flowstone.ports.clock import Clock
 from flowstone.promise import Promise
 from flowstone.replication.partitions import Partitions
@@ -46,6 +48,11 @@ MEMBER_NAME_LENGTH_MAX = 1024
 # Groups whose shard is kept at hand: the same ones ask again and again. Not by long names: a stranger may make them up.
 LOCATED_GROUPS_MAX = 4096
 LOCATED_GROUP_LENGTH_MAX = 256
+
+# A refused group may try again and again; the log tells of it this often.
+REFUSAL_LOG_INTERVAL_S = 60.0
+
+logger = logging.getLogger(__name__)
 
 GroupCall = Callable[[GroupShard, int, Token], Effects[Any]]
 
@@ -63,11 +70,13 @@ class GroupCoordinator:
         self._clock, self._workers = clock, workers
         self._waiting: set[Token] = set()
         self._waiting_max = config.max_parked_requests
+        self.memory = MemoryBudget(config.group_memory_max_bytes, self._memory_refused)
+        self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
         group_config = _group_config(config)
         self._host = Host(
             clock=clock,
             codec=group_records,
-            new_machine=lambda: GroupShard(group_config, _new_member_id),
+            new_machine=lambda: GroupShard(group_config, _new_member_id, self.memory),
             load_turn=asyncio.Lock(),
             rounds=AppendRounds(),
             reports=ReplayReports(clock.monotonic),
@@ -103,6 +112,18 @@ class GroupCoordinator:
         if loads:
             await finished.wait()
         timer.cancel()
+
+    def _memory_refused(self) -> None:
+        """Log that a group was refused because all groups together take too much memory, at most once a minute."""
+        now_s = self._clock.monotonic()
+        if now_s - self._refusal_logged_s >= REFUSAL_LOG_INTERVAL_S:
+            self._refusal_logged_s = now_s
+            logger.warning(
+                "a group's member, assignment or offset was refused: all groups take %d MiB of memory and "
+                "group.memory.max.bytes is %d MiB; raise it, or delete groups that nobody needs",
+                self.memory.used_bytes // MIB,
+                self.memory.limit_bytes // MIB,
+            )
 
     # The topic
 

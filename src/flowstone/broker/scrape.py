@@ -123,6 +123,13 @@ class Scrape:
         }
         page.gauge("flowstone_parked_requests", "Requests that wait for data or for the disk.", parked)
         page.gauge("flowstone_fetch_sessions", "Incremental fetch sessions kept.", len(services.fetch_sessions))
+        memory = services.groups.memory
+        page.gauge("flowstone_group_memory_bytes", "Memory that all groups take together.", memory.used_bytes)
+        page.counter(
+            "flowstone_group_memory_refusals_total",
+            "Joins, assignments and commits refused because of group.memory.max.bytes.",
+            memory.refused_count,
+        )
         page.counter(
             "flowstone_cold_reads_total",
             "Reads by a worker of what was not in the page cache.",

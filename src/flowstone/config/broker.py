@@ -141,6 +141,14 @@ class BrokerConfig(ClusterConfig):
         low=0,
     )
     group_max_size: int = broker_setting("group.max.size", Kind.INT, INT_MAX, "The most members of one group.", low=1)
+    group_memory_max_bytes: int = broker_setting(
+        "group.memory.max.bytes",
+        Kind.LONG,
+        256 * MIB,
+        "Memory that all groups of this broker may take together: what members say, assignments, committed offsets. A "
+        "group may grow as long as it is then no larger than what is left, so that small groups go on working.",
+        low=MIB,
+    )
     group_headroom_warning_ms: int = broker_setting(
         "group.headroom.warning.ms",
         Kind.LONG,

@@ -64,6 +64,10 @@ class StateMachine(ReplayedState, Protocol):
 
     def next_deadline(self) -> int | None: ...
 
+    def close(self) -> None:
+        """Give back what it holds of limits shared with others: it is not called any more."""
+        ...
+
 
 Machine = TypeVar("Machine", bound=StateMachine)
 Call = Callable[[Machine, int], Effects[Any]]
@@ -245,11 +249,13 @@ class HostedShard(Generic[Machine]):
         self.loading = asyncio.ensure_future(self._load())
 
     async def _load(self) -> None:
+        machine = self._host.new_machine()
+        is_loaded = False
         try:
-            machine = self._host.new_machine()
             await self._log.wait_committed()
             async with self._host.load_turn:
                 await self._log.load(machine)
+            is_loaded = True
         except (ApiError, StorageFault) as error:
             code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
             self._failed(code, str(error), is_loaded=False)
@@ -259,6 +265,9 @@ class HostedShard(Generic[Machine]):
             self._faulty_loads += 1
             self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error), is_loaded=False)
             return
+        finally:
+            if not is_loaded:  # it failed, or was cancelled
+                machine.close()
         self._machine, self._faulty_loads = machine, 0
         self._run(machine, lambda machine, now_ms: machine.loaded(now_ms))
         calls, self._calls_after_load = self._calls_after_load, []
@@ -280,6 +289,8 @@ class HostedShard(Generic[Machine]):
 
     def _drop_machine(self, unavailable: ErrorCode) -> None:
         self._cancel_timer()
+        if self._machine is not None:
+            self._machine.close()
         self._machine, self._unavailable = None, unavailable
         self._unappended, self._held_back = [], []
 

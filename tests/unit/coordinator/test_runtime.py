@@ -40,6 +40,7 @@ class Counters:
         self.replayed: list[tuple[str, int]] = []
         self.loaded_ms: int | None = None
         self._parked: list[tuple[int, Any]] = []
+        self.is_closed = False
 
     def replay(self, records: Sequence[tuple[str, int]]) -> None:
         self.replayed += records
@@ -67,6 +68,10 @@ class Counters:
 
     def next_deadline(self) -> int | None:
         return min((deadline_ms for deadline_ms, _token in self._parked), default=None)
+
+    def close(self) -> None:
+        assert not self.is_closed
+        self.is_closed = True
 
 
 class Bench:
@@ -123,6 +128,34 @@ def on_a_bench(test: Callable[[Bench], Any], **log: bool) -> None:
         await test(bench)
 
     asyncio.run(run())
+
+
+def test_a_state_machine_is_closed_once_it_is_thrown_away_and_when_its_shard_closes() -> None:
+    async def test(bench: Bench) -> None:
+        bench.log.refuses_with = ErrorCode.NOT_ENOUGH_REPLICAS
+        bench.add()
+        assert [machine.is_closed for machine in bench.machines] == [True]
+        bench.log.refuses_with = None
+        await bench.reload()
+        assert [machine.is_closed for machine in bench.machines] == [True, False]
+        bench.shard.close(ErrorCode.NOT_COORDINATOR)
+        assert [machine.is_closed for machine in bench.machines] == [True, True]
+
+    on_a_bench(test)
+
+
+def test_a_state_machine_that_could_not_be_loaded_is_closed() -> None:
+    async def test(bench: Bench) -> None:
+        bench.add()
+        bench.log.batches.clear()  # the log says that it has more than can be read
+        bench.log.refuses_with = ErrorCode.NOT_ENOUGH_REPLICAS
+        bench.add()
+        bench.log.refuses_with = None
+        await bench.reload()
+        assert [machine.is_closed for machine in bench.machines] == [True, True]
+        bench.shard.close(ErrorCode.NOT_COORDINATOR)
+
+    on_a_bench(test)
 
 
 def test_a_reply_waits_until_its_records_are_committed() -> None:

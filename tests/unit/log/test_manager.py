@@ -766,9 +766,6 @@ def test_retention_is_applied_every_interval(broker: Broker) -> None:
         broker.logs.close()
 
     run(body)
-        broker.logs.close()
-
-    run(body)
 
 
 def stored_offsets(broker: Broker, name: str) -> dict[TopicPartition, int]:
@@ -901,3 +898,6 @@ def test_retention_on_a_full_disk_leaves_a_log_that_a_start_believes(broker: Bro
         broker.open()
         assert not broker.logs.offline
         assert broker.logs.logs[FIRST].log_start_offset == begin
+        broker.logs.close()
+
+    run(body)

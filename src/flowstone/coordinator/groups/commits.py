@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from flowstone.coordinator.groups.config import GROUP_OVERHEAD_BYTES, OFFSET_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
 from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.messages import (
     NO_RETENTION_TIME,
@@ -39,6 +40,9 @@ def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
     if error_code is not ErrorCode.NONE:
         turn.reply(token, CommitResponse([error_code] * len(request.offsets)))
         return
+    if not _has_memory(turn, request):
+        turn.reply(token, CommitResponse([ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * len(request.offsets)))
+        return
     errors: list[ErrorCode] = [ErrorCode.NONE] * len(request.offsets)
     accepted: dict[tuple[str, int], OffsetCommitted] = {}  # of a partition named twice, the last one
     expire_timestamp_ms = NO_TIMESTAMP
@@ -58,6 +62,28 @@ def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
     turn.effects.records.extend(accepted.values())
     turn.effects.can_wait = True
     turn.reply(token, CommitResponse(errors))
+
+
+def _has_memory(turn: Turn, request: CommitRequest) -> bool:
+    """Return whether all groups together leave enough memory for what this commit adds to its group."""
+    account, group_id = turn.shard.account, request.group_id
+    new_group_bytes = GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(group_id)
+    metadata_length_max = turn.config.offset_metadata_max_bytes
+    most_bytes = OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * metadata_length_max
+    if account.has_plenty(group_id, new_group_bytes + most_bytes * len(request.offsets)):
+        return True  # as nearly always; what the commit really adds takes longer to find out
+    known = turn.shard.offsets.of_group(group_id)
+    growth_bytes = 0 if group_id in turn.shard.groups else new_group_bytes
+    for topic, partition, _, _, metadata in request.offsets:
+        before = known.get((topic, partition))
+        length = len(metadata or "")
+        if length > metadata_length_max:
+            continue
+        if before is None:
+            growth_bytes += OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * length
+        else:
+            growth_bytes += TEXT_CHARACTER_BYTES * (length - len(before.metadata))
+    return account.may_grow(group_id, growth_bytes)
 
 
 def _check_commit(group: Group | None, request: CommitRequest) -> ErrorCode:

@@ -19,8 +19,20 @@ NOBODY_JOINED_RETRY_MIN_MS = 1_000
 REASON_MAX_CHARS = 255
 """A client's reason for joining or leaving is kept for people to read, up to KIP-800's length."""
 
+GROUP_OVERHEAD_BYTES = 2_048
+MEMBER_OVERHEAD_BYTES = 1_536
+PROTOCOL_OVERHEAD_BYTES = 256
+PENDING_MEMBER_OVERHEAD_BYTES = 768
+OFFSET_OVERHEAD_BYTES = 448
+TEXT_CHARACTER_BYTES = 4
+"""What a group, a member, a protocol of a member, a member id handed out, a committed offset and a character of a name
+take in memory at most, besides what clients say. `group.memory.max.bytes` limits the sum over all groups."""
+
 EXPIRY_OFFSETS_PER_TICK = 5_000
 """Committed offsets looked at in one go when old ones are removed, so that a large shard does not hold up the loop."""
+
+REBALANCE_REASON_MAX_CHARS = 2_048
+"""A group remembers why it last rebalanced, up to this length: one request may remove thousands of members."""
 
 EMPTY_GROUP_KEPT_MS = 60_000
 """A group without members and offsets has nothing to remember and is removed after this long. Kafka removes it with the

@@ -22,6 +22,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from flowstone.coordinator.groups.config import (
+    GROUP_OVERHEAD_BYTES,
+    MEMBER_OVERHEAD_BYTES,
+    PENDING_MEMBER_OVERHEAD_BYTES,
+    PROTOCOL_OVERHEAD_BYTES,
+    TEXT_CHARACTER_BYTES,
+)
 from flowstone.coordinator.groups.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     assigned_partitions,
@@ -42,6 +49,21 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
+def member_bytes(
+    client_id: str, client_host: str, group_instance_id: str | None, protocols: Mapping[str, bytes]
+) -> int:
+    """Return about what a member takes in memory, without its id and its assignment."""
+    names = len(client_id) + len(client_host) + len(group_instance_id or "") + sum(map(len, protocols))
+    metadata_bytes = sum(map(len, protocols.values()))
+    overhead_bytes = MEMBER_OVERHEAD_BYTES + PROTOCOL_OVERHEAD_BYTES * len(protocols)
+    return overhead_bytes + TEXT_CHARACTER_BYTES * names + metadata_bytes
+
+
+def pending_bytes(member_id: str) -> int:
+    """Return about what a member id that was handed out takes in memory."""
+    return PENDING_MEMBER_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(member_id)
+
+
 @dataclass(slots=True, eq=False)
 class Member:
     member_id: str
@@ -52,7 +74,17 @@ class Member:
     rebalance_timeout_ms: int
     protocols: dict[str, bytes]  # name to metadata, the preferred one first
     assignment: bytes = b""  # as last stored
+    counted_bytes: int = 0  # what its group last counted for it
     is_new: bool = False  # its first join has not been answered: it cannot send heartbeats yet
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about what the member takes in memory."""
+        return (
+            member_bytes(self.client_id, self.client_host, self.group_instance_id, self.protocols)
+            + TEXT_CHARACTER_BYTES * len(self.member_id)
+            + len(self.assignment)
+        )
 
     def vote(self, candidates: Collection[str]) -> str:
         return next(name for name in self.protocols if name in candidates)
@@ -90,6 +122,29 @@ class Group:
     rebalance_count: int = 0
     rebalance_reason: str = ""
     rebalance_timestamp_ms: int = NO_TIMESTAMP
+    members_bytes: int = 0  # about what the members and the member ids handed out take in memory
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about what the group takes in memory, without its offsets."""
+        return GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(self.group_id) + self.members_bytes
+
+    def count(self, member: Member) -> None:
+        """Take over into `members_bytes` what the member takes now."""
+        size_bytes = member.size_bytes
+        self.members_bytes += size_bytes - member.counted_bytes
+        member.counted_bytes = size_bytes
+
+    def add_pending(self, member_id: str) -> None:
+        """Remember a member id that was handed out."""
+        self.pending_joins.add(member_id)
+        self.members_bytes += pending_bytes(member_id)
+
+    def drop_pending(self, member_id: str) -> None:
+        """Forget a member id that was handed out, if it was."""
+        if member_id in self.pending_joins:
+            self.pending_joins.remove(member_id)
+            self.members_bytes -= pending_bytes(member_id)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -134,7 +189,8 @@ class Group:
             assert member.group_instance_id not in self.static_members
             self.static_members[member.group_instance_id] = member.member_id
         self.members[member.member_id] = member
-        self.pending_joins.discard(member.member_id)
+        self.drop_pending(member.member_id)
+        self.count(member)
         if self.leader is None:
             self.leader = member.member_id
 
@@ -142,6 +198,7 @@ class Group:
         assert member_id not in self.joins, "a member is answered before it is removed"
         assert member_id not in self.syncs, "a member is answered before it is removed"
         member = self.members.pop(member_id)
+        self.members_bytes -= member.counted_bytes
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
         self.pending_syncs.discard(member_id)
@@ -224,7 +281,12 @@ class Group:
         self.protocol = record.protocol
         self.leader = record.leader
         protocol = record.protocol or ""
+        before = self.members
         self.members = {stored.member_id: self._applied(stored, protocol) for stored in record.members}
+        self.members_bytes -= sum(member.counted_bytes for member in before.values())
+        for member in self.members.values():
+            member.counted_bytes = 0
+            self.count(member)
         self.static_members = {
             stored.group_instance_id: stored.member_id
             for stored in record.members

@@ -14,8 +14,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowstone.coordinator.groups.config import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, REASON_MAX_CHARS
-from flowstone.coordinator.groups.group import Group, GroupState, Member
+from flowstone.coordinator.groups.config import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    PENDING_MEMBERS_MAX,
+    REASON_MAX_CHARS,
+    TEXT_CHARACTER_BYTES,
+)
+from flowstone.coordinator.groups.group import Group, GroupState, Member, member_bytes
 from flowstone.coordinator.groups.messages import UNKNOWN_MEMBER_ID, JoinRequest, JoinResponse, SyncResponse
 from flowstone.coordinator.groups.rebalancing import (
     answer_join,
@@ -38,7 +43,7 @@ def join(turn: Turn, token: Any, request: JoinRequest) -> None:
         turn.reply(token, JoinResponse(error_code, request.member_id))
         return
     group = turn.shard.groups.get(request.group_id) or Group(request.group_id)
-    if not _has_room(turn, group, request):
+    if not _has_room(turn, group, request) or not _has_memory(turn, group, request):
         _turn_away(turn, group, request, token)
     elif not group.supports(request.protocol_type, dict(request.protocols)):
         turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
@@ -73,6 +78,21 @@ def _has_room(turn: Turn, group: Group, request: JoinRequest) -> bool:
     return member_id in group.members or len(group.members) < turn.config.group_max_size
 
 
+def _has_memory(turn: Turn, group: Group, request: JoinRequest) -> bool:
+    """Return whether all groups together leave enough memory for what this join adds to the group."""
+    protocols = dict(request.protocols)
+    wanted_bytes = member_bytes(request.client_id, request.client_host, request.group_instance_id, protocols)
+    member_id = request.member_id
+    if member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is not None:
+        member_id = group.static_members.get(request.group_instance_id, member_id)
+    known = group.members.get(member_id)
+    if known is not None:
+        wanted_bytes += TEXT_CHARACTER_BYTES * len(member_id) + len(known.assignment) - known.counted_bytes
+    if group.group_id not in turn.shard.groups:
+        wanted_bytes += group.size_bytes
+    return turn.shard.account.may_grow(group.group_id, wanted_bytes)
+
+
 def _turn_away(turn: Turn, group: Group, request: JoinRequest, token: Any) -> None:
     turn.reply(token, JoinResponse(ErrorCode.GROUP_MAX_SIZE_REACHED))
     if request.member_id in group.pending_joins:
@@ -98,7 +118,7 @@ def _hand_out_member_id(turn: Turn, group: Group, request: JoinRequest, token: A
         turn.reply(token, JoinResponse(ErrorCode.GROUP_MAX_SIZE_REACHED))
         return
     member_id = turn.shard.new_member_id(request.client_id)
-    group.pending_joins.add(member_id)
+    group.add_pending(member_id)
     turn.schedule(request.session_timeout_ms, TimerKind.SESSION, group, member_id)
     turn.reply(token, JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
@@ -122,7 +142,7 @@ def _join_known(turn: Turn, group: Group, request: JoinRequest, token: Any) -> N
     if missed_its_answer:
         turn.reply(token, joined(group, member_id))
     else:
-        _update(member, request)
+        _update(group, member, request)
         park_join(turn, group, member_id, token)
         who = "Leader" if member_id == group.leader else "Member"
         rebalance(turn, group, f"{who} {member_id} joined again while {group.state.value}{_said(request)}")
@@ -158,7 +178,7 @@ def _replace_static(turn: Turn, group: Group, request: JoinRequest, token: Any) 
     member.is_new = False
     old_topics = group.topics_of(member.protocols)
     was_giving_up = group.is_giving_up(member)
-    _update(member, request)
+    _update(group, member, request)
     turn.keep_session(group, member_id)
     is_settled = (
         group.state is GroupState.STABLE
@@ -184,12 +204,13 @@ def _rejoined(group: Group, request: JoinRequest, member_id: str, old_leader: st
     return response._replace(leader=old_leader, members=())
 
 
-def _update(member: Member, request: JoinRequest) -> None:
+def _update(group: Group, member: Member, request: JoinRequest) -> None:
     member.client_id = request.client_id
     member.client_host = request.client_host
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.protocols = dict(request.protocols)
+    group.count(member)
 
 
 def _said(request: JoinRequest) -> str:

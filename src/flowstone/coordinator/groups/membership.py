@@ -61,7 +61,8 @@ def sync(turn: Turn, token: Any, request: SyncRequest) -> None:
 
 def _assign(turn: Turn, group: Group, assignments: dict[str, bytes]) -> None:
     stored = group.stored(turn.now_ms, assignments)
-    if stored.size_bytes > GROUP_BYTES_MAX:
+    growth_bytes = sum(len(each.assignment) - len(group.members[each.member_id].assignment) for each in stored.members)
+    if stored.size_bytes > GROUP_BYTES_MAX or not turn.shard.account.may_grow(group.group_id, growth_bytes):
         # Kafka's answer to a group that does not fit a record. A failed append would cost its neighbours their shard.
         for member_id in list(group.syncs):
             answer_sync(turn, group, member_id, SyncResponse(ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from flowstone.coordinator.groups.config import OFFSET_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
 from flowstone.coordinator.groups.records import OffsetCommitted, OffsetRemoved
 from flowstone.types import TopicPartition
 
@@ -18,12 +19,31 @@ _NONE: Mapping[tuple[str, int], OffsetCommitted] = MappingProxyType({})
 class OffsetStore:
     def __init__(self) -> None:
         self._by_group: dict[str, dict[tuple[str, int], OffsetCommitted]] = {}
+        # Characters of metadata, of the few groups that have any.
+        self._metadata_lengths: dict[str, int] = {}
 
     def of_group(self, group_id: str) -> Mapping[tuple[str, int], OffsetCommitted]:
         return self._by_group.get(group_id, _NONE)
 
     def group_ids_with(self, partition: TopicPartition) -> Iterator[str]:
         return (group_id for group_id, offsets in self._by_group.items() if partition in offsets)
+
+    def size_bytes(self, group_id: str) -> int:
+        """Return about what a group's offsets take in memory."""
+        count = len(self._by_group.get(group_id, _NONE))
+        return OFFSET_OVERHEAD_BYTES * count + TEXT_CHARACTER_BYTES * self._metadata_lengths.get(group_id, 0)
+
+    def has_metadata(self, group_id: str) -> bool:
+        """Return whether any offset of the group has metadata."""
+        return group_id in self._metadata_lengths
+
+    def metadata_grown(self, group_id: str, length: int) -> None:
+        """Note that the metadata of a group's offsets has so many characters more, or fewer."""
+        grown = self._metadata_lengths.get(group_id, 0) + length
+        if grown:
+            self._metadata_lengths[group_id] = grown
+        else:
+            self._metadata_lengths.pop(group_id, None)
 
     def to_change(self, group_id: str) -> dict[tuple[str, int], OffsetCommitted]:
         """For whoever adds offsets to it at once: one without any is no group of this store."""
@@ -33,6 +53,8 @@ class OffsetStore:
         offsets = self._by_group.get(record.group_id)
         if offsets is None:
             return
-        offsets.pop((record.topic, record.partition), None)
+        removed = offsets.pop((record.topic, record.partition), None)
+        if removed is not None and removed.metadata:
+            self.metadata_grown(record.group_id, -len(removed.metadata))
         if not offsets:
             del self._by_group[record.group_id]

@@ -10,7 +10,7 @@ Whoever waits is answered before it is moved or dropped: no token is lost.
 
 from __future__ import annotations
 
-from flowstone.coordinator.groups.config import NOBODY_JOINED_RETRY_MIN_MS
+from flowstone.coordinator.groups.config import NOBODY_JOINED_RETRY_MIN_MS, REBALANCE_REASON_MAX_CHARS
 from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.messages import JoinedMember, JoinResponse, SyncResponse
 from flowstone.coordinator.groups.state import Turn
@@ -37,7 +37,7 @@ def prepare(turn: Turn, group: Group, reason: str) -> None:
     is_initial = group.state is GroupState.EMPTY
     group.state, group.state_timestamp_ms = GroupState.PREPARING_REBALANCE, turn.now_ms
     group.rebalance_count += 1
-    group.rebalance_reason, group.rebalance_timestamp_ms = reason, turn.now_ms
+    group.rebalance_reason, group.rebalance_timestamp_ms = reason[:REBALANCE_REASON_MAX_CHARS], turn.now_ms
 
     delay_ms = turn.config.initial_rebalance_delay_ms
     if is_initial and delay_ms > 0:
@@ -146,4 +146,4 @@ def remove_member(turn: Turn, group: Group, member_id: str) -> None:
 
 def remove_pending(turn: Turn, group: Group, member_id: str) -> None:
     turn.cancel(TimerKind.SESSION, group, member_id)
-    group.pending_joins.remove(member_id)
+    group.drop_pending(member_id)

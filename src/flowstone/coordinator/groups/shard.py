@@ -49,29 +49,45 @@ from flowstone.coordinator.groups.records import (
 )
 from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
+from flowstone.memory_budget import MemoryAccount, MemoryBudget
 from flowstone.types import TopicPartition
 
 
 class GroupShard:
-    def __init__(self, config: GroupConfig, new_member_id: Callable[[str], str]) -> None:
-        """`new_member_id` makes an id that nobody else has, out of a client or instance id."""
-        self._state = ShardState(config, new_member_id)
+    def __init__(self, config: GroupConfig, new_member_id: Callable[[str], str], budget: MemoryBudget) -> None:
+        """`new_member_id` makes an id that nobody else has, out of a client or instance id.
+
+        `budget` limits the memory of all shards of the broker.
+        """
+        self._state = ShardState(config, new_member_id, MemoryAccount(budget))
         self._expiry = Expiry()
 
     def replay(self, records: Iterable[GroupRecord]) -> None:
         """Apply stored records, in their order: those just appended, or some read while loading."""
-        group_id, offsets = None, {}
+        state, store = self._state, self._state.offsets
+        group_id, offsets, has_metadata = None, {}, False
         for record in records:
             if not isinstance(record, OffsetCommitted):  # as nearly all are; a pattern takes several times as long
-                group_id = None
                 self._replay_other(record)
+                if record.group_id != group_id and group_id is not None:
+                    state.measure(group_id)
+                group_id = None
+                state.measure(record.group_id)
                 continue
             if record[0] != group_id:
+                if group_id is not None:
+                    state.measure(group_id)
                 group_id = record[0]
-                offsets = self._state.offsets.to_change(group_id)
-                if group_id not in self._state.groups:
-                    self._state.groups[group_id] = Group(group_id)
+                offsets, has_metadata = store.to_change(group_id), store.has_metadata(group_id)
+                if group_id not in state.groups:
+                    state.groups[group_id] = Group(group_id)
+            if has_metadata or record[5]:
+                has_metadata = True
+                before = offsets.get(record[1:3])
+                store.metadata_grown(group_id, len(record[5]) - (len(before[5]) if before is not None else 0))
             offsets[record[1:3]] = record
+        if group_id is not None:
+            state.measure(group_id)
 
     def _replay_other(self, record: GroupRecord) -> None:
         groups = self._state.groups
@@ -101,16 +117,16 @@ class GroupShard:
         return turn.effects
 
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
-        return self._run(joining.join, now_ms, token, request)
+        return self._run_and_measure(joining.join, now_ms, token, request)
 
     def sync(self, now_ms: int, token: Any, request: SyncRequest) -> GroupEffects:
-        return self._run(membership.sync, now_ms, token, request)
+        return self._run_and_measure(membership.sync, now_ms, token, request)
 
     def heartbeat(self, now_ms: int, token: Any, request: HeartbeatRequest) -> GroupEffects:
         return self._run(membership.heartbeat, now_ms, token, request)
 
     def leave(self, now_ms: int, token: Any, request: LeaveRequest) -> GroupEffects:
-        return self._run(membership.leave, now_ms, token, request)
+        return self._run_and_measure(membership.leave, now_ms, token, request)
 
     def commit_offsets(self, now_ms: int, token: Any, request: CommitRequest) -> GroupEffects:
         return self._run(commits.commit, now_ms, token, request)
@@ -153,10 +169,26 @@ class GroupShard:
                 due_by_group.setdefault(timer.group_id, []).append(timer)
         for group_id, due in due_by_group.items():
             timeouts.expire(turn, self._state.groups[group_id], due)
+            self._state.measure(group_id)
         return turn.effects
 
     def next_deadline(self) -> int | None:
         return self._state.timers.next_deadline()
+
+    def close(self) -> None:
+        """Give back the memory of all groups: the shard is thrown away, or served by another broker."""
+        self._state.account.close()
+
+    def _run_and_measure(
+        self,
+        handle: Callable[[Turn, Any, Any], None],
+        now_ms: int,
+        token: Any,
+        request: JoinRequest | SyncRequest | LeaveRequest,
+    ) -> GroupEffects:
+        effects = self._run(handle, now_ms, token, request)
+        self._state.measure(request.group_id)
+        return effects
 
     def _run(self, handle: Callable[[Turn, Any, Any], None], now_ms: int, token: Any, request: Any) -> GroupEffects:
         turn = Turn(self._state, now_ms)

@@ -16,6 +16,7 @@ from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.offsets import OffsetStore
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.timers import EXPIRY_TIMER, Timer, TimerKind, Timers
+from flowstone.memory_budget import MemoryAccount
 
 GroupEffects = Effects[GroupRecord]
 
@@ -24,9 +25,16 @@ GroupEffects = Effects[GroupRecord]
 class ShardState:
     config: GroupConfig
     new_member_id: Callable[[str], str]
+    account: MemoryAccount
     groups: dict[str, Group] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     timers: Timers = field(default_factory=Timers)
+
+    def measure(self, group_id: str) -> None:
+        """Tell the account what the group takes in memory now."""
+        group = self.groups.get(group_id)
+        group_bytes = 0 if group is None else group.size_bytes
+        self.account.set_size(group_id, group_bytes + self.offsets.size_bytes(group_id))
 
     def forget_if_unused(self, group: Group) -> None:
         """A group that never finished a generation and keeps no offsets left nothing on disk to remove."""

@@ -16,8 +16,10 @@ from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.shard import GroupShard
+from flowstone.memory_budget import MemoryBudget
 from flowstone.types import TopicPartition
 
+MEMORY_BYTES = 256 << 20
 START_MS = 1_700_000_000_000
 
 
@@ -57,6 +59,7 @@ class Coordinator:
         self._on_reply = on_reply
         self._held: deque[tuple[int, Any, Any]] = deque()
         self._ids = itertools.count(1)
+        self.budget = MemoryBudget(MEMORY_BYTES)
         self.shard = self._new_shard()
         self.shard.loaded(self.now_ms)
 
@@ -87,10 +90,11 @@ class Coordinator:
         assert log_end >= self.committed, "what is committed is not lost"
         del self.log[log_end:]
         self._held.clear()
+        self.shard.close()
         self.shard = self._new_shard()
         self.shard.replay(self.log)
         self.take(self.shard.loaded(self.now_ms))
         self.commit()
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.config, lambda prefix: f"{prefix}-{next(self._ids)}")
+        return GroupShard(self.config, lambda prefix: f"{prefix}-{next(self._ids)}", self.budget)

@@ -151,7 +151,7 @@ class Client:
 
     def _offsets(self) -> m.CommitRequest | None:
         offsets = tuple(
-            (TOPIC, partition, position, NO_LEADER_EPOCH, None)
+            (TOPIC, partition, position, NO_LEADER_EPOCH, "note" * (position % 3))
             for partition, position in self.positions.items()
             if position is not None
         )

@@ -19,8 +19,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flowstone.coordinator.groups import messages as m
-from flowstone.coordinator.groups.config import GroupConfig
+from flowstone.coordinator.groups.config import OFFSET_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES, GroupConfig
 from flowstone.coordinator.groups.consumer_protocol import assigned_partitions
+from flowstone.coordinator.groups.group import pending_bytes
 from flowstone.coordinator.groups.records import GroupStored, OffsetCommitted
 from flowstone.coordinator.groups.timers import Timer, TimerKind
 from flowstone.errors import ErrorCode
@@ -238,6 +239,7 @@ class World:
             ((_, response),) = shard.fetch_offsets(now_ms, None, m.FetchOffsetsRequest(group_id)).replies
             served = {partition.partition: each.offset for partition, each in response.offsets.items()}
             assert served == self._committed(group_id), "G3: the coordinator serves something else than the log"
+        self._check_memory()
 
     def _committed(self, group_id: str) -> dict[int, int]:
         log = self.coordinator.log
@@ -260,3 +262,15 @@ class World:
             for member_id in members | group.pending_joins:
                 if member_id not in group.joins and member_id not in group.syncs:
                     assert state.timers.deadline(Timer(TimerKind.SESSION, group.group_id, member_id)) is not None
+
+    def _check_memory(self) -> None:
+        """What is counted for groups is what they take."""
+        state = self.coordinator.shard._state
+        counted = 0
+        for group in state.groups.values():
+            members_bytes = sum(each.size_bytes for each in group.members.values())
+            assert group.members_bytes == members_bytes + sum(map(pending_bytes, group.pending_joins))
+            counted += group.size_bytes
+            for record in state.offsets.of_group(group.group_id).values():
+                counted += OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(record.metadata)
+        assert self.coordinator.budget.used_bytes == counted

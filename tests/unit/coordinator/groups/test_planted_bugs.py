@@ -59,7 +59,7 @@ def test_a_session_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         if member_id in group.members:
             turn.keep_session(group, member_id)
         else:
-            group.pending_joins.remove(member_id)
+            group.drop_pending(member_id)
         return False
 
     monkeypatch.setattr(timeouts, "_end_session", keep)

@@ -1,0 +1,148 @@
+"""What groups count for, and which of them are refused when all together take too much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowstone.coordinator.groups.config import OFFSET_OVERHEAD_BYTES, GroupConfig
+from flowstone.coordinator.groups.messages import (
+    CommitRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    LeaveRequest,
+    LeavingMember,
+    SyncRequest,
+)
+from flowstone.coordinator.groups.records import NO_LEADER_EPOCH
+from flowstone.errors import ErrorCode
+from flowstone.memory_budget import MemoryBudget
+from tests.unit.coordinator.groups.harness import Coordinator
+
+KIB, MIB = 1 << 10, 1 << 20
+SMALL = b"x" * 100
+CONFIG = GroupConfig(initial_rebalance_delay_ms=0)
+
+
+class Groups:
+    """A coordinator with little memory, asked by members that join, sync, commit and leave."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.replies: list[Any] = []
+        self.coordinator = Coordinator(CONFIG, lambda _, response: self.replies.append(response))
+        self.coordinator.budget = MemoryBudget(memory_bytes)
+        self.coordinator.reload()
+
+    @property
+    def budget(self) -> MemoryBudget:
+        return self.coordinator.budget
+
+    def ask(self, method: str, request: Any) -> Any:
+        shard, now_ms = self.coordinator.shard, self.coordinator.now_ms
+        self.coordinator.take(getattr(shard, method)(now_ms, None, request))
+        return self.replies[-1]
+
+    def join(self, group_id: str, metadata: bytes = SMALL, member_id: str = "") -> Any:
+        protocols = (("range", metadata),)
+        return self.ask(
+            "join",
+            JoinRequest(group_id, 10_000, 60_000, "consumer", protocols, member_id, member_id_required=False),
+        )
+
+    def form(self, group_id: str, metadata: bytes = SMALL, assignment: bytes = b"") -> Any:
+        """Join as the only member and take an assignment; return the join's answer."""
+        joined = self.join(group_id, metadata)
+        if joined.error_code is ErrorCode.NONE:
+            assert self.sync(group_id, joined, assignment).error_code is ErrorCode.NONE
+        return joined
+
+    def sync(self, group_id: str, joined: Any, assignment: bytes) -> Any:
+        assignments = ((joined.member_id, assignment),)
+        return self.ask("sync", SyncRequest(group_id, joined.member_id, joined.generation_id, assignments=assignments))
+
+    def commit(self, group_id: str, count: int, metadata: str | None = None, first: int = 0) -> Any:
+        offsets = [("t", first + number, 1, NO_LEADER_EPOCH, metadata) for number in range(count)]
+        return self.ask("commit_offsets", CommitRequest(group_id, offsets)).errors[0]
+
+    def leave(self, group_id: str, member_id: str) -> None:
+        self.ask("leave", LeaveRequest(group_id, (LeavingMember(member_id, None, None),)))
+
+
+def test_a_large_group_is_refused_while_small_ones_still_come() -> None:
+    groups = Groups(10 * MIB)
+    formed = [groups.form(f"large-{number}", bytes(MIB)).error_code for number in range(20)]
+    count = formed.count(ErrorCode.NONE)
+    assert 7 <= count <= 9
+    assert formed == [ErrorCode.NONE] * count + [ErrorCode.GROUP_MAX_SIZE_REACHED] * (20 - count)
+    assert all(groups.form(f"small-{number}").error_code is ErrorCode.NONE for number in range(100))
+    assert groups.budget.used_bytes <= 10 * MIB
+
+
+def test_members_of_a_full_coordinator_go_on_with_what_they_have() -> None:
+    groups = Groups(10 * MIB)
+    joined = groups.form("first", bytes(MIB))
+    while groups.form(f"more-{groups.budget.used_bytes}", bytes(MIB)).error_code is ErrorCode.NONE:
+        pass
+    heartbeat = HeartbeatRequest("first", joined.member_id, joined.generation_id)
+    assert groups.ask("heartbeat", heartbeat).error_code is ErrorCode.NONE
+    again = groups.join("first", b"y" * MIB, joined.member_id)
+    assert again.error_code is ErrorCode.NONE
+    assert groups.sync("first", again, b"").error_code is ErrorCode.NONE
+    grown = groups.join("first", b"y" * (2 * MIB), joined.member_id)
+    assert grown.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_memory_is_given_back_when_members_leave_and_when_their_sessions_end() -> None:
+    groups = Groups(10 * MIB)
+    before = groups.budget.used_bytes
+    for ends in ("leaves", "expires"):
+        joined = groups.form(ends, bytes(4 * MIB))
+        assert joined.error_code is ErrorCode.NONE
+        assert groups.budget.used_bytes > 4 * MIB
+        if ends == "leaves":
+            groups.leave(ends, joined.member_id)
+        groups.coordinator.advance(10_000)
+        assert groups.budget.used_bytes < 20 * KIB
+    groups.coordinator.advance(200_000)  # the empty groups go too
+    assert groups.budget.used_bytes == before == 0
+
+
+def test_an_assignment_that_is_too_large_for_what_is_left_is_refused() -> None:
+    groups = Groups(4 * MIB)
+    joined = groups.join("g")
+    assert groups.sync("g", joined, bytes(3 * MIB)).error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert groups.budget.used_bytes < 20 * KIB
+
+
+def test_offsets_count_with_their_metadata_and_are_refused_beyond_the_limit() -> None:
+    groups = Groups(2 * MIB)
+    assert groups.commit("g", 100, "x" * 1000) is ErrorCode.NONE
+    assert groups.budget.used_bytes > 100 * 1000
+    assert groups.commit("g", 100, "x" * 4000, first=1000) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert groups.commit("other", 10) is ErrorCode.NONE
+    assert groups.commit("g", 100, "y" * 1000) is ErrorCode.NONE  # the same partitions again: nothing grows
+    assert groups.commit("g", 100) is ErrorCode.NONE
+    assert groups.budget.used_bytes < 120 * OFFSET_OVERHEAD_BYTES + 10 * KIB
+
+
+def test_what_is_loaded_counts_even_beyond_the_limit_and_a_closed_shard_gives_it_back() -> None:
+    groups = Groups(4 * MIB)
+    assert groups.form("g", bytes(MIB)).error_code is ErrorCode.NONE
+    used = groups.budget.used_bytes
+    groups.coordinator.reload()
+    assert groups.budget.used_bytes == used
+    groups.coordinator.shard.close()
+    assert groups.budget.used_bytes == 0
+    groups.coordinator.budget = MemoryBudget(KIB)
+    groups.coordinator.reload()
+    assert groups.budget.used_bytes == used > groups.budget.limit_bytes
+    assert groups.join("new").error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_member_ids_that_nobody_uses_count() -> None:
+    groups = Groups(100 * KIB)
+    asked = JoinRequest("g", 10_000, 60_000, "consumer", (("range", SMALL),))
+    codes = [groups.ask("join", asked).error_code for _ in range(200)]
+    assert codes[0] is ErrorCode.MEMBER_ID_REQUIRED
+    assert codes[-1] is ErrorCode.GROUP_MAX_SIZE_REACHED
+    groups.coordinator.advance(10_000)
+    assert groups.budget.used_bytes == 0
