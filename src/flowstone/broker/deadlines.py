@@ -2,7 +2,8 @@
 
 A produce may wait for 30 seconds and is answered after a millisecond: a timer for each would be set and cancelled for
 nothing. Waits of the same length end in the order they began: one queue for each length and one timer for its head are
-enough.
+enough. Clients choose the lengths, so they are rounded up to a few thousand different ones: each has a queue and a
+timer until the timer fires, even if all that waited was done long before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,20 @@ from flowstone.ports.clock import Clock
 
 # What has ended already leaves a queue at its head; where the head is late, so many may be kept behind it in vain.
 ENDED_KEPT_MAX = 1024
+
+
+# However long a client is ready to wait, its time is up after this.
+WAIT_MS_MAX = 60 * 60 * 1000
+# Lengths up to each bound are rounded up to multiples of the step.
+_STEPS_MS = ((1_000, 1), (60_000, 100), (WAIT_MS_MAX, 10_000))
+
+
+def rounded_ms(timeout_ms: int) -> int:
+    """Return the length of the queue that a wait goes to: the wait's own or a little more, `WAIT_MS_MAX` at most."""
+    for bound_ms, step_ms in _STEPS_MS:
+        if timeout_ms <= bound_ms:
+            return max(-(-timeout_ms // step_ms) * step_ms, 0)
+    return WAIT_MS_MAX
 
 
 class Wait(Protocol):
@@ -29,6 +44,7 @@ class Deadlines:
 
     def add(self, wait: Wait, timeout_ms: int) -> None:
         """Tells the wait when its time is up, unless it is done by then."""
+        timeout_ms = rounded_ms(timeout_ms)
         queue = self._queues.get(timeout_ms)
         due = self._clock.monotonic() + timeout_ms / 1000
         if queue is None:

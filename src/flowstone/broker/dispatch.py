@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 _HEAD = struct.Struct(">ii")
 _FLEXIBLE_HEAD = struct.Struct(">iix")
 _SIZE_BYTES = 4
-PRODUCE_KEY = 0
+PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY = 0, 11, 14
+_KEYS_WITH_BODIES = frozenset((PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY))
 # Only records make a request long. Others of this size name a hundred thousand things and hold the loop for a second.
 REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
 
@@ -87,7 +88,8 @@ class Dispatcher:
         if isinstance(response, Message):
             return self._encode(route, context, started, response)
         outcome = response if isinstance(response, Promise) else asyncio.ensure_future(response)
-        encode = partial(self._encode_later, route, context, request, started)
+        kept = _kept_while_parked(key, request) if isinstance(response, Promise) else request
+        encode = partial(self._encode_later, route, context, kept, started)
         if outcome.done():
             return encode(outcome)
         if isinstance(outcome, ParkedProduce):
@@ -188,6 +190,15 @@ class Dispatcher:
             context.client_id,
             took_s * 1000,
         )
+
+
+def _kept_while_parked(key: int, request: Message) -> Message:
+    """Return what is kept of a request until it is answered: of requests with bodies, nothing but their kind.
+
+    A body may have megabytes, and a view of one keeps the whole buffer that it was received into. These requests tell
+    of errors in other ways; only a mistake of ours would want to name their parts.
+    """
+    return type(request)() if key in _KEYS_WITH_BODIES else request
 
 
 def _add_head(route: Route, context: RequestContext, chunks: list[Chunk]) -> int:

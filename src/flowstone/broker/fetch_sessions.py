@@ -16,6 +16,7 @@ from random import Random
 
 from flowstone.broker.catch_up_rate import CatchUpRate
 from flowstone.broker.fetch_partitions import FetchPartition, ReplicaFetchPartition
+from flowstone.cluster.topic_names import TOPIC_NAME_LENGTH_MAX
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
 from flowstone.replication.partition import Partition, Watcher
@@ -185,14 +186,18 @@ class FetchSessions:
         known = len(session)
         session.advance(request)
         self._partition_count += len(session) - known
-        if len(session) > SESSION_PARTITIONS_MAX or self._partition_count > CACHED_PARTITIONS_MAX:
+        if (
+            _has_long_names(request)
+            or len(session) > SESSION_PARTITIONS_MAX
+            or self._partition_count > CACHED_PARTITIONS_MAX
+        ):
             self._forget(session.session_id)
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return self._sessions.pop(session.session_id)
 
     def _has_room(self, request: FetchRequest, is_replicas: bool) -> bool:
         wanted = sum(len(topic.partitions) for topic in request.topics)
-        if wanted > SESSION_PARTITIONS_MAX:
+        if wanted > SESSION_PARTITIONS_MAX or _has_long_names(request):
             return False
         while len(self._sessions) >= self._slots or self._partition_count + wanted > CACHED_PARTITIONS_MAX:
             oldest = next((each for each in self._sessions.values() if not (is_replicas and each.is_replicas)), None)
@@ -213,3 +218,8 @@ class FetchSessions:
         while (session_id := self._random.randint(1, SESSION_ID_MAX)) in self._sessions:
             pass
         return session_id
+
+
+def _has_long_names(request: FetchRequest) -> bool:
+    """Return whether a topic is named that cannot exist. Such a name is not worth remembering: it may have 32 KiB."""
+    return any(len(topic.topic) > TOPIC_NAME_LENGTH_MAX for topic in request.topics)

@@ -234,6 +234,7 @@ class GroupSurvey:
         """Takes the sample that metrics show, and warns where something is wrong."""
         self.latest = await self.all_groups()
         self._rates.forget_unasked()
+        self._timestamps.forget_unasked()
         self._alarm.look(self.latest)
 
 

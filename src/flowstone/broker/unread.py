@@ -30,10 +30,12 @@ class UnreadTimestamps:
         self._workers = workers
         # Records keep their time: what was once read about an offset of a log stays true.
         self._known: dict[tuple[PartitionLog, int], int] = {}
+        self._asked: set[tuple[PartitionLog, int]] = set()
 
     async def of(self, partition: Partition, offset: int) -> int | None:
         """The timestamp of the first record from `offset` on, which must be in the log; None if it has none."""
         key = partition.log, offset
+        self._asked.add(key)
         found = self._known.get(key)
         if found is None:
             try:
@@ -44,6 +46,11 @@ class UnreadTimestamps:
                 self._known.clear()
             self._known[key] = found
         return found if found != NO_TIMESTAMP else None
+
+    def forget_unasked(self) -> None:
+        """Forget what nobody has asked for since this was last called; it would keep the logs of deleted topics."""
+        self._known = {key: timestamp for key, timestamp in self._known.items() if key in self._asked}
+        self._asked.clear()
 
     async def _read(self, partition: Partition, offset: int) -> int:
         located = await read_when_cached(self._workers, partition, partial(_batch_at, partition, offset))

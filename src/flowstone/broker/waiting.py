@@ -24,11 +24,16 @@ from flowstone.replication.partition import Partition, Watcher
 FETCH_WAIT_MS_MAX = 60_000
 
 
+# Partitions that parked fetches without a session name together, about 700 bytes each.
+PARKED_PARTITIONS_MAX = 100_000
+
+
 class Waiting:
     def __init__(self, clock: Clock, parked_max: int) -> None:
         self.deadlines = Deadlines(clock)
         self._parked_max = parked_max
         self.fetches: set[ParkedFetch] = set()
+        self.parked_partitions = 0  # of fetches without a session
         self.produces: set[ParkedProduce] = set()
 
     @property
@@ -38,6 +43,10 @@ class Waiting:
     @property
     def is_full_of_fetches(self) -> bool:
         return self.is_full or len(self.fetches) >= (self._parked_max + 1) // 2
+
+    def has_room_for(self, partition_count: int) -> bool:
+        """Return whether a fetch that itself remembers so many partitions may be parked."""
+        return self.parked_partitions + partition_count <= PARKED_PARTITIONS_MAX
 
     def release_fetches(self) -> None:
         """Answers every parked fetch with what there is: the broker stops."""
@@ -56,7 +65,7 @@ class Watched(Protocol):
 class ParkedFetch(Promise[Any]):
     """The response, once what it watches has `missing_bytes` more to read, or changes, or the time is up."""
 
-    __slots__ = ("_missing_bytes", "_read_again", "_waiting", "_watched", "_woken")
+    __slots__ = ("_missing_bytes", "_partition_count", "_read_again", "_waiting", "_watched", "_woken")
 
     def __init__(
         self,
@@ -65,8 +74,12 @@ class ParkedFetch(Promise[Any]):
         missing_bytes: int,
         max_wait_ms: int,
         read_again: Callable[[], Any | Coroutine[Any, Any, Any]],
+        partition_count: int = 0,
     ) -> None:
+        """`partition_count` are the partitions that the request itself remembers, without a session."""
         super().__init__()
+        self._partition_count = partition_count
+        waiting.parked_partitions += partition_count
         self._waiting, self._missing_bytes, self._read_again = waiting, missing_bytes, read_again
         self._watched = watched
         self._woken = False
@@ -108,6 +121,7 @@ class ParkedFetch(Promise[Any]):
 
     def _settle(self) -> None:
         self._waiting.fetches.discard(self)
+        self._waiting.parked_partitions -= self._partition_count
         for each in self._watched:
             each.unwatch(self)
         super()._settle()

@@ -23,6 +23,7 @@ from flowstone.cli.process import collector_paused, raise_open_files_limit
 from flowstone.errors import StartupError
 from flowstone.ports.background import take_short_turns
 from flowstone.ports.loops import new_event_loop
+from flowstone.ports.memory import return_freed_blocks
 
 if TYPE_CHECKING:
     from flowstone.app import App
@@ -127,6 +128,7 @@ async def serve(
 ) -> int:
     """Runs a broker until a signal, or `with_input` the end of standard input, asks for its end; the exit status."""
     raise_open_files_limit()
+    return_freed_blocks()
     with collector_paused():
         from flowstone.app import App
 

@@ -37,6 +37,8 @@ _NULL_LENGTH = -1
 
 # Pairs of a group and a topic whose names are kept in both forms: commits name the same ones again and again.
 OFFSET_NAMES_CACHED_MAX = 4096
+# Longer ones are not kept: a group's id may have 32,767 bytes, and strangers make them up.
+OFFSET_NAMES_CACHED_LENGTH_MAX = 512
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
@@ -142,14 +144,21 @@ def encode_all(records: Sequence[GroupRecord]) -> list[bytes]:
     return encoded
 
 
-@lru_cache(OFFSET_NAMES_CACHED_MAX)
 def _plain_record_parts(group_id: str, topic: str) -> tuple[Callable[..., bytes], bytes, bytes]:
     """What puts a record together, what comes before its offset delta and what between that and the partition."""
+    is_long = len(group_id) + len(topic) > OFFSET_NAMES_CACHED_LENGTH_MAX
+    return _new_record_parts(group_id, topic) if is_long else _cached_record_parts(group_id, topic)
+
+
+def _new_record_parts(group_id: str, topic: str) -> tuple[Callable[..., bytes], bytes, bytes]:
     prefix = _offset_key_prefix(group_id, topic)
     names = VARINTS[len(prefix) + _INT.size] + prefix
     size_bytes = len(_RECORD_START) + 1 + len(names) + _PLAIN_RECORD_END.size
     start = VARINTS[size_bytes] + _RECORD_START
     return Struct(f">{len(start)}sc{len(names)}s{_PLAIN_RECORD_END.format[1:]}").pack, start, names
+
+
+_cached_record_parts = lru_cache(OFFSET_NAMES_CACHED_MAX)(_new_record_parts)
 
 
 def encode(record: GroupRecord) -> CoordinatorRecord:
@@ -186,13 +195,20 @@ def _offset_key_prefix(group_id: str, topic: str) -> bytes:
     return _Writer(OFFSET_KEY_VERSION).string(group_id).string(topic).done()
 
 
-@lru_cache(OFFSET_NAMES_CACHED_MAX)
 def _read_offset_key_prefix(data: bytes) -> tuple[str, str]:
     """The group and the topic; the same objects for the same names, of which there may be a million otherwise."""
+    is_long = len(data) > OFFSET_NAMES_CACHED_LENGTH_MAX
+    return _parse_offset_key_prefix(data) if is_long else _cached_offset_key_prefix(data)
+
+
+def _parse_offset_key_prefix(data: bytes) -> tuple[str, str]:
     reader = _Reader(data)
     group_id, topic = reader.string(), reader.string()
     reader.check_end()
     return group_id, topic
+
+
+_cached_offset_key_prefix = lru_cache(OFFSET_NAMES_CACHED_MAX)(_parse_offset_key_prefix)
 
 
 def _offset_key(group_id: str, topic: str, partition: int) -> bytes:

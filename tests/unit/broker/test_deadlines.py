@@ -1,7 +1,21 @@
 from __future__ import annotations
 
-from flowstone.broker.deadlines import ENDED_KEPT_MAX, Deadlines
-from flowstone.ports.clock import SimulatedClock
+from collections.abc import Callable
+
+import pytest
+
+from flowstone.broker.deadlines import ENDED_KEPT_MAX, WAIT_MS_MAX, Deadlines, rounded_ms
+from flowstone.ports.clock import SimulatedClock, Timer
+
+
+class CountingClock(SimulatedClock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers_set = 0
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        self.timers_set += 1
+        return super().call_later(delay_s, callback)
 
 
 class Wait:
@@ -30,6 +44,22 @@ def test_waits_end_when_their_time_is_up_whatever_their_length() -> None:
     assert ended == ["short", "short, later"]
     clock.advance(0.5)
     assert ended == ["short", "short, later", "long"]
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "waited_ms"),
+    [(-5, 0), (0, 0), (1, 1), (999, 999), (1_001, 1_100), (30_000, 30_000), (60_001, 70_000), (2**31 - 1, WAIT_MS_MAX)],
+)
+def test_a_length_is_rounded_up_by_little(asked_ms: int, waited_ms: int) -> None:
+    assert rounded_ms(asked_ms) == waited_ms
+
+
+def test_lengths_that_clients_make_up_share_a_few_thousand_queues() -> None:
+    clock = CountingClock()
+    deadlines = Deadlines(clock)
+    for timeout_ms in range(0, 2**31, 9_973):
+        deadlines.add(Wait("", []), timeout_ms)
+    assert clock.timers_set < 2_500
 
 
 def test_a_wait_that_is_done_hears_nothing() -> None:

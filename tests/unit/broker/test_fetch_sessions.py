@@ -246,3 +246,16 @@ def test_a_followers_session_that_is_dropped_lets_go_of_its_partitions():
     session.close()
     assert not partition._watchers
     assert not partition._end_watchers
+
+
+def test_a_name_that_no_topic_can_have_is_not_remembered():
+    cache, _ = sessions()
+    wanted = [FetchRequestPartition(partition=0)]
+    long_name = FetchRequestTopic(topic="x" * 250, partitions=wanted)
+    assert cache.open(FetchRequest(session_epoch=0, topics=[long_name]), False).session_id == 0
+    opened = cache.open(request(0, 0, 0), False)
+    assert opened.session_id != 0
+    with pytest.raises(ApiError) as refused:
+        cache.open(FetchRequest(session_id=opened.session_id, session_epoch=1, topics=[long_name]), False)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0

@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from flowstone.broker.waiting import ParkedFetch, ParkedProduce, Uncommitted, Waiting
+from flowstone.broker.waiting import PARKED_PARTITIONS_MAX, ParkedFetch, ParkedProduce, Uncommitted, Waiting
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import SimulatedClock
 from tests.support.partitions import ON_DISK, a_batch, a_partition, flush
@@ -170,5 +170,17 @@ def test_fetches_may_take_half_of_the_places_and_produces_all_of_them():
         fetches.pop().cancel()
         assert not waiting.is_full_of_fetches
         produce.cancel()
+
+    run(scenario)
+
+
+def test_partitions_of_parked_fetches_are_counted_until_they_are_answered():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        parked = ParkedFetch(waiting, [], 1, 500, lambda: "empty", partition_count=PARKED_PARTITIONS_MAX - 10)
+        assert waiting.has_room_for(10)
+        assert not waiting.has_room_for(11)
+        clock.advance(0.6)
+        assert parked.done()
+        assert waiting.has_room_for(PARKED_PARTITIONS_MAX)
 
     run(scenario)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowstone.coordinator import records
 from flowstone.coordinator.groups.records import (
     GroupRecord,
     GroupRemoved,
@@ -115,3 +116,20 @@ def test_records_of_a_type_that_another_version_wrote_are_passed_over() -> None:
 def test_a_record_that_makes_no_sense_is_damage(key: bytes, value: bytes | None) -> None:
     with pytest.raises(StorageFault):
         decode(key, value)
+
+
+def test_long_names_are_encoded_and_read_and_not_kept() -> None:
+    for name in ("g", "g" * 32_000, "ü" * 16_000):
+        committed = OffsetCommitted(name, "t", 1, 42, commit_timestamp_ms=5)
+        key, value = records.encode(committed)
+        assert records.decode(key, value) == committed
+        (encoded,) = records.encode_all([committed])
+        assert value is not None
+        assert encoded == encode_record(0, 0, key, value)
+    before = records._cached_record_parts.cache_info().currsize, records._cached_offset_key_prefix.cache_info().currsize
+    for number in range(10):
+        committed = OffsetCommitted("g" * (600 + number), "t", 1, 42, commit_timestamp_ms=5)
+        records.encode_all([committed])
+        records.decode(*records.encode(committed))
+    after = records._cached_record_parts.cache_info().currsize, records._cached_offset_key_prefix.cache_info().currsize
+    assert after == before

@@ -82,7 +82,9 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     except NotCached as cold:
         return asyncio.ensure_future(fetch.read_cold(cold))
     # A follower would ask again at once: there is always room for the few there are.
-    if fetch.is_satisfied or (replica is None and services.waiting.is_full_of_fetches):
+    waiting = services.waiting
+    has_no_room = replica is None and (waiting.is_full_of_fetches or not waiting.has_room_for(fetch.own_partitions))
+    if fetch.is_satisfied or has_no_room:
         return fetch.respond()
     return fetch.park()
 
@@ -122,6 +124,11 @@ class _Fetch:
             or self._is_urgent
             or not len(self._session)
         )
+
+    @property
+    def own_partitions(self) -> int:
+        """Return how many partitions only this request remembers: none if they are a session's."""
+        return len(self._session) if self._session.session_id == NO_SESSION else 0
 
     def read(self) -> None:
         """Reads every partition that may have something new, once. NotCached leaves it to be called again."""
@@ -170,7 +177,14 @@ class _Fetch:
             watched = [self._session]
         elif self._replica is not None:
             watched = [*map(LogEnd, self._watched)]
-        return ParkedFetch(self._services.waiting, watched, missing_bytes, request.max_wait_ms, self._read_again)
+        return ParkedFetch(
+            self._services.waiting,
+            watched,
+            missing_bytes,
+            request.max_wait_ms,
+            self._read_again,
+            self.own_partitions,
+        )
 
     def _read_again(self) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
         try:

@@ -41,10 +41,11 @@ def handle(
     token = services.groups.request(
         request.group_id, lambda shard, now_ms, token: shard.join(now_ms, token, join), may_wait=True
     )
+    member_id = request.member_id  # and not the request, which may have megabytes, for as long as the answer waits
     return answer(
         token,
         lambda response: _respond(version, response),
-        lambda code: _respond(version, JoinResponse(code, request.member_id)),
+        lambda code: _respond(version, JoinResponse(code, member_id)),
     )
 
 

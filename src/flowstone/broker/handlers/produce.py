@@ -84,7 +84,8 @@ class _Produce:
     """One request on its way: what was appended, what waits to be committed, and the response so far."""
 
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
-        self._services, self._request = services, request
+        # Not the request: its records are views of a buffer that others use once this is parked.
+        self._services, self._acks, self._timeout_ms = services, request.acks, request.timeout_ms
         self._version, self._listener_name, self._peer = context.api_version, context.listener_name, context.peer
         self._refusal = _why_refused(services, request)
         self._topics: list[ProduceResponseTopic] = []
@@ -140,7 +141,8 @@ class _Produce:
         return as_seen_by_the_cluster(error, found, index)
 
     def finish(self) -> Produced:
-        if self._request.acks == 0:
+        self._last_topic = None  # its records are views of the request's bytes too
+        if self._acks == 0:
             # No answer has room for an error: a closed connection is how the producer learns of it, as in Kafka.
             results = (result for topic in self._topics for result in topic.partition_responses)
             error = next((result.error_code for result in results if result.error_code), None)
@@ -155,7 +157,7 @@ class _Produce:
             Uncommitted(partition, next_offset, epoch, partial(self._committed, results))
             for (partition, epoch), (next_offset, results) in waiting.items()
         ]
-        return ParkedProduce(self._services.waiting, uncommitted, self._request.timeout_ms, self._respond)
+        return ParkedProduce(self._services.waiting, uncommitted, self._timeout_ms, self._respond)
 
     def append_later(self, later: list[_Later]) -> Produced | Coroutine[Any, Any, Produced]:
         """Append the batches in a coroutine; the request's bytes are only there until the handler returns."""
@@ -233,7 +235,7 @@ class _Produce:
     def _append(
         self, partition: Partition, result: ProduceResponsePartition, records: Bytes, opened: Timestamps | None
     ) -> None:
-        acks = self._request.acks
+        acks = self._acks
         base_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = partition.append(
             records, acks, opened=opened
         )
