@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from flowstone.broker.listeners import PORT_MAX
+from flowstone.broker.listeners import check_port, is_number
 from flowstone.errors import ConfigError, StartupError
 from flowstone.ports import network
 
@@ -68,8 +68,9 @@ def parse_address(text: str) -> tuple[str, int] | None:
     if text.lower() in OFF:
         return None
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > PORT_MAX:
+    if not colon or not host or not is_number(port):
         raise ConfigError(f"http.listener: {text!r} is not HOST:PORT, or off")
+    check_port("http.listener", text, port)
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

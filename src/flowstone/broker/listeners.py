@@ -54,9 +54,21 @@ def advertise(bound: ListenerAddress, advertised: dict[str, ListenerAddress]) ->
     return told.host, told.port
 
 
+def is_number(port: str) -> bool:
+    """Return whether the text is a whole number, or one with a sign, which `check_port` refuses as out of range."""
+    return port.isascii() and port.removeprefix("-").isdecimal()
+
+
+def check_port(setting: str, text: str, port: str) -> None:
+    """Raises ConfigError if the port in the address `text` is out of range. Port 0 is any free one."""
+    if len(port) > len(str(PORT_MAX)) or not 0 <= int(port) <= PORT_MAX:
+        raise ConfigError(f"{setting}: there is no port {port} for {text!r} to use: choose one from 0 to {PORT_MAX}")
+
+
 def _parse(setting: str, text: str) -> ListenerAddress:
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not name or not colon or not port.isascii() or not port.isdecimal() or int(port) > PORT_MAX:
+    if not separator or not name or not colon or not is_number(port):
         raise ConfigError(f"{setting}: {text!r} is not of the form NAME://HOST:PORT")
+    check_port(setting, text, port)
     return ListenerAddress(name.upper(), host.removeprefix("[").removesuffix("]"), int(port))

@@ -30,7 +30,7 @@ from flowstone.cli.backup_files import (
 )
 from flowstone.cli.backup_groups import read_groups
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect, fetch_metadata, find_topic
-from flowstone.cli.errors import CommandError
+from flowstone.cli.errors import CommandError, system_errors
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.progress import Advance, progress_bar
 from flowstone.cli.text import counted
@@ -77,7 +77,7 @@ def backup(
     cluster_id = fetch_metadata(admin, bootstrap).cluster_id or ""
     groups = read_groups(admin, bootstrap, names)
     _make_empty(to)
-    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster, system_errors(to):
         ends = cluster.list_offsets(dict.fromkeys(_partitions(counts), LATEST))
         starts = cluster.list_offsets(dict.fromkeys(_partitions(counts), EARLIEST))
         total = sum(ends[each].offset - starts[each].offset for each in ends)
@@ -88,8 +88,9 @@ def backup(
                 for name, count in counts.items()
             ]
     made = Backup(cluster_id, SystemClock().time_ms(), found)
-    SystemFiles().sync_directory(to)
-    write_manifest(to, made)
+    with system_errors(to):
+        SystemFiles().sync_directory(to)
+        write_manifest(to, made)
     for topic in made.topics:
         _print_topic(topic, to, json_output=json_output)
 
@@ -99,14 +100,14 @@ def _partitions(counts: dict[str, int]) -> list[TopicPartition]:
 
 
 def _make_empty(directory: str) -> None:
-    try:
+    with system_errors(directory):
         if os.path.exists(f"{directory}/{MANIFEST}"):
             raise CommandError(f"{directory} holds a backup already: name a new directory")
+        if os.path.exists(directory) and not os.path.isdir(directory):
+            raise CommandError(f"{directory} is not a directory: name a new directory")
         if os.path.isdir(directory) and os.listdir(directory):
             raise CommandError(f"{directory} is not empty: name a new directory")
         SystemFiles().make_directory(directory)
-    except OSError as error:
-        raise CommandError(f"cannot use {directory}: {error.strerror}") from None
 
 
 def _print_topic(topic: BackupTopic, directory: str, *, json_output: bool) -> None:

@@ -18,6 +18,7 @@ from flowstone.cli.errors import CommandError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_PORT = 9092
+PORT_MAX, PORT_DIGITS_MAX = 65535, 5
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 10.0
 
@@ -68,6 +69,8 @@ def _check_reachable(bootstrap: str) -> None:
             return
         except OSError as error:
             reason = error.strerror or str(error)
+        except UnicodeError:  # a part that is empty or too long
+            reason = "that is no name of a host"
     raise CommandError(
         f"cannot reach a broker at {bootstrap} ({reason}): "
         "start one with `flowstone up`, or name another with --bootstrap"
@@ -78,8 +81,10 @@ def split_address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):
         return address.strip("[]"), DEFAULT_PORT
-    if not port.isdecimal():
+    if not (port.isascii() and port.isdecimal()):
         raise CommandError(f"{address} is not HOST:PORT: give the broker's address as --bootstrap HOST:PORT")
+    if len(port) > PORT_DIGITS_MAX or not 0 < int(port) <= PORT_MAX:
+        raise CommandError(f"{address}: there is no port {port}, ports are 1 to {PORT_MAX}: give another --bootstrap")
     return host.strip("[]"), int(port)
 
 

@@ -16,19 +16,26 @@ from flowstone.cli.cluster_moves import move, throttle, unthrottle, watch
 from flowstone.cli.cluster_plans import plan_empty, plan_leaders_off
 from flowstone.cli.cluster_state import ClusterReader, ClusterState
 from flowstone.cli.errors import CommandError
+from flowstone.cli.numbers import BROKER_MAX, THROTTLE_MAX
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.text import counted
 from flowstone.cluster.elections import ElectionType
 
 
 def drain(
-    broker: Annotated[int, typer.Argument(metavar="BROKER", help="The broker's number.")],
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=BROKER_MAX, help="The broker's number.")],
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Move its replicas to other brokers too, and wait for that.")
     ] = False,
     throttle_bytes: Annotated[
         int | None,
-        typer.Option("--throttle", metavar="BYTES/S", min=1, help="How fast each broker may send and take what moves."),
+        typer.Option(
+            "--throttle",
+            metavar="BYTES/S",
+            min=1,
+            max=THROTTLE_MAX,
+            help="How fast each broker may send and take what moves.",
+        ),
     ] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

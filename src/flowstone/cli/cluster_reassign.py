@@ -11,6 +11,7 @@ from flowstone.cli.cluster_moves import move, throttle, unthrottle, watch
 from flowstone.cli.cluster_plans import Plan, changes, plan_document, plan_spread, read_plan
 from flowstone.cli.cluster_state import ClusterReader, ClusterState
 from flowstone.cli.errors import CommandError
+from flowstone.cli.numbers import BROKER_MAX, REPLICATION_FACTOR_MAX, THROTTLE_MAX, parse_whole
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.text import counted, screen_width, table
 from flowstone.types import TopicPartition
@@ -37,7 +38,13 @@ def reassign(
         str | None, typer.Option(metavar="1,2,4", help="Spread the partitions over these brokers.")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Replicas of each partition (default: as many as it has).")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=REPLICATION_FACTOR_MAX,
+            help="Replicas of each partition (default: as many as it has).",
+        ),
     ] = None,
     file: Annotated[
         str | None, typer.Option(metavar="PLAN.json", help="Move as this file of kafka-reassign-partitions says.")
@@ -51,7 +58,13 @@ def reassign(
     wait: Annotated[bool, typer.Option("--watch", help="Wait until all has moved; then take back a throttle.")] = False,
     throttle_bytes: Annotated[
         int | None,
-        typer.Option("--throttle", metavar="BYTES/S", min=1, help="How fast each broker may send and take what moves."),
+        typer.Option(
+            "--throttle",
+            metavar="BYTES/S",
+            min=1,
+            max=THROTTLE_MAX,
+            help="How fast each broker may send and take what moves.",
+        ),
     ] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -106,9 +119,8 @@ def _read(path: str) -> Plan:
 
 def _brokers(state: ClusterState, text: str) -> list[int]:
     numbers = [each.strip() for each in text.split(",")]
-    if not all(each.isdecimal() for each in numbers):
-        raise CommandError(f"--brokers {text}: expected their numbers with commas, such as 1,2,4")
-    brokers = list(dict.fromkeys(map(int, numbers)))
+    expected = "their numbers with commas, such as 1,2,4"
+    brokers = list(dict.fromkeys(parse_whole("--brokers", each, BROKER_MAX, expected) for each in numbers))
     for node_id in brokers:
         if node_id not in state.alive:
             known = ",".join(map(str, state.alive))

@@ -8,12 +8,13 @@ import typer
 
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.cluster_state import ClusterReader, check
+from flowstone.cli.numbers import BROKER_MAX
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
 def unregister(
-    broker: Annotated[int, typer.Argument(metavar="BROKER", help="The broker's number.")],
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=BROKER_MAX, help="The broker's number.")],
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from typing import Annotated
 
@@ -28,6 +29,9 @@ GROUPS = {
     "completion": "flowstone.cli.completion",
 }
 
+# Of a line of help, on a terminal that is wider: click's own limit is 80.
+HELP_WIDTH_MAX = 120
+
 
 def build_app(command: str) -> typer.Typer:
     """Only the group that `command` names is loaded; all of them if it names none."""
@@ -37,12 +41,24 @@ def build_app(command: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         add_completion=False,
         no_args_is_help=True,
+        context_settings={"max_content_width": HELP_WIDTH_MAX},
     )
     app.callback()(_root)
     app.command("up")(_up)
     for group in [GROUPS[command]] if command in GROUPS else GROUPS.values():
         import_module(group).register(app)
+    _list_whole_sentences(app)
     return app
+
+
+def _list_whole_sentences(app: typer.Typer) -> None:
+    """Have lists of commands show each one's first paragraph: without a short help, click cuts it to a line's width."""
+    for command in app.registered_commands:
+        paragraph = (inspect.getdoc(command.callback) or "").split("\n\n")[0]
+        command.short_help = command.short_help or " ".join(paragraph.split())
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _list_whole_sentences(group.typer_instance)
 
 
 def _print_version(wanted: bool) -> None:

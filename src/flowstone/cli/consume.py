@@ -11,6 +11,7 @@ from confluent_kafka import Message
 
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, TopicName
 from flowstone.cli.errors import CommandError
+from flowstone.cli.numbers import OFFSET_MAX, PARTITION_MAX
 from flowstone.cli.output import JsonOutput
 from flowstone.cli.reading import Reader
 from flowstone.cli.record_forms import COLUMNS, Form, JsonValues, json_form, line_form
@@ -27,11 +28,11 @@ def consume(
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="From the oldest record on: the default unless --follow is given.")
     ] = False,
-    offset: Annotated[int | None, typer.Option(min=0, help="From this offset on.")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, max=OFFSET_MAX, help="From this offset on.")] = None,
     timestamp: Annotated[
         str | None, typer.Option(metavar="TIME", help="From this time on: milliseconds since 1970, or ISO 8601.")
     ] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, max=PARTITION_MAX, help="Only this partition.")] = None,
     max_records: Annotated[int | None, typer.Option("--max", metavar="N", min=1, help="At most N records.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Wait for new records at the end instead of stopping there.")

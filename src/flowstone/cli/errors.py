@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from flowstone.errors import FlowstoneError
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130  # what shells expect of a program ended by SIGINT
+EXIT_CLOSED_PIPE = 141  # and by SIGPIPE: whoever read its output, such as `head`, has had enough
 
 
 class CommandError(FlowstoneError):
     """The command cannot do what was asked. The message is one sentence that says what to do about it."""
+
+
+@contextmanager
+def system_errors(path: str) -> Iterator[None]:
+    """Turn an OSError into a CommandError that names the file, or `path` where the system does not say which file."""
+    try:
+        yield
+    except OSError as error:
+        advice = ": run as the broker's user" if isinstance(error, PermissionError) else ""
+        raise CommandError(f"cannot use {error.filename or path}: {error.strerror or error}{advice}") from None

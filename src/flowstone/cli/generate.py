@@ -12,6 +12,7 @@ from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.errors import EXIT_INTERRUPTED, CommandError
 from flowstone.cli.event_streams import KINDS, Event, generate
 from flowstone.cli.interrupts import Interrupts
+from flowstone.cli.numbers import PER_SECOND_MAX, ROWS_MAX, finite
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.progress import progress_bar
 from flowstone.cli.sending import OutgoingRecord, Sender
@@ -34,9 +35,16 @@ def generate_events(
     topic: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="Where to; else the topic of the kind's name.")
     ] = None,
-    rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many records.")] = ROWS,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, max=ROWS_MAX, help="How many records.")] = ROWS,
     rate: Annotated[
-        float | None, typer.Option(metavar="R", min=0.001, help="Records per second, live; else all at once.")
+        float | None,
+        typer.Option(
+            metavar="R",
+            min=0.001,
+            max=PER_SECOND_MAX,
+            callback=finite,
+            help="Records per second, live; else all at once.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same events.")] = 0,
     start: Annotated[

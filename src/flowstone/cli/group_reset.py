@@ -25,6 +25,7 @@ from flowstone.cli.errors import CommandError
 from flowstone.cli.group_reading import GroupName, GroupReader
 from flowstone.cli.group_tables import number
 from flowstone.cli.group_targets import Move, Target, plan_moves, read_file, within_bounds
+from flowstone.cli.numbers import OFFSET_MAX, PARTITION_DIGITS_MAX
 from flowstone.cli.output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.text import counted, screen_width, table
 from flowstone.cli.times import parse_time
@@ -42,9 +43,15 @@ def reset(
         typer.Option(metavar="TIME", help="To the first record since: milliseconds since 1970, or ISO 8601."),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="N records on from what is committed, or back if negative.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=-OFFSET_MAX,
+            max=OFFSET_MAX,
+            help="N records on from what is committed, or back if negative.",
+        ),
     ] = None,
-    to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="To this offset.")] = None,
+    to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, max=OFFSET_MAX, help="To this offset.")] = None,
     from_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="To those of a CSV file: topic,partition,offset.")
     ] = None,
@@ -130,7 +137,7 @@ def _all_partitions(admin: AdminClient, bootstrap: str, topic: str) -> list[Topi
 
 def _numbers(text: str, numbers: str) -> list[int]:
     parts = numbers.split(",")
-    if not all(part.isdecimal() for part in parts):
+    if not all(part.isascii() and part.isdecimal() and len(part) <= PARTITION_DIGITS_MAX for part in parts):
         raise CommandError(f"--topic {text}: expected --topic T:0,1 with the numbers of partitions")
     return [int(part) for part in parts]
 

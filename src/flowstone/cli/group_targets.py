@@ -15,6 +15,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from flowstone.cli.errors import CommandError
 from flowstone.cli.group_reading import GroupReader
+from flowstone.cli.numbers import OFFSET_MAX, PARTITION_MAX, parse_whole
 from flowstone.types import TopicPartition
 
 _HEADER = ["topic", "partition", "offset"]
@@ -93,8 +94,10 @@ def read_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
                     del cells[0]
                 if len(cells) != len(_HEADER) or not (cells[1].isdecimal() and cells[2].isdecimal()):
                     raise CommandError(f"{path}, line {number}: expected topic,partition,offset")
-                wanted[TopicPartition(cells[0], int(cells[1]))] = int(cells[2])
-    except (OSError, UnicodeDecodeError) as error:
+                partition = parse_whole(f"{path}, line {number}:", cells[1], PARTITION_MAX, "a partition")
+                offset = parse_whole(f"{path}, line {number}:", cells[2], OFFSET_MAX, "an offset")
+                wanted[TopicPartition(cells[0], partition)] = offset
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CommandError(f"cannot read {path}: {reason}") from None
     if not wanted:

@@ -28,6 +28,7 @@ from flowstone.cli.group_tables import (
     partition_columns,
     partition_rows,
 )
+from flowstone.cli.numbers import SECONDS_MAX, finite
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.text import screen_width, table
 
@@ -44,7 +45,10 @@ Rates = dict[tuple[str, int], tuple[float | None, float | None]]
 def watch(
     group: GroupName,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=INTERVAL_MIN_S, help="How long between two looks.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=INTERVAL_MIN_S, max=SECONDS_MAX, callback=finite, help="How long between two looks."
+        ),
     ] = DEFAULT_INTERVAL_S,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flowstone.cli.errors import EXIT_FAILURE, CommandError
+from flowstone.cli.errors import EXIT_FAILURE, CommandError, system_errors
 from flowstone.cli.log_directories import forget
 from flowstone.cli.log_forms import (
     batch_document,
@@ -21,6 +21,7 @@ from flowstone.cli.log_forms import (
     report_lines,
     stretch,
 )
+from flowstone.cli.numbers import PARTITION_MAX
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.progress import progress_bar
 from flowstone.cli.repair import move_log_start, repair_segment
@@ -56,7 +57,7 @@ def dump(
 ) -> None:
     """Print the batches of a log file, and any damage. Changes nothing."""
     damaged = False
-    with _system_errors():
+    with system_errors(path):
         segments = segment_paths(path) if os.path.isdir(path) else [(_base_offset(path), path)]
         if not segments:
             raise CommandError(f"{path} holds no log files: name a .log file or a partition's directory")
@@ -111,7 +112,7 @@ def verify(
     json_output: JsonOutput = False,
 ) -> None:
     """Check every batch, its checksum included, and every index. Changes nothing; exit status 1 if damage is found."""
-    with _system_errors():
+    with system_errors(data_directory):
         directory = DataDirectory(data_directory)
         partitions = directory.partitions(topic)
         bad = 0
@@ -129,7 +130,7 @@ def verify(
 def repair(
     data_directory: DirectoryArgument,
     topic: Annotated[str, typer.Option(help="The damaged partition's topic.")],
-    partition: Annotated[int, typer.Option(help="The damaged partition's number.")],
+    partition: Annotated[int, typer.Option(min=0, max=PARTITION_MAX, help="The damaged partition's number.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be lost is shown.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -139,7 +140,7 @@ def repair(
     file is kept under a new name ending in .damaged. Where files are missing at the log's start, the log begins after
     them. The broker must be stopped.
     """
-    with _system_errors(), _locked(data_directory):
+    with system_errors(data_directory), _locked(data_directory):
         directory, topic_partition = DataDirectory(data_directory), TopicPartition(topic, partition)
         if topic_partition not in directory.partitions(topic):
             raise CommandError(f"{data_directory} holds no partition {partition} of {topic}")
@@ -174,15 +175,6 @@ def _print_report(report: PartitionReport, *, json_output: bool) -> None:
         print_document(report_document(report))
     else:
         print("\n".join(report_lines(report)))
-
-
-@contextmanager
-def _system_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        advice = ": run as the broker's user" if isinstance(error, PermissionError) else ""
-        raise CommandError(f"cannot use {error.filename}: {error.strerror}{advice}") from None
 
 
 @contextmanager

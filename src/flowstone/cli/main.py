@@ -8,28 +8,46 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
-from flowstone.cli.errors import EXIT_FAILURE, EXIT_INTERRUPTED
+from flowstone.cli.errors import EXIT_CLOSED_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED
+from flowstone.cli.standard_output import OutputClosed, guard_output
 from flowstone.errors import FlowstoneError
 
+SENTENCE_CHARACTERS_MAX = 2000  # of an error message: a value in it may be of any length
 COMPLETE_COMMAND = "__complete"  # what shells ask, see `completion`; not for people
 
 
 def main() -> NoReturn:
     """The entry point of the installed script."""
     try:
-        status = _run(sys.argv[1:])
+        guard_output()
+        status = _run_and_flush(sys.argv[1:])
+    except OutputClosed:
+        status = EXIT_CLOSED_PIPE
     except FlowstoneError as error:
-        # Whichever command it was: the flag is the same for all, and it may have failed before reading it.
-        as_json = "--json" in sys.argv[1:]
-        print(
-            json.dumps({"error": str(error)}, ensure_ascii=False) if as_json else f"flowstone: {error}", file=sys.stderr
-        )
-        status = EXIT_FAILURE
+        status = _fail(str(error))
+    except UnicodeEncodeError as error:
+        # Bytes of an argument that are not UTF-8 are kept by Python as surrogates, which no broker takes.
+        if not any(_is_undecodable(each) for each in sys.argv):
+            raise
+        status = _fail(f"an argument is not UTF-8 text: {error.object!r}")
+    except OSError as error:
+        status = _fail(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     sys.exit(status)
+
+
+def _run_and_flush(arguments: list[str]) -> int:
+    """Run a command; return its exit status once everything it printed has been written."""
+    try:
+        status = _run(arguments)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 0
+    sys.stdout.flush()
+    return status
 
 
 def _run(arguments: list[str]) -> int:
@@ -46,3 +64,26 @@ def _run(arguments: list[str]) -> int:
 
     build_app(arguments[0] if arguments else "")(arguments, prog_name="flowstone")
     return 0
+
+
+def _fail(sentence: str) -> int:
+    """Print why the command failed, on one line whatever a value in it contains; return the exit status."""
+    if len(sentence) > SENTENCE_CHARACTERS_MAX:
+        half = SENTENCE_CHARACTERS_MAX // 2
+        sentence = f"{sentence[:half]} … {sentence[-half:]}"
+    # Whichever command it was: the flag is the same for all, and it may have failed before reading it.
+    if "--json" in sys.argv[1:]:
+        said = json.dumps({"error": sentence}, ensure_ascii=False)
+    else:
+        said = "flowstone: " + "".join(each if each.isprintable() else _escaped(each) for each in sentence)
+    with suppress(BrokenPipeError):
+        print(said, file=sys.stderr)
+    return EXIT_FAILURE
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _is_undecodable(text: str) -> bool:
+    return any("\udc80" <= character <= "\udcff" for character in text)

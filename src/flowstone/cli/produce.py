@@ -14,6 +14,7 @@ import typer
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, TopicName
 from flowstone.cli.errors import EXIT_INTERRUPTED, CommandError
 from flowstone.cli.interrupts import Interrupts
+from flowstone.cli.numbers import SECONDS_MAX, finite
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.progress import progress_bar
 from flowstone.cli.record_sources import FORMATS, Fields, Records, Shape, format_of, read_csv, read_jsonl, read_lines
@@ -54,7 +55,14 @@ def produce(
     ] = None,
     acks: Annotated[str, typer.Option(help="Who must have a record before it counts: all, 1 or 0.")] = "all",
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="How long a record may take to be stored.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.1,
+            max=SECONDS_MAX,
+            callback=finite,
+            help="How long a record may take to be stored.",
+        ),
     ] = DELIVERY_TIMEOUT_S,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

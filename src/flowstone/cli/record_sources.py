@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from flowstone.cli.errors import CommandError
 from flowstone.cli.output import encode
 from flowstone.cli.sending import RECORD_BYTES_MAX, Header, OutgoingRecord
+from flowstone.cli.times import TIME_MS_MAX
 
 Records = Generator[OutgoingRecord, None, None]
 
@@ -79,11 +80,14 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def _milliseconds(value: Any, where: str) -> int:
-    if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
-        return int(value)
-    with suppress(ValueError):
-        if isinstance(value, str):
-            return int(datetime.fromisoformat(value).timestamp() * 1000)
+    with suppress(ValueError, OverflowError):
+        time_ms = -1
+        if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
+            time_ms = int(value)
+        elif isinstance(value, str):
+            time_ms = int(datetime.fromisoformat(value).timestamp() * 1000)
+        if 0 <= time_ms <= TIME_MS_MAX:
+            return time_ms
     raise CommandError(f"{where}: {value!r} is no time: expected milliseconds since 1970, or ISO 8601")
 
 

@@ -26,7 +26,7 @@ from flowstone.cli.backup_files import (
 from flowstone.cli.backup_groups import check_groups, restore_groups
 from flowstone.cli.broker_pages import BrokerPages, find_pages
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect, fetch_metadata
-from flowstone.cli.errors import CommandError
+from flowstone.cli.errors import CommandError, system_errors
 from flowstone.cli.output import JsonOutput, print_document
 from flowstone.cli.progress import Advance, progress_bar
 from flowstone.cli.properties import parse_properties
@@ -142,7 +142,7 @@ class _Restore:
 
     def run(self) -> None:
         directories = self._directories()
-        with _system_errors(), self._staging(directories):
+        with system_errors(self._source), self._staging(directories):
             for partition in self._topic.partitions:
                 if partition.files:
                     self._stage(partition, _roomiest(directories, partition))
@@ -202,12 +202,3 @@ def _cluster_of(directory: str) -> str | None:
             return parse_properties(file.read(), file.name).get("cluster.id")
     except FileNotFoundError:
         return None
-
-
-@contextmanager
-def _system_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        advice = ": run as the broker's user" if isinstance(error, PermissionError) else ""
-        raise CommandError(f"cannot use {error.filename}: {error.strerror}{advice}") from None

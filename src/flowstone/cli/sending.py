@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
-from flowstone.cli.clients import client_config, connect, explain, find_topic
+from flowstone.cli.clients import REQUEST_TIMEOUT_S, client_config, connect, explain, find_topic, result_of
 from flowstone.cli.errors import CommandError
 from flowstone.cli.text import counted
+from flowstone.cli.times import TIME_MS_MAX, format_time
+from flowstone.errors import ErrorCode
 
 LINGER_MS = 5
 POLL_EVERY_RECORDS = 1000
@@ -36,6 +40,8 @@ class Sender:
         self.stored = 0
         self._bootstrap, self._topic, self._timeout_s = bootstrap, topic, timeout_s
         self._failure: KafkaError | None = None
+        # Of the records' own times, to name one if the broker refuses it.
+        self._earliest_ms, self._latest_ms = TIME_MS_MAX, 0
         self._sent = 0
         self._producer = Producer(
             client_config(
@@ -53,6 +59,9 @@ class Sender:
     def send(self, record: OutgoingRecord) -> bool:
         """Waits while the queue is full. False: an earlier record has failed, and nothing more is taken."""
         value, key, headers, timestamp_ms = record
+        if timestamp_ms is not None:
+            self._earliest_ms = min(self._earliest_ms, timestamp_ms)
+            self._latest_ms = max(self._latest_ms, timestamp_ms)
         while self._failure is None:
             try:
                 self._producer.produce(
@@ -93,7 +102,24 @@ class Sender:
                 "the next one is larger than the topic takes: raise that with "
                 f"`flowstone topic alter {self._topic} --set max.message.bytes=N`"
             )
+        if failure.code() == ErrorCode.INVALID_TIMESTAMP:
+            return self._timestamp_reason()
         return str(explain(failure, self._bootstrap))
+
+    def _timestamp_reason(self) -> str:
+        """Name the setting that a record's time is beyond, and its value."""
+        ahead, behind = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
+        admin = AdminClient(client_config(self._bootstrap))
+        answer = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
+        limits = result_of(answer, self._bootstrap)
+        is_ahead = self._latest_ms - time.time() * 1000 > int(limits[ahead].value)
+        name, time_ms = (ahead, self._latest_ms) if is_ahead else (behind, self._earliest_ms)
+        return (
+            f"a record's time, {format_time(time_ms)}, is further {'ahead of' if is_ahead else 'behind'} the broker's "
+            f"clock than {name}={limits[name].value} (milliseconds) allows: correct it, or "
+            f"`flowstone topic alter {self._topic} --set {name}=N`"
+        )
 
     def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
         if error is None:

@@ -19,6 +19,7 @@ import typer
 
 from flowstone.cli.clients import DEFAULT_BOOTSTRAP, REQUEST_TIMEOUT_S, Bootstrap, connect, fetch_metadata
 from flowstone.cli.errors import CommandError
+from flowstone.cli.numbers import OFFSET_MAX, parse_whole
 from flowstone.cli.output import JsonOutput, encode
 from flowstone.cli.text import screen_width, table
 
@@ -41,7 +42,7 @@ def sql(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Answer a question about topics: select value->>'customer', count(*) from orders group by all."""
+    """Answer a question about topics, such as select value->>'country', count(*) from orders group by all."""
     try:
         import duckdb
 
@@ -81,7 +82,7 @@ def _place(option: str, text: str) -> str | int | datetime:
     if text in _PLACES:
         return text
     if text.isdecimal():
-        return int(text)
+        return parse_whole(option, text, OFFSET_MAX, "an offset")
     try:
         return datetime.fromisoformat(text)
     except ValueError:

@@ -12,6 +12,7 @@ from datetime import date, datetime, time, timedelta
 from flowstone.cli.errors import CommandError
 
 TIME_HELP = "milliseconds since 1970, ISO 8601, '2 hours ago', 'yesterday 09:00'"
+TIME_MS_MAX = (1 << 63) - 1  # a timestamp of the protocol
 _UNITS = {
     "second": timedelta(seconds=1),
     "minute": timedelta(minutes=1),
@@ -26,18 +27,24 @@ _DAYS_BACK = {"today": 0, "yesterday": 1}
 
 
 def parse_time(option: str, text: str, now: datetime | None = None) -> int:
-    """Milliseconds since 1970. CommandError for what is no time."""
-    if text.isdecimal():
-        return int(text)
+    """Return milliseconds since 1970. Raises CommandError for what is no time, or too far away to be one."""
     wanted, now = " ".join(text.lower().split()), now or datetime.now()
     try:
+        if text.isdecimal():
+            return _checked(int(text))
         found = _relative(wanted, now) or datetime.fromisoformat(text.strip())
-        return int(found.timestamp() * 1000)
+        return _checked(int(found.timestamp() * 1000))
     except (ValueError, OverflowError):
         raise CommandError(
             f"{option} {text}: expected milliseconds since 1970, a time such as 2026-01-31T12:00:00+00:00, "
             "'2 hours ago' or 'yesterday 09:00'"
         ) from None
+
+
+def _checked(time_ms: int) -> int:
+    if not 0 <= time_ms <= TIME_MS_MAX:
+        raise ValueError(f"not a time that a record can have: {time_ms}")
+    return time_ms
 
 
 def _relative(text: str, now: datetime) -> datetime | None:
@@ -61,5 +68,8 @@ def _relative(text: str, now: datetime) -> datetime | None:
 
 
 def format_time(time_ms: int) -> str:
-    """As people read it, in the local zone."""
-    return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds")
+    """Return a time as people read it, in the local zone; in milliseconds if it is beyond the year 9999."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds")
+    except (ValueError, OverflowError, OSError):  # a producer may claim any time
+        return f"{time_ms} ms"

@@ -26,6 +26,7 @@ from flowstone.cli.clients import (
     result_of,
 )
 from flowstone.cli.errors import CommandError
+from flowstone.cli.numbers import PARTITIONS_MAX
 from flowstone.cli.output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.text import counted
 from flowstone.config import nearest
@@ -39,7 +40,8 @@ SAMPLE_TIMEOUT_S = 5.0
 def alter(
     topic: TopicName,
     partitions: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Have N partitions: more than now, never fewer.")
+        int | None,
+        typer.Option(metavar="N", min=1, max=PARTITIONS_MAX, help="Have N partitions: more than now, never fewer."),
     ] = None,
     set_values: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a setting; may be given again.")

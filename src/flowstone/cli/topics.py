@@ -21,8 +21,9 @@ from flowstone.cli.clients import (
 )
 from flowstone.cli.errors import CommandError
 from flowstone.cli.group_tables import NOTHING
+from flowstone.cli.numbers import PARTITIONS_MAX, REPLICATION_FACTOR_MAX
 from flowstone.cli.offsets_at import offsets
-from flowstone.cli.output import JsonOutput, print_document
+from flowstone.cli.output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.text import counted, screen_width, table
 from flowstone.cli.topic_alter import alter, read_assignment
 from flowstone.cli.topic_disks import COLUMNS as DISK_COLUMNS
@@ -65,18 +66,28 @@ def create(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Create a topic."""
+    _check_count("--partitions", partitions, PARTITIONS_MAX)
+    _check_count("--replication-factor", replication_factor, REPLICATION_FACTOR_MAX)
     settings = dict(read_assignment("--config", each) for each in config or ())
     admin = connect(bootstrap)
     try:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=settings)
-    except ValueError as error:  # librdkafka's own bounds
+        asked = admin.create_topics([new], operation_timeout=REQUEST_TIMEOUT_S)
+    except (ValueError, TypeError, KafkaException) as error:  # the client library's own bounds
         raise CommandError(f"no topic can be made like that: {error}") from error
-    result_of(admin.create_topics([new], operation_timeout=REQUEST_TIMEOUT_S)[topic], bootstrap)
+    result_of(asked[topic], bootstrap)
     count = len(find_topic(admin, bootstrap, topic).partitions)
     if json_output:
         print_document({"topic": topic, "partitions": count})
     else:
         print(f"created {topic} with {counted(count, 'partition')}")
+
+
+def _check_count(option: str, number: int, maximum: int) -> None:
+    if number != BROKER_DEFAULT and not 1 <= number <= maximum:
+        raise CommandError(
+            f"{option} {number}: choose between 1 and {maximum}, or leave it out for what the broker is set to"
+        )
 
 
 def list_topics(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
@@ -111,10 +122,14 @@ def describe(topic: TopicName, json_output: JsonOutput = False, bootstrap: Boots
         print(f"{name}={value}")
 
 
-def delete(topic: TopicName, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Delete a topic and its records."""
+def delete(
+    topic: TopicName, yes: Yes = False, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+) -> None:
+    """Delete a topic and its records. Asks first on a terminal; elsewhere it needs --yes."""
     admin = connect(bootstrap)
-    find_topic(admin, bootstrap, topic, to_use=False)
+    count = len(find_topic(admin, bootstrap, topic, to_use=False).partitions)
+    if not yes:
+        get_leave(f"{topic} and all records in its {counted(count, 'partition')} will be deleted, for good")
     result_of(admin.delete_topics([topic], operation_timeout=REQUEST_TIMEOUT_S)[topic], bootstrap)
     if json_output:
         print_document({"topic": topic})

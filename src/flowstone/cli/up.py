@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from flowstone.cli import logs, settings
 from flowstone.cli.errors import EXIT_FAILURE
 from flowstone.cli.process import collector_paused, raise_open_files_limit
+from flowstone.cli.standard_output import OutputClosed
 from flowstone.errors import StartupError
 from flowstone.ports.background import take_short_turns
 from flowstone.ports.loops import new_event_loop
@@ -160,8 +161,12 @@ def _advice(error: StartupError) -> str:
         return "; stop what listens there, or choose another address with --listen"
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
         return "; free some room, or choose another directory with --data"
+    if isinstance(cause, PermissionError) and cause.filename is None:
+        return "; run as a user who may, or choose another address with --listen (ports below 1024 are the system's)"
     if isinstance(cause, PermissionError):
-        return "; run as a user who may, or choose another with --data or --listen"
+        return "; run as a user who may write there, or choose another directory with --data"
+    if isinstance(cause, OSError) and cause.filename is not None:
+        return "; choose another directory with --data"
     return ""
 
 
@@ -215,7 +220,7 @@ def say(text: str, ready: str) -> None:
     """Whoever started us may have closed their end of standard output: no reason not to serve."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except (BrokenPipeError, OutputClosed):
         logger.warning("nobody reads standard output; serving on %s", ready)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at the end
 

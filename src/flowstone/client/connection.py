@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from struct import Struct
+from struct import error as struct_error
 from typing import NamedTuple, TypeVar
 
 from flowstone.client.buffers import ReceiveBuffers
-from flowstone.client.errors import BadAnswer, Disconnected
+from flowstone.client.errors import BadAnswer, ClientError, Disconnected
 from flowstone.errors import ErrorCode, ProtocolError
 from flowstone.ports.network import Stream
 from flowstone.types import Bytes
@@ -115,7 +116,11 @@ class Connection:
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         with self._closed_by_failure():
             version = self._version(request)
-            body: list[Bytes] = request_encoder(api.key, version)(request)  # type: ignore[assignment]
+            try:
+                body: list[Bytes] = request_encoder(api.key, version)(request)  # type: ignore[assignment]
+            except struct_error as error:
+                reason = f"a number is beyond what the protocol has room for: {error}"
+                raise ClientError(f"{type(request).__name__}: {reason}") from None
             header = encode_request_header(api.key, version, self._correlation_id, self._client_id)
             size = _SIZE.pack(len(header) + sum(map(len, body)))
             self.stream.send_all((size + header, *body), timeout_s)

@@ -98,7 +98,8 @@ class LogDirectory:
         return found
 
     def _unusable(self, error: OSError) -> StorageFault:
-        return StorageFault(f"the data directory {self.path} cannot be used: {error}")
+        reason = f"{error.strerror}: {error.filename}" if error.filename is not None else error
+        return StorageFault(f"the data directory {self.path} cannot be used: {reason}")
 
     # Partitions
 

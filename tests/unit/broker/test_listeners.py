@@ -36,7 +36,7 @@ def test_an_address_of_all_interfaces_needs_an_advertised_one(host: str) -> None
     [
         ({"listeners": "127.0.0.1:9092"}, "NAME://HOST:PORT"),
         ({"listeners": "A://host"}, "NAME://HOST:PORT"),
-        ({"listeners": "A://host:99999"}, "NAME://HOST:PORT"),
+        ({"listeners": "A://host:99999"}, "there is no port 99999"),
         ({"listeners": "A://host:²"}, "NAME://HOST:PORT"),
         ({"listeners": ","}, "at least one"),
         ({"listeners": "A://h:1,a://h:2"}, "a name of its own"),

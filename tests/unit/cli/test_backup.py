@@ -130,7 +130,7 @@ def test_a_topic_comes_back_with_every_record_at_its_offset(
     assert len(before) == 300
     told = flow("backup", "orders", "--to", tmp_path / "backup")
     assert told.startswith("backed up orders: 3 partitions, 300 offsets, ")
-    flow("topic", "delete", "orders")
+    flow("topic", "delete", "orders", "--yes")
     assert flow("restore", "--from", tmp_path / "backup").startswith("restored orders: 3 partitions, ")
     assert records(broker, "orders", 3) == before
     assert "retention.ms=-1" in flow("topic", "describe", "orders")
@@ -270,7 +270,7 @@ def test_several_topics_are_backed_up_together_and_restored_one_by_one(
         flow("topic", "create", name)
         produce(broker, name, range(10))
     flow("backup", "one", "two", "--to", tmp_path / "backup")
-    flow("topic", "delete", "one")
+    flow("topic", "delete", "one", "--yes")
     flow("restore", "one", "--from", tmp_path / "backup")
     assert bounds(broker, "one") == [(0, 10)]
 
@@ -310,7 +310,7 @@ def test_groups_go_on_where_they_were_if_that_is_asked_for(broker: Broker, flow:
         commit(client, "strangers", "other", 0)
     told = flow("backup", "orders", "--to", tmp_path / "backup")
     assert told.endswith(" bytes, offsets of 1 group\n")
-    flow("topic", "delete", "orders")
+    flow("topic", "delete", "orders", "--yes")
     flow("restore", "--from", tmp_path / "backup", "--as", "copy")
     assert committed_in(flow, "readers") == {("other", 0): 0}
     told = flow("restore", "--from", tmp_path / "backup", "--groups")

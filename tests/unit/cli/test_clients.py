@@ -22,7 +22,7 @@ def test_a_topic_is_created_listed_described_and_deleted(call: Call) -> None:
     assert [line.split() for line in lines[2:4]] == [["0", "0", "0", "1", "1", "1"], ["1", "0", "0", "1", "1", "1"]]
     assert lines[4].startswith("sizes, ages and room on disk are not known: the broker serves no HTTP pages")
     assert lines[5:] == ["retention.ms=3600000"]
-    assert call("topic", "delete", "life") == "deleted life\n"
+    assert call("topic", "delete", "life", "--yes") == "deleted life\n"
     assert "life" not in call("topic", "list").splitlines()
 
 

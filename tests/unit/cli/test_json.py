@@ -33,7 +33,7 @@ def test_a_topics_life_is_told_in_documents(call: Call) -> None:
     assert described["partitions"] == [{"partition": 0, **partition}, {"partition": 1, **partition}]
     altered = call("topic", "alter", "j-life", "--partitions", 3, "--unset", "retention.ms", "--json")
     assert documents(altered) == [{"topic": "j-life", "partitions": 3, "set": {}, "unset": ["retention.ms"]}]
-    assert documents(call("topic", "delete", "j-life", "--json")) == [{"topic": "j-life"}]
+    assert documents(call("topic", "delete", "j-life", "--yes", "--json")) == [{"topic": "j-life"}]
 
 
 def test_the_count_of_what_was_stored_is_a_document(call: Call, prepare: Prepare) -> None:

@@ -80,7 +80,9 @@ def test_no_permission_for_the_data_directory_is_said(run_unprivileged: Run, for
     result = run_unprivileged("up", "--data", forbidden / "data", *ANYWHERE)
     assert result.returncode == 1
     assert "Permission denied" in result.stderr
-    assert "run as a user who may, or choose another" in result.stderr
+    assert f"the data directory {forbidden}/data cannot be used: Permission denied" in result.stderr
+    assert "choose another directory with --data" in result.stderr
+    assert "--listen" not in result.stderr
     assert result.stderr.count("\n") == 1
 
 
