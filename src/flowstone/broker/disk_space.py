@@ -4,6 +4,9 @@ Below a floor of free space (`log.dir.free.min.bytes`) clients' new records are 
 all else goes on: reads, offsets of groups, deletions, retention, compaction. So what is left is for what makes room.
 Once there is some again, a little more than the floor so that it does not go back and forth, records are taken again.
 
+The broker warns when its own logs will have filled the disk soon (`disk_trend`), and, separately, when the free space
+is really low, whoever has filled the disk.
+
 The nearer the floor is, the oftener the disk is looked at. Producers may be faster than that: once they have appended
 what lay between the floor and what was free at the last look, nothing more is taken before another.
 """
@@ -14,13 +17,12 @@ import asyncio
 import logging
 import posixpath
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from flowstone.broker.append_rates import AppendRates
-from flowstone.broker.disk_trend import FreeSpaceTrend
+from flowstone.broker.disk_trend import LogGrowth, duration_text, size_text
 from flowstone.broker.turns import others_turn
 from flowstone.config import GIB, MIB
 from flowstone.errors import ApiError, ErrorCode
@@ -40,11 +42,16 @@ FLOOR_BYTES_MAX = 512 * MIB
 RELIEF_FRACTION = 0.25
 # What all producers together may write at most: as long as this takes to the floor, nobody need look.
 FASTEST_BYTES_PER_S = 2 * GIB
+# Free space is really low when so many floors, or so many bytes if that is less, are left above the floor.
+LOW_FLOORS = 3
+LOW_BYTES_MAX = 2 * GIB
 LOOK_INTERVAL_MAX_S = 5.0
 LOOK_INTERVAL_MIN_S = 0.1
 RATES_INTERVAL_S = 10.0
 # How many partitions' rates are looked at before others get their turn: about half a millisecond.
 SLICE_PARTITIONS = 200
+# And how many segments, where partitions have many: their sizes are added up.
+SLICE_SEGMENTS = 2000
 
 
 class Room:
@@ -78,15 +85,25 @@ class DirectorySpace:
         self.directory = directory
         self.usable_bytes = self.total_bytes = self.floor_bytes = 0
         self.is_refusing = False
-        self.is_low = False  # it is full soon, at the present rate
+        self.is_filling = False  # the logs will have filled it soon
+        self.is_scarce = False  # the free space is really low, whoever has filled the disk
         self.looked_at_bytes = 0  # appended when it was looked at
-        self.trend = FreeSpaceTrend()
+        self.growth = LogGrowth()
         self.timer: Timer | None = None
 
     @property
     def seconds_left(self) -> float:
-        """Until records are refused at the present rate; infinite while it does not fill up."""
-        return self.trend.seconds_until(self.floor_bytes)
+        """Until records are refused if the logs go on growing as they have; infinite where there is no forecast."""
+        return self.growth.seconds_until_taken(self.usable_bytes - self.floor_bytes)
+
+    @property
+    def is_low(self) -> bool:
+        return self.is_filling or self.is_scarce
+
+    @property
+    def low_bytes(self) -> int:
+        """Below this much free space people are warned."""
+        return self.floor_bytes + min(LOW_FLOORS * self.floor_bytes, LOW_BYTES_MAX)
 
 
 class DiskSpace:
@@ -156,7 +173,6 @@ class DiskSpace:
     def _note(self, space: DirectorySpace, usable_bytes: int, total_bytes: int) -> None:
         space.usable_bytes, space.total_bytes = usable_bytes, total_bytes
         space.floor_bytes = self._floor_of(total_bytes)
-        space.trend.note(self._clock.monotonic(), usable_bytes)
         self._refuse_or_take(space)
         self._room.look_at_bytes = min(
             (
@@ -194,19 +210,40 @@ class DiskSpace:
             self._services.cluster.full_disks.floor_passed(path, is_below=is_below)
 
     def _warn(self, space: DirectorySpace) -> None:
-        left_s = space.seconds_left
-        is_low = left_s < self._warning_s
-        if is_low and not space.is_low:
+        self._warn_of_growth(space)
+        self._warn_of_scarcity(space)
+
+    def _warn_of_growth(self, space: DirectorySpace) -> None:
+        left_s, growth = space.seconds_left, space.growth
+        is_filling = left_s < self._warning_s
+        if is_filling and not space.is_filling:
             logger.warning(
-                "%s takes no more records in %.0f minutes at the present rate: %d bytes of room, %.0f less a second",
+                "%s takes no more records in %s if its logs go on growing: by %s in the last %s, with %s free; "
+                "lower retention.ms or retention.bytes of topics, or add a disk",
                 space.directory.path,
-                left_s / 60,
-                space.usable_bytes,
-                space.trend.filling_bytes_per_s,
+                duration_text(left_s),
+                size_text(growth.grown_bytes),
+                duration_text(growth.history_s),
+                size_text(space.usable_bytes),
             )
-        elif space.is_low and not is_low:
+        elif space.is_filling and not is_filling:
             logger.info("%s does not fill up soon any more", space.directory.path)
-        space.is_low = is_low
+        space.is_filling = is_filling
+
+    def _warn_of_scarcity(self, space: DirectorySpace) -> None:
+        if space.is_scarce:
+            space.is_scarce = space.usable_bytes < space.low_bytes * (1 + RELIEF_FRACTION)
+        elif space.usable_bytes < space.low_bytes:
+            space.is_scarce = True
+            if not space.is_refusing:  # then it is told already, as an error
+                logger.warning(
+                    "%s has only %s free of %s, and takes no more records below %s; %s",
+                    space.directory.path,
+                    size_text(space.usable_bytes),
+                    size_text(space.total_bytes),
+                    size_text(space.floor_bytes),
+                    _who_took(space.growth),
+                )
 
     # Rates of partitions, for whoever asks
 
@@ -217,11 +254,34 @@ class DiskSpace:
         self._sampling = asyncio.ensure_future(self._sample_rates())
 
     async def _sample_rates(self) -> None:
-        left = iter([partition.log for partition in self._services.partitions])
-        while slice_ := list(islice(left, SLICE_PARTITIONS)):
-            for log in slice_:
-                if log.exists:
-                    self.growth_bytes_per_s(log)
-            await others_turn()
+        """Look at every partition: how fast it grows, and what the logs of each directory take together."""
+        sizes = {space.directory.path: 0 for space in self.directories}
+        logs = [partition.log for partition in self._services.partitions]
+        seen_partitions = seen_segments = 0
+        for log in logs:
+            if log.exists:
+                self.growth_bytes_per_s(log)
+                path = posixpath.dirname(log.path)
+                sizes[path] = sizes.get(path, 0) + log.size_bytes
+                seen_segments += len(log.segments)
+            seen_partitions += 1
+            if seen_partitions >= SLICE_PARTITIONS or seen_segments >= SLICE_SEGMENTS:
+                seen_partitions = seen_segments = 0
+                await others_turn()
         self._rates.forget_unasked()
+        self._note_sizes(sizes)
         self._schedule_rates()
+
+    def _note_sizes(self, sizes: Mapping[str, int]) -> None:
+        for space in self.directories:
+            if space.directory.fault is None:
+                space.growth.note(self._clock.monotonic(), sizes[space.directory.path], space.usable_bytes)
+                self._warn(space)
+
+
+def _who_took(growth: LogGrowth) -> str:
+    """Whether it is the broker's logs, or other programs, that have filled the disk."""
+    if not growth.is_known:
+        return "delete topics, lower retention.ms or retention.bytes, or see what else is on the disk"
+    taken = f"its logs took {size_text(growth.grown_bytes)}, other programs {size_text(growth.others_bytes)}"
+    return f"in the last {duration_text(growth.history_s)} {taken}"

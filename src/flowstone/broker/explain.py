@@ -97,6 +97,7 @@ class Explaining:
             "retention_ms": config.retention_ms,
             "retention_bytes": config.retention_bytes,
             "seconds_left": round(left_s, 3) if left_s is not None else None,
+            "growing_seconds": round(segment.growing_s, 3) if left_s else 0.0,
             "deleted_at_ms": now_ms + round(left_s * 1000) if left_s is not None else None,
         }
 

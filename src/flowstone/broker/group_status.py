@@ -23,6 +23,8 @@ class PartitionLag(NamedTuple):
     headroom_seconds: float | None  # until retention deletes that record; None if nothing will, or all is read
     is_headroom_low: bool = False
     member_id: str | None = None  # who has it
+    # How much of the headroom is the time until the record's segment, which is still written to, will be sealed.
+    growing_seconds: float = 0.0
 
 
 class GroupMember(NamedTuple):
@@ -111,6 +113,7 @@ def _partition_document(partition: PartitionLag) -> dict[str, Any]:
         "lag_seconds": partition.lag_seconds,
         "headroom_seconds": partition.headroom_seconds,
         "headroom_low": partition.is_headroom_low,
+        "growing_seconds": partition.growing_seconds,
         "member": partition.member_id,
     }
 
@@ -150,5 +153,6 @@ def _read_partition(document: dict[str, Any]) -> PartitionLag:
         lag_seconds=document["lag_seconds"],
         headroom_seconds=document["headroom_seconds"],
         is_headroom_low=document["headroom_low"],
+        growing_seconds=document.get("growing_seconds", 0.0),  # a broker of an earlier version does not tell
         member_id=document["member"],
     )

@@ -180,14 +180,14 @@ class GroupSurvey:
         rate = self.append_rate(partition.log)
         start, end = partition.log.log_start_offset, partition.high_watermark.offset
         lag = lag_seconds = headroom_seconds = None
-        lost = 0
+        lost, growing_seconds = 0, 0.0
         if committed is not None:
             lag, lost = max(end - committed, 0), max(start - committed, 0)
             lag_seconds = await self._age_s(partition, max(committed, start)) if lag else 0.0
             if lost:
                 headroom_seconds = 0.0
             elif lag:
-                headroom_seconds = await self._headroom_s(partition, committed, rate)
+                headroom_seconds, growing_seconds = await self._headroom_s(partition, committed, rate)
         return PartitionLag(
             topic=where.topic,
             partition=where.partition,
@@ -200,20 +200,24 @@ class GroupSurvey:
             headroom_seconds=headroom_seconds,
             is_headroom_low=is_low(headroom_seconds, self._warning_s, partition.log.config, rate),
             member_id=owner,
+            growing_seconds=growing_seconds,
         )
 
     async def _age_s(self, partition: Partition, offset: int) -> float | None:
         timestamp_ms = await self._timestamps.of(partition, offset)
         return max(self._clock.time_ms() - timestamp_ms, 0) / 1000 if timestamp_ms is not None else None
 
-    async def _headroom_s(self, partition: Partition, offset: int, rate_bytes_per_s: float) -> float | None:
+    async def _headroom_s(
+        self, partition: Partition, offset: int, rate_bytes_per_s: float
+    ) -> tuple[float | None, float]:
+        """Return the headroom, and how much of it is the time until the record's segment is sealed."""
         now_ms = self._clock.time_ms()
         try:
             segment = await unread_segment(self._services.workers, partition, offset, rate_bytes_per_s, now_ms)
         except ApiError:  # the partition is offline: nothing is read there, and nothing deleted
-            return None
+            return None, 0.0
         left_s = headroom_s(segment, partition.log.config, rate_bytes_per_s, now_ms)
-        return round(left_s, 3) if left_s is not None else None
+        return (round(left_s, 3), round(segment.growing_s, 3) if left_s else 0.0) if left_s is not None else (None, 0.0)
 
     # Every few seconds
 

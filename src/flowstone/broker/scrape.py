@@ -159,9 +159,17 @@ class Scrape:
         total_bytes = {labels: each.total_bytes for labels, each in spaces.items()}
         page.gauge("flowstone_log_directory_total_bytes", "Size of its file system.", total_bytes)
         left = {labels: each.seconds_left for labels, each in spaces.items()}
-        page.gauge("flowstone_log_directory_seconds_left", "Until it is full at the present rate.", left)
+        page.gauge(
+            "flowstone_log_directory_seconds_left",
+            "Until it is full if its logs grow on.",
+            left,
+        )
         low = {labels: int(each.is_low) for labels, each in spaces.items()}
-        page.gauge("flowstone_log_directory_low", "1 while that is below log.dir.full.warning.ms.", low)
+        page.gauge(
+            "flowstone_log_directory_low",
+            "1 while it will be full soon, or nearly is.",
+            low,
+        )
         refusing = {labels: int(each.is_refusing) for labels, each in spaces.items()}
         page.gauge("flowstone_log_directory_refusing", "1 while it has no room for clients' new records.", refusing)
 

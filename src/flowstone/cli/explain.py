@@ -103,7 +103,10 @@ def _retention(told: dict[str, Any]) -> str:
         return "not by time, and not by size as long as the topic grows no faster" if limits else "never"
     if told["seconds_left"] == 0:
         return "due: with the next check"
-    return f"in {duration(told['seconds_left'])}, about {format_time(told['deleted_at_ms'])}, with its segment"
+    text = f"in {duration(told['seconds_left'])}, about {format_time(told['deleted_at_ms'])}, with its segment"
+    if told.get("growing_seconds"):
+        text += f", which is written to for another {duration(told['growing_seconds'])} (segment.bytes, segment.ms)"
+    return text
 
 
 def _compaction(told: dict[str, Any]) -> str:

@@ -79,7 +79,20 @@ def description(group: GroupStatus, *, with_times: bool) -> str:
     if group.partitions:
         rows = partition_rows(group, with_times)
         parts += ["", table(partition_columns(with_times), rows, screen_width())]
+        parts += headroom_note(group) if with_times else []
     return "\n".join(parts)
+
+
+def headroom_note(group: GroupStatus) -> list[str]:
+    """Lines that explain a headroom beyond retention.ms; none where no unread record is in an active segment."""
+    growing_s = max((each.growing_seconds for each in group.partitions), default=0.0)
+    if not growing_s:
+        return []
+    return [
+        "",
+        f"headroom includes up to {duration(growing_s)} until active segments are sealed (segment.bytes, segment.ms): "
+        "retention deletes whole segments, and counts from the newest record in each",
+    ]
 
 
 def missing_times(problem: str | None) -> str:

@@ -53,7 +53,9 @@ class TopicDisks(NamedTuple):
     def lines(self) -> list[str]:
         if self.problem is not None:
             return [f"sizes, ages and room on disk are not known: {self.problem}"]
-        return [_directory_line(each) for each in self.directories]
+        # A topic that has no records fills no disk: when others will have filled it is not its concern.
+        is_empty = not any(each["size_bytes"] for each in self.partitions.values())
+        return [_directory_line(each, with_forecast=not is_empty) for each in self.directories]
 
 
 def read_disks(admin: AdminClient, bootstrap: str, topic: str) -> TopicDisks:
@@ -75,12 +77,25 @@ def read_disks(admin: AdminClient, bootstrap: str, topic: str) -> TopicDisks:
     return TopicDisks(partitions, directories, problem)
 
 
-def _directory_line(directory: dict[str, Any]) -> str:
+def _directory_line(directory: dict[str, Any], *, with_forecast: bool) -> str:
     if directory["state"] != "online":
         return f"disk {directory['path']}: OFFLINE, {directory['reason']}"
     room = f"{size_text(directory['usable_bytes'])} free of {size_text(directory['total_bytes'])}"
     if directory["refuses_records"]:
         return f"disk {directory['path']}: FULL, {room}: new records are refused"
-    left_s = directory["seconds_left"]
-    full = f"full in {duration(left_s)} at the present rate" if left_s is not None else "not filling up"
-    return f"disk {directory['path']}: {room}, {full}"
+    scarce = " (LOW)" if directory.get("is_low") else ""
+    forecast = f", {_forecast(directory)}" if with_forecast else ""
+    return f"disk {directory['path']}: {room}{scarce}{forecast}"
+
+
+def _forecast(directory: dict[str, Any]) -> str:
+    """When the disk is full, and what says so."""
+    if not directory.get("has_enough_history"):
+        return "no forecast yet: too little history"
+    history, grown_bytes = duration(directory["history_seconds"]), directory["grown_bytes"]
+    if directory["seconds_left"] is not None:
+        full = duration(directory["seconds_left"])
+        return f"full in {full} if its logs grow on as in the last {history}, by {size_text(grown_bytes)}"
+    if directory["filling_bytes_per_second"] > 0:
+        return f"its logs grew by {size_text(grown_bytes)} in {history}, not full for a long time"
+    return f"its logs did not grow in the last {history}"

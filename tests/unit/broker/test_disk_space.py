@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import logging
@@ -13,7 +14,7 @@ import pytest
 
 from flowstone.app import App
 from flowstone.broker.disk_space import FLOOR_BYTES_MAX
-from flowstone.broker.disk_trend import FreeSpaceTrend
+from flowstone.broker.disk_trend import LogGrowth
 from flowstone.config import GIB, MIB
 from flowstone.errors import ConfigError, ErrorCode
 from flowstone.ports.system_files import SystemFiles
@@ -152,23 +153,74 @@ def test_it_is_told_when_records_are_refused_and_taken_again(broker: Broker, cap
     assert "takes new records" in told[1][1]
 
 
-def test_a_disk_that_will_be_full_soon_is_warned_of_once(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    space = broker.spaces[0]
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.message for each in caplog.records if "disk_space" in each.name and each.levelno >= logging.WARNING]
 
-    def fill() -> None:
-        space.trend = FreeSpaceTrend()
-        for second in range(0, 65, 5):
-            space.trend.note(1e9 + second, 90 * GIB - second * GIB)
-        for _ in range(2):
-            broker.app._disks._warn(space)
 
-    broker.call(fill)
-    (told,) = [each.message for each in caplog.records if "disk_space" in each.name]
-    assert "takes no more records in 0 minutes at the present rate" in told
+def test_logs_that_will_fill_the_disk_soon_are_warned_of_once(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    (space,) = broker.spaces
+
+    def grow() -> None:
+        space.growth = LogGrowth()
+        for minute in range(61):
+            space.growth.note(minute * 60.0, minute * GIB // 2, 90 * GIB - minute * GIB // 2)
+        broker.app._disks._note(space, 60 * GIB, 100 * GIB)
+        broker.app._disks._note(space, 60 * GIB, 100 * GIB)
+
+    broker.call(grow)
+    (told,) = warnings_in(caplog)
+    assert "takes no more records in 119 minutes if its logs go on growing: by 30.0 GiB in the last 60 minutes" in told
     page = broker.get("/metrics")[1]
     labels = f'{{directory="{broker.app.config.log_dirs}"}}'
     assert f"flowstone_log_directory_low{labels} 1\n" in page
-    assert f"flowstone_log_directory_seconds_left{labels} 29.5\n" in page
+    assert f"flowstone_log_directory_seconds_left{labels} 7140" in page
+    (directory,) = json.loads(broker.get("/disks")[1])["directories"]
+    assert (directory["seconds_left"], directory["grown_bytes"], directory["history_seconds"]) == (7140, 30 * GIB, 3600)
+
+
+def test_a_disk_that_other_programs_fill_is_no_reason_to_warn(
+    broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fresh broker, and a disk that loses a GiB a minute to others, for an hour and a half."""
+    (space,) = broker.spaces
+
+    def hours_pass() -> None:
+        size_bytes = broker.app.services.partitions.get("events", 0).log.size_bytes
+        for minute in range(80):
+            space.growth.note(minute * 60.0, size_bytes, (90 - minute) * GIB)
+            broker.app._disks._note(space, (90 - minute) * GIB, 100 * GIB)
+
+    broker.call(hours_pass)
+    assert warnings_in(caplog) == []
+    (directory,) = json.loads(broker.get("/disks")[1])["directories"]
+    assert (directory["seconds_left"], directory["is_low"]) == (None, False)
+    assert directory["others_bytes"] == 79 * GIB
+
+
+def test_free_space_that_is_really_low_is_told_whoever_has_filled_the_disk(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    (space,) = broker.spaces
+    broker.call(lambda: [space.growth.note(hour * 3600.0, MIB, (60 - 20 * hour) * GIB) for hour in range(3)])
+    for usable_bytes in (3 * GIB, 2 * GIB - 1, GIB, 2 * GIB):  # the floor is 512 MiB, and low is below four of them
+        broker.fill_to(usable_bytes)
+    (told,) = warnings_in(caplog)
+    assert "has only 2.0 GiB free of 100.0 GiB, and takes no more records below 512.0 MiB" in told
+    assert "in the last 2.0 h its logs took 0 B, other programs 40.0 GiB" in told
+    assert space.is_low
+    broker.fill_to(3 * GIB)
+    assert not space.is_low
+
+
+def test_what_the_logs_take_is_added_up_by_itself(broker: Broker, client: Client) -> None:
+    (space,) = broker.spaces
+    before = space.growth._samples[-1].logs_bytes if space.growth._samples else 0
+    client.produce("events", batch_of(b"x" * 10_000))
+    broker.call(lambda: asyncio.ensure_future(broker.app._disks._sample_rates()))
+    while not space.growth._samples or space.growth._samples[-1].logs_bytes <= before + 10_000:
+        client.end_offset("events")
+    log = broker.app.services.partitions.get("events", 0).log
+    assert space.growth._samples[-1].logs_bytes >= log.size_bytes
 
 
 def test_a_disk_that_cannot_even_tell_is_looked_into(broker: Broker, client: Client) -> None:

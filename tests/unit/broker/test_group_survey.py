@@ -345,3 +345,19 @@ def test_a_group_short_of_headroom_is_warned_of_once_and_spoken_of_again_when_it
     commit(client, "g", TOPIC, 1)
     broker.run(broker.app.survey.look())
     assert caplog.messages[1:] == ["group g is no longer too far behind"]
+
+
+def test_the_part_of_the_headroom_that_an_active_segment_adds_is_told() -> None:
+    week_s = 7 * 24 * 3600
+    with Broker() as broker:
+        host, _, port = broker.bootstrap.rpartition(":")
+        broker.create_topic(TOPIC, configs={"retention.ms": str(week_s * 1000), "segment.ms": str(week_s * 1000)})
+        with Client((host, int(port))) as client:
+            commit(client, "g", TOPIC, 0)
+            client.produce(TOPIC, batch_of(b"first"))
+            assert broker.groups()["g"].partitions[0].growing_seconds == 0  # no rate is known yet
+            client.produce(TOPIC, batch_of(b"x" * 1000))
+            broker.clock.advance(seconds=20)
+            (lag,) = broker.groups()["g"].partitions
+    assert lag.growing_seconds == pytest.approx(week_s, abs=60)
+    assert lag.headroom_seconds == pytest.approx(2 * week_s, abs=60)

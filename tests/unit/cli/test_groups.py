@@ -15,8 +15,10 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 import flowstone
+from flowstone.broker.group_status import GroupStatus, PartitionLag
 from flowstone.cli.clients import connect, split_address
 from flowstone.cli.group_reading import GroupReader
+from flowstone.cli.group_tables import description
 from tests.support.polling_member import PollingMember
 from tests.unit.cli.terminal import Terminal
 
@@ -313,3 +315,15 @@ def test_a_watch_on_a_terminal_follows_the_group_until_ctrl_c(
     assert screen.end() == 0
     assert "Traceback" not in screen.text
     assert "in/s" in screen.text
+
+
+def test_a_headroom_beyond_retention_is_explained_below_the_table() -> None:
+    week_s = 7 * 86400.0
+    lagging = PartitionLag("orders", 0, 1, 0, 9, 8, 0, 60.0, 2 * week_s - 86400)
+    group = GroupStatus(
+        "g", "Empty", "consumer", "", 1, (), (), (lagging._replace(growing_seconds=week_s - 86400),), 0, "", 0
+    )
+    told = description(group, with_times=True).splitlines()[-1]
+    assert told.startswith("headroom includes up to 6.0 d until active segments are sealed (segment.bytes, segment.ms)")
+    plain = group._replace(partitions=(lagging,))
+    assert "headroom includes" not in description(plain, with_times=True)

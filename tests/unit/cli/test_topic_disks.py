@@ -21,7 +21,14 @@ ONLINE = {
     "total_bytes": 100 << 30,
     "refuses_records": False,
     "seconds_left": None,
+    "is_low": False,
+    "has_enough_history": True,
+    "history_seconds": 6 * 3600,
+    "grown_bytes": 0,
+    "filling_bytes_per_second": 0.0,
 }
+GROWING = {"grown_bytes": 3 << 30, "filling_bytes_per_second": 150_000.0}
+ROOM = "disk /data: 10.0 GiB free of 100.0 GiB"
 
 
 def address(broker: RunningApp) -> str:
@@ -72,11 +79,22 @@ def test_a_topic_with_an_offline_partition_is_shown(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({}, "disk /data: 10.0 GiB free of 100.0 GiB, not filling up"),
-        ({"seconds_left": 7200}, "disk /data: 10.0 GiB free of 100.0 GiB, full in 2.0 h at the present rate"),
+        ({}, f"{ROOM}, its logs did not grow in the last 6.0 h"),
+        ({"has_enough_history": False}, f"{ROOM}, no forecast yet: too little history"),
+        (GROWING, f"{ROOM}, its logs grew by 3.0 GiB in 6.0 h, not full for a long time"),
+        (
+            {**GROWING, "seconds_left": 7200},
+            f"{ROOM}, full in 2.0 h if its logs grow on as in the last 6.0 h, by 3.0 GiB",
+        ),
+        ({"is_low": True, "has_enough_history": False}, f"{ROOM} (LOW), no forecast yet: too little history"),
         ({"refuses_records": True}, "disk /data: FULL, 10.0 GiB free of 100.0 GiB: new records are refused"),
         ({"state": "offline", "reason": "gone"}, "disk /data: OFFLINE, gone"),
     ],
 )
 def test_a_directorys_state_is_a_line(changed: dict[str, object], line: str) -> None:
-    assert TopicDisks({}, [{**ONLINE, **changed}], None).lines() == [line]
+    assert TopicDisks({0: {"size_bytes": 1}}, [{**ONLINE, **changed}], None).lines() == [line]
+
+
+def test_an_empty_topic_has_no_forecast() -> None:
+    growing = {**ONLINE, **GROWING, "seconds_left": 7200}
+    assert TopicDisks({0: {"size_bytes": 0}}, [growing], None).lines() == [ROOM]

@@ -81,8 +81,14 @@ def _directory_document(space: DirectorySpace) -> dict[str, Any]:
         "total_bytes": space.total_bytes,
         "floor_bytes": space.floor_bytes,
         "refuses_records": space.is_refusing,
-        "filling_bytes_per_second": round(space.trend.filling_bytes_per_s, 1),
+        "is_low": space.is_low,
+        # What the forecast is based on: the growth of this directory's logs, not what others write to the disk.
+        "filling_bytes_per_second": round(space.growth.bytes_per_s, 1),
         "seconds_left": round(left_s) if math.isfinite(left_s) else None,
+        "history_seconds": round(space.growth.history_s),
+        "has_enough_history": space.growth.is_known,
+        "grown_bytes": space.growth.grown_bytes,
+        "others_bytes": space.growth.others_bytes,
     }
 
 
