@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,8 @@ class _Cluster:
             starting.result()
             return True
         starting.cancel()
+        with suppress(asyncio.CancelledError, StartupError):  # the signal counts, not what it has interrupted
+            await starting
         return False
 
     async def _start_member(self, member: _Member) -> None:
