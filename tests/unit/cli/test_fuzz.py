@@ -1,7 +1,7 @@
 """Absurd values on the command line: one sentence and an exit status, never a traceback, and an end in any case.
 
 `make test` runs a sample that has every option and argument of every command. FLOWSTONE_CLI_FUZZ=all runs every value
-(about ten minutes), FLOWSTONE_CLI_FUZZ=N a sample chosen by the seed N.
+(about half an hour), FLOWSTONE_CLI_FUZZ=N a sample chosen by the seed N.
 """
 
 from __future__ import annotations
