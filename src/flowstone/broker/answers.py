@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from flowstone.broker.large_requests import LargeAnswer
 from flowstone.broker.outbox import Chunk
 from flowstone.errors import ProtocolError
 from flowstone.ports.replies import Reply
@@ -37,7 +38,7 @@ Answer = list[Chunk] | Deferred | None
 class Slot:
     """The place of one answer among those of its connection."""
 
-    __slots__ = ("_deferred", "_on_answered", "chunks", "failure", "is_at_work", "reply", "size_bytes")
+    __slots__ = ("_deferred", "_on_answered", "_on_parked", "chunks", "failure", "is_at_work", "reply", "size_bytes")
 
     def __init__(self, chunks: list[Chunk] | None = None, size_bytes: int = 0) -> None:
         self.chunks, self.size_bytes = chunks, size_bytes
@@ -46,15 +47,28 @@ class Slot:
         self.is_at_work = False  # whether a coroutine is still busy with it; something parked is not
         self._deferred: Deferred | None = None
         self._on_answered: Callable[[Slot], None] | None = None
+        self._on_parked: Callable[[], None] | None = None
 
-    def wait_for(self, deferred: Deferred, on_answered: Callable[[Slot], None]) -> None:
-        """Has `on_answered` called when there are chunks, or a failure; and, without either, when work has ended."""
-        self._deferred, self._on_answered = deferred, on_answered
-        self.is_at_work = isinstance(deferred.outcome, asyncio.Task)
-        deferred.outcome.add_done_callback(self._done)
+    def wait_for(self, deferred: Deferred, on_answered: Callable[[Slot], None], on_parked: Callable[[], None]) -> None:
+        """Have `on_answered` called when there are chunks or a failure.
+
+        `on_parked` is called before that if the answer is parked after some work: later requests may be handled.
+        """
+        self._deferred, self._on_answered, self._on_parked = deferred, on_answered, on_parked
+        outcome = deferred.outcome
+        self.is_at_work = isinstance(outcome, asyncio.Task)
+        if isinstance(outcome, LargeAnswer):
+            self.is_at_work = True
+            outcome.on_parked = self._parked
+        outcome.add_done_callback(self._done)
+
+    def _parked(self) -> None:
+        self.is_at_work = False
+        if self._on_parked is not None:
+            self._on_parked()
 
     def cancel(self) -> None:
-        self._on_answered = None
+        self._on_answered = self._on_parked = None
         if self.reply is not None:
             self.reply.settle()
         if self._deferred is not None and not isinstance(self._deferred.outcome, asyncio.Task):
@@ -84,15 +98,15 @@ class Slot:
         self._on_answered(self)
 
     def _wait_on(self, parked: Promise[Any]) -> None:
-        """The coroutine has done its work and left something parked: later requests of the connection may go on."""
+        """Wait for the promise that the coroutine has left parked; later requests of the connection may go on."""
         if self._on_answered is None:
             parked.cancel()
             return
         assert self._deferred is not None
         self._deferred.outcome = parked
         parked.add_done_callback(self._done)
-        if self.chunks is None and self.failure is None:
-            self._on_answered(self)
+        if self._deferred is not None:  # the promise was not kept at once
+            self._parked()
 
 
 def _parked_by(outcome: Outcome) -> Promise[Any] | None:

@@ -16,10 +16,12 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from flowstone.broker.answers import Answer, Slot
+from flowstone.broker.answers import Answer, Deferred, Slot
 from flowstone.broker.buffers import BufferPool
+from flowstone.broker.large_requests import LargeAnswer
 from flowstone.broker.lock_step import LockStep
 from flowstone.broker.outbox import Outbox, UnreadableSlice
 from flowstone.broker.unsent import Unsent, UnsentTotal
@@ -208,10 +210,14 @@ class Connection:
         if self._frame_filled < self._frame_size:
             return False
         self._frame = self.frame_started = None
+        large = None
         try:
-            self._handle(frame[: self._frame_size])
+            large = self._handle(frame[: self._frame_size])
         finally:
-            self._host.buffers.give_back(frame)
+            if large is None:
+                self._host.buffers.give_back(frame)
+        if large is not None:
+            large.on_decoded = partial(self._host.buffers.give_back, frame)
         return True
 
     def _received(self, received: memoryview) -> None:
@@ -230,7 +236,9 @@ class Connection:
             if end - start < size:
                 self._begin_frame(size, received[position:])
                 return
-            self._handle(received[start : start + size])
+            large = self._handle(received[start : start + size])
+            if large is not None:
+                large.frame = memoryview(bytes(large.frame))  # the next request is received where it lies
             position = start + size
             if position < end:
                 self._lock_step.forget(self)  # it does not wait for answers
@@ -299,23 +307,27 @@ class Connection:
 
     # Answering
 
-    def _handle(self, frame: memoryview) -> None:
+    def _handle(self, frame: memoryview) -> LargeAnswer | None:
+        """Returns the answer if it still needs the frame."""
         answer = self._answer(frame, self.listener_name, self.peer)
         if answer is None:
-            return
+            return None
         if isinstance(answer, list):
             size_bytes = self.unsent.add(answer)
             if not self._unanswered:
                 self._outbox.put(answer, size_bytes)
-                return
+                return None
             slot = Slot(answer, size_bytes)
             self._unanswered_bytes += size_bytes
         else:
             slot = Slot()
-            slot.wait_for(answer, self._answered)
+            slot.wait_for(answer, self._answered, self._schedule_flush)
             if answer.send_early is not None and self._lock_step.is_with(self):
                 self._lend(slot, answer.send_early)
         self._unanswered.append(slot)
+        if isinstance(answer, Deferred) and isinstance(answer.outcome, LargeAnswer):
+            return answer.outcome
+        return None
 
     def _lend(self, slot: Slot, send_early: Callable[[int], Reply | None]) -> None:
         """With nothing to send before it, an answer may leave without the loop."""
@@ -337,9 +349,7 @@ class Connection:
         if slot.failure is not None:
             self.close(slot.failure)
             return
-        if slot.chunks is None:  # nothing is done for it any more, it is parked: later requests may be handled
-            self._schedule_flush()
-            return
+        assert slot.chunks is not None
         if slot.reply is not None:  # the next request may be here already
             self._lock_step.answered(self, self._host.monotonic())
         slot.size_bytes = self.unsent.add(slot.chunks)

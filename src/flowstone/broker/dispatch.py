@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -17,14 +17,23 @@ from flowstone.broker.answers import Answer, Deferred, Outcome
 from flowstone.broker.context import Handler, RequestContext, Services
 from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.broker.error_responses import error_response
+from flowstone.broker.large_requests import LARGE_REQUEST_BYTES, LargeAnswer, UnderWay
 from flowstone.broker.metrics import RequestMetrics
 from flowstone.broker.outbox import Chunk
 from flowstone.broker.registry import ENDPOINTS
+from flowstone.broker.stretches import Stretches, start_measured
+from flowstone.broker.turns import Turns, run_in_slices
 from flowstone.broker.waiting import ParkedProduce
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
 from flowstone.promise import Promise
 from flowstone.wire.apis import API_VERSIONS_KEY, APIS
-from flowstone.wire.codec import Decoder, request_decoder, response_encoder
+from flowstone.wire.codec import (
+    Decoder,
+    request_decoder,
+    response_encoder,
+    sliced_request_decoder,
+    sliced_response_encoder,
+)
 from flowstone.wire.frames import parse_request_header
 from flowstone.wire.message import Message
 
@@ -36,7 +45,7 @@ _FLEXIBLE_HEAD = struct.Struct(">iix")
 _SIZE_BYTES = 4
 PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY = 0, 11, 14
 _KEYS_WITH_BODIES = frozenset((PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY))
-# Only records make a request long. Others of this size name a hundred thousand things and hold the loop for a second.
+# Only records make a request longer than this.
 REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
 
 
@@ -50,6 +59,8 @@ class Route(NamedTuple):
     response: type[Message]
     head: struct.Struct
     metrics: RequestMetrics
+    # Whether there are codecs in slices: there are none of a version that is not served.
+    can_slice: bool = True
 
 
 class Dispatcher:
@@ -58,16 +69,17 @@ class Dispatcher:
         self._monotonic: Callable[[], float] = services.clock.monotonic
         self._slow_request_s = services.config.slow_request_ms / 1000
         self._routes: dict[tuple[int, int], Route] = {}
+        self._under_way = UnderWay()
 
     def answer(self, frame: memoryview, listener_name: str, peer: str) -> Answer:
         key, version, correlation_id, client_id, body = parse_request_header(frame, 0)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         frame_bytes = len(frame)
-        if frame_bytes > REQUEST_BYTES_MAX_BUT_PRODUCE and key != PRODUCE_KEY:
-            raise ProtocolError(f"{route.name} of {frame_bytes} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")
-        request = route.decode(frame, body)
         # As its constructor does it, which takes three times as long.
         context = tuple.__new__(RequestContext, (key, version, correlation_id, client_id, listener_name, peer))
+        if frame_bytes > LARGE_REQUEST_BYTES and key != PRODUCE_KEY:
+            return self._answer_large(route, context, frame, body)
+        request = route.decode(frame, body)
         metrics = route.metrics
         metrics.received += 1
         metrics.request_bytes += frame_bytes
@@ -87,6 +99,10 @@ class Dispatcher:
             return None
         if isinstance(response, Message):
             return self._encode(route, context, started, response)
+        if isinstance(response, Coroutine):
+            stretches = Stretches(self._monotonic)
+            encode = partial(self._encode_measured, route, context, request, started, stretches)
+            return Deferred(start_measured(response, stretches), encode)
         outcome = response if isinstance(response, Promise) else asyncio.ensure_future(response)
         kept = _kept_while_parked(key, request) if isinstance(response, Promise) else request
         encode = partial(self._encode_later, route, context, kept, started)
@@ -95,6 +111,107 @@ class Dispatcher:
         if isinstance(outcome, ParkedProduce):
             return Deferred(outcome, encode, partial(outcome.send_early, partial(self._encode_early, route, context)))
         return Deferred(outcome, encode)
+
+    # Large requests
+
+    def _answer_large(self, route: Route, context: RequestContext, frame: memoryview, body: int) -> Deferred:
+        """As `answer`, in as many turns of the loop as it takes."""
+        frame_bytes = len(frame)
+        if frame_bytes > REQUEST_BYTES_MAX_BUT_PRODUCE:
+            raise ProtocolError(f"{route.name} of {frame_bytes} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")
+        route.metrics.received += 1
+        route.metrics.request_bytes += frame_bytes
+        answer, stretches = LargeAnswer(frame), Stretches(self._monotonic)
+        serving = start_measured(self._serve_large(route, context, answer, body), stretches)
+        serving.add_done_callback(partial(self._served_large, route, context, answer, stretches))
+        return Deferred(answer, lambda outcome: cast(list[Chunk], outcome.result()))
+
+    async def _serve_large(self, route: Route, context: RequestContext, answer: LargeAnswer, body: int) -> list[Chunk]:
+        started, size_bytes = self._monotonic(), len(answer.frame)
+        await self._under_way.enter(size_bytes)
+        try:
+            if answer.done():  # the connection is gone
+                return []
+            turns = Turns(self._monotonic)
+            if route.can_slice:
+                decode = sliced_request_decoder(context.api_key, context.api_version)
+                request = await run_in_slices(decode(answer.frame, body), turns)
+            else:
+                request = route.decode(answer.frame, body)
+            answer.decoded()
+            try:
+                response = route.handler(self._services, context, request)
+                if isinstance(response, Promise):
+                    request = _kept_while_parked(context.api_key, request)
+                    self._under_way.leave(size_bytes)
+                    size_bytes = 0
+                    answer.park(response)
+                if isinstance(response, Awaitable):
+                    response = await response
+            except ProtocolError:
+                raise
+            except Exception as error:
+                response = self._failure(route, context, request, error)
+            if response is None:
+                return []
+            return await self._encode_large(route, context, started, response, turns)
+        finally:
+            answer.decoded()
+            self._under_way.leave(size_bytes)
+
+    async def _encode_large(
+        self, route: Route, context: RequestContext, started: float, response: Message, turns: Turns
+    ) -> list[Chunk]:
+        if isinstance(response, EncodedResponse) or not route.can_slice:
+            return self._encode(route, context, started, response)
+        encode = sliced_response_encoder(context.api_key, context.api_version)
+        chunks = cast(list[Chunk], await run_in_slices(encode(response), turns))
+        size_bytes = _add_head(route, context, chunks)
+        await turns.give_way()
+        route.metrics.answered(response, size_bytes, self._monotonic() - started)
+        return chunks
+
+    def _served_large(
+        self,
+        route: Route,
+        context: RequestContext,
+        answer: LargeAnswer,
+        stretches: Stretches,
+        serving: asyncio.Task[list[Chunk]],
+    ) -> None:
+        self._count_stretches(route, context, stretches)
+        if answer.done():  # the connection is gone
+            if not serving.cancelled():
+                serving.exception()
+        elif serving.cancelled():
+            answer.cancel()
+        elif (error := serving.exception()) is None:
+            answer.set_result(serving.result())
+        elif isinstance(error, ProtocolError):
+            answer.set_exception(error)
+        else:
+            logger.error("%s %d cannot be answered", route.name, context.api_version, exc_info=error)
+            answer.set_exception(ProtocolError(f"{route.name} has no answer that can be sent"))
+
+    # What a request took
+
+    def _encode_measured(
+        self,
+        route: Route,
+        context: RequestContext,
+        request: Message,
+        started: float,
+        stretches: Stretches,
+        outcome: Outcome,
+    ) -> list[Chunk]:
+        self._count_stretches(route, context, stretches)
+        return self._encode_later(route, context, request, started, outcome)
+
+    def _count_stretches(self, route: Route, context: RequestContext, stretches: Stretches) -> None:
+        route.metrics.loop_seconds += stretches.total_s
+        if stretches.longest_s > self._slow_request_s:
+            route.metrics.slow += 1
+            self._log_slow(route, context, stretches.longest_s)
 
     def _find_route(self, key: int, version: int) -> Route:
         endpoint = ENDPOINTS.get(key)
@@ -117,6 +234,7 @@ class Dispatcher:
                 api.response,
                 _HEAD,
                 metrics,
+                can_slice=False,
             )
         route = Route(
             api.name,

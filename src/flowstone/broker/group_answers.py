@@ -40,6 +40,14 @@ def answer_all(tokens: Sequence[Token], respond: Callable[[Sequence[Any]], Respo
     return promise
 
 
+async def outcome_of(token: Token) -> Any:
+    """What has become of a token: the response, or ApiError; waits for it."""
+    try:
+        return await token
+    except ApiError as error:
+        return error
+
+
 def settle(outcome: Any, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]) -> Response:
     return refuse(outcome.code) if isinstance(outcome, ApiError) else respond(outcome)
 

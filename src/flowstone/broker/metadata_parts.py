@@ -32,6 +32,8 @@ METADATA_KEY = 3
 PARTS_PARTITIONS_MIN = 1_000
 # Encoded before others have their turn.
 TURN_PARTITIONS = 500
+# What a topic that is encoded already counts for among them.
+KNOWN_PARTITION = 0.05
 # Each takes some hundred bytes per topic and sixty per partition. The clients of a cluster are mostly of one kind.
 FORMS_MAX = 4
 
@@ -94,22 +96,24 @@ class MetadataParts:
     async def _join(self, parts: _Parts, image: ClusterImage, topics: Iterable[Topic], form: Form) -> _Part:
         data: list[bytes] = []
         errors: Counter[int] = Counter()
-        left_partitions = TURN_PARTITIONS
+        left_partitions: float = TURN_PARTITIONS
         for topic in topics:
+            if left_partitions <= 0:
+                left_partitions = TURN_PARTITIONS
+                await others_turn()
             if isinstance(topic, MetadataResponseTopic):
+                left_partitions -= 1
                 part = _encode(topic, form)
             else:
                 known = parts.by_name.get(topic.name)
+                left_partitions -= KNOWN_PARTITION
                 if known is None or known[0] is not topic:
-                    if left_partitions <= 0:
-                        left_partitions = TURN_PARTITIONS
-                        await others_turn()
                     left_partitions -= 1 + len(topic.partitions)
                     known = parts.by_name[topic.name] = (topic, _encode(describe(image, topic, form), form))
                 part = known[1]
             data.append(part.data)
             if part.errors:
-                errors += part.errors
+                errors.update(part.errors)
         return _Part(b"".join(data), errors)
 
 

@@ -51,6 +51,13 @@ class RequestMetrics:
         # Error code -> how often a response, or a part of one, had it.
         self.errors: Counter[int] = Counter()
 
+    def errors_in(self, response: object) -> Counter[int]:
+        """The error codes in a response."""
+        errors: Counter[int] = Counter()
+        if self._count_errors is not None:
+            self._count_errors(response, errors)
+        return errors
+
     def answered(self, response: object, size_bytes: int, took_s: float) -> None:
         self.response_bytes += size_bytes
         self.response_seconds.observe(took_s)

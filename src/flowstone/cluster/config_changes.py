@@ -7,7 +7,7 @@ answers a bad topic setting with INVALID_CONFIG and a bad broker setting with IN
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -55,16 +55,32 @@ class AlterationResult:
     message: str | None = None
 
 
-def alter_configs(
-    image: ClusterImage, alterations: Sequence[ConfigAlteration], node_id: int
-) -> tuple[list[MetadataRecord], list[AlterationResult]]:
-    """One result per alteration, in order."""
+Resource = tuple[int, str]
+
+
+def find_repeated(alterations: Iterable[ConfigAlteration]) -> frozenset[Resource]:
+    """The resources, by type and name, that are named more than once."""
     times = Counter((each.resource_type, each.resource_name) for each in alterations)
+    return frozenset(resource for resource, count in times.items() if count > 1)
+
+
+def alter_configs(
+    image: ClusterImage,
+    alterations: Sequence[ConfigAlteration],
+    node_id: int,
+    repeated: Container[Resource] | None = None,
+) -> tuple[list[MetadataRecord], list[AlterationResult]]:
+    """One result per alteration, in order.
+
+    `repeated` are the resources that the request, of which these alterations are a part, names more than once.
+    """
+    if repeated is None:
+        repeated = find_repeated(alterations)
     records: list[MetadataRecord] = []
     results: list[AlterationResult] = []
     for each in alterations:
         try:
-            if times[each.resource_type, each.resource_name] > 1:
+            if (each.resource_type, each.resource_name) in repeated:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_operations(each.operations)
             if each.resource_type == ResourceType.TOPIC:
@@ -178,12 +194,11 @@ def _list_after(current: str | None, operation: ConfigOperation, setting: Settin
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
     text = setting.format(setting.default) if current is None else current
     parts = [part for part in text.split(",") if part]
-    for value in (operation.value or "").split(","):
-        if kind is Operation.APPEND and value not in parts:
-            parts.append(value)
-        elif kind is Operation.SUBTRACT and value in parts:
-            parts.remove(value)
-    return ",".join(parts)
+    values = dict.fromkeys((operation.value or "").split(","))
+    if kind is Operation.APPEND:
+        present = set(parts)
+        return ",".join([*parts, *(value for value in values if value not in present)])
+    return ",".join(part for part in parts if part not in values)
 
 
 def _difference(current: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:

@@ -7,14 +7,21 @@ had does not keep the others from being made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from flowstone.cluster.config_changes import check_topic_configs
 from flowstone.cluster.ids import IdSource
 from flowstone.cluster.image import ClusterImage, TopicImage
-from flowstone.cluster.partition_plans import NewPartitions, NewTopic, PartitionBudget, plan_growth, plan_topic
+from flowstone.cluster.partition_plans import (
+    PARTITIONS_PER_REQUEST_MAX,
+    NewPartitions,
+    NewTopic,
+    PartitionBudget,
+    plan_growth,
+    plan_topic,
+)
 from flowstone.cluster.records import MetadataRecord, PartitionsAdded, TopicCreated, TopicDeleted
 from flowstone.cluster.topic_names import (
     CLUSTER_METADATA,
@@ -46,19 +53,21 @@ def create_topics(
     topics: Sequence[NewTopic],
     config: BrokerConfig,
     new_id: IdSource,
+    request_left: int = PARTITIONS_PER_REQUEST_MAX,
     *,
     internal_allowed: bool = False,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
     """Return the records that create the topics, and one result per name.
 
-    Internal topics are refused unless `internal_allowed` is set: a client's partition count would decide for good
-    which coordinator a group has. Only the broker's coordinators set it.
+    `request_left` is how many partitions the request may still make, of which these topics are a part. Internal topics
+    are refused unless `internal_allowed` is set: a client's partition count would decide for good which coordinator a
+    group has. Only the broker's coordinators set it.
     """
     repeated = {name for name, count in Counter(topic.name for topic in topics).items() if count > 1}
     records: list[MetadataRecord] = []
     results: list[TopicResult] = []
     made: dict[str, TopicImage] = {}
-    budget = PartitionBudget(image.partition_count, config.max_partitions)
+    budget = PartitionBudget(image.partition_count, config.max_partitions, request_left)
     for topic in topics:
         if topic.name in repeated:
             continue
@@ -72,8 +81,7 @@ def create_topics(
         created = made[topic.name] = TopicImage(topic.name, new_id(), states, configs)
         records.append(TopicCreated(created.name, created.topic_id, created.partitions, created.configs))
         results.append(TopicResult(topic.name, created.topic_id, topic=created))
-    results += [_refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(repeated)]
-    return records, results
+    return records, results + refuse_repeated(repeated)
 
 
 def delete_topics(
@@ -100,12 +108,16 @@ def delete_topics(
 
 
 def create_partitions(
-    image: ClusterImage, topics: Sequence[NewPartitions], config: BrokerConfig
+    image: ClusterImage,
+    topics: Sequence[NewPartitions],
+    config: BrokerConfig,
+    request_left: int = PARTITIONS_PER_REQUEST_MAX,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
+    """`request_left` is how many partitions the request may still make, of which these topics are a part."""
     repeated = {name for name, count in Counter(topic.name for topic in topics).items() if count > 1}
-    results = [_refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(repeated)]
+    results = refuse_repeated(repeated)
     records: list[MetadataRecord] = []
-    budget = PartitionBudget(image.partition_count, config.max_partitions)
+    budget = PartitionBudget(image.partition_count, config.max_partitions, request_left)
     for wanted in topics:
         if wanted.name in repeated:
             continue
@@ -122,6 +134,11 @@ def create_partitions(
         records.append(PartitionsAdded(topic.topic_id, added))
         results.append(TopicResult(topic.name, topic.topic_id, topic=topic))
     return records, results
+
+
+def refuse_repeated(names: Iterable[str]) -> list[TopicResult]:
+    """The results of topics that one request names several times."""
+    return [_refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(names)]
 
 
 def _refused(name: str | None, error: ErrorCode, message: str | None) -> TopicResult:

@@ -29,7 +29,12 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SystemClock, VirtualClock
 from flowstone.ports.loops import new_event_loop
 from flowstone.ports.network import Network
-from flowstone.wire.messages import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic
+from flowstone.wire.messages import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 
 _CREATE_TOPICS = RequestContext(
     api_key=19, api_version=7, correlation_id=0, client_id=None, listener_name="PLAINTEXT", peer="embedded"
@@ -114,6 +119,7 @@ class ThreadHost:
         )
         request = CreateTopicsRequest(topics=[wanted])
         response = self._call(create_topics.handle(self._app.services, _CREATE_TOPICS, request))
+        assert isinstance(response, CreateTopicsResponse)
         (answer,) = response.topics
         if answer.error_code:
             raise ApiError(ErrorCode(answer.error_code), answer.error_message or "")

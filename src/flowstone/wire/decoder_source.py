@@ -5,6 +5,9 @@ length prefix and a struct's tag count are then read by a single `Struct.unpack_
 the object. Loops are inlined, so a decoder calls nothing per element. Compact lengths and tag counts are read as one
 byte and re-read by a helper only if it has the continuation bit.
 
+A decoder in slices is the same code as a generator: it yields after every `SLICE_ELEMENTS` elements, so that whoever
+runs it can do other things in between.
+
 Invariant of the emitted code: `position` never passes `size` unseen. Slices are guarded, `unpack_from` guards itself.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from flowstone.wire.primitives import ARRAY_LENGTH_UNCHECKED_MAX, STRING_LENGTH_MAX
+from flowstone.wire.primitives import ARRAY_LENGTH_UNCHECKED_MAX, SLICE_ELEMENTS, STRING_LENGTH_MAX
 from flowstone.wire.schema import FIXED_CODES, FIXED_SIZES_BYTES, Field, Struct
 
 _READERS = {
@@ -28,9 +31,17 @@ class DecoderSource:
     """The source text of one decoder, and the `struct` formats it needs by the name it knows them under."""
 
     def __init__(
-        self, message: Struct, version: int, flexible: bool, *, nested_max: int | None, elements_max: int | None = None
+        self,
+        message: Struct,
+        version: int,
+        flexible: bool,
+        *,
+        nested_max: int | None,
+        elements_max: int | None = None,
+        in_slices: bool = False,
     ) -> None:
         """`nested_max` limits the elements of all arrays within arrays together, `elements_max` those of all arrays."""
+        self._in_slices = in_slices
         self._version = version
         self._flexible = flexible
         self._elements_max, self._counted_depth = (nested_max, 1) if elements_max is None else (elements_max, 0)
@@ -44,11 +55,15 @@ class DecoderSource:
         with self._block():
             self._emit("size = len(view)")
             if self._elements_max is not None:
+                self._emit("counted = 0")
+            if in_slices:
                 self._emit("elements = 0")
             self._emit("try:")
             with self._block():
                 self._struct(message, "message", message.name)
                 self._flush()
+                if in_slices:
+                    self._emit("yield")  # a generator also where there is no array
                 self._emit("return message")
             self._emit("except MALFORMED as error:")
             with self._block():
@@ -208,20 +223,25 @@ class DecoderSource:
         self._emit(f"if not 0 <= {length} <= {ARRAY_LENGTH_UNCHECKED_MAX}:")
         with self._block():
             self._emit(f"check_array_length({length}, size - position, {element_size_bytes})")
+        if self._elements_max is not None and self._array_depth >= self._counted_depth:
+            self._emit(f"counted += {length}")
+            self._emit(f"if counted > {self._elements_max}:")
+            with self._block():
+                self._refuse(f"{path}: too many elements")
         if field.struct is None and field.type in FIXED_CODES:
             self._emit(f"{target} = list(unpack_{field.type}s[{length}](view, position))")
             self._emit(f"position += {length} * {FIXED_SIZES_BYTES[field.type]}")
             return
-        if self._elements_max is not None and self._array_depth >= self._counted_depth:
-            self._emit(f"elements += {length}")
-            self._emit(f"if elements > {self._elements_max}:")
-            with self._block():
-                self._refuse(f"{path}: too many elements")
         items, item = self._name("items"), self._name("item")
         self._emit(f"{target} = {items} = []")
         self._emit(f"for _ in range({length}):")
         self._array_depth += 1
         with self._block():
+            if self._in_slices:
+                self._emit("elements += 1")
+                self._emit(f"if not elements % {SLICE_ELEMENTS}:")
+                with self._block():
+                    self._emit("yield")
             if field.struct is not None:
                 self._struct(field.struct, item, path)
                 self._flush()

@@ -4,6 +4,8 @@ The mirror of `decoder_source`: fixed-size values and the length prefix that fol
 `Struct.pack`. Packed parts gather in a list that is joined into one bytes object whenever a `records` value interrupts
 it; the value itself is handed on by reference, so no record byte is ever copied here.
 
+An encoder in slices is the same code as a generator that yields after every `SLICE_ELEMENTS` elements.
+
 An encoder trusts its input: a value of the wrong type or range is a mistake of ours and raises whatever Python raises.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from flowstone.wire.primitives import SLICE_ELEMENTS
 from flowstone.wire.schema import FIXED_CODES, Field, Struct
 
 _ZERO_BYTE = ("x", "")  # packed without an argument
@@ -20,9 +23,10 @@ _ZERO_BYTE = ("x", "")  # packed without an argument
 class EncoderSource:
     """The source text of one encoder, and the `struct` formats it needs by the name it knows them under."""
 
-    def __init__(self, message: Struct, version: int, flexible: bool) -> None:
+    def __init__(self, message: Struct, version: int, flexible: bool, *, in_slices: bool = False) -> None:
         self._version = version
         self._flexible = flexible
+        self._in_slices = in_slices
         self._lines: list[str] = []
         self._depth = 0
         self._names = 0
@@ -34,6 +38,9 @@ class EncoderSource:
             self._emit("chunks = []")
             self._emit("parts = []")
             self._emit("add = parts.append")
+            if in_slices:
+                self._emit("elements = 0")
+                self._emit("yield")  # a generator also where there is no array
             self._struct(message, "message")
             self._flush()
             self._emit("if parts:")
@@ -226,6 +233,11 @@ class EncoderSource:
             item = self._name("item")
             self._emit(f"for {item} in {local}:")
             with self._block():
+                if self._in_slices:
+                    self._emit("elements += 1")
+                    self._emit(f"if not elements % {SLICE_ELEMENTS}:")
+                    with self._block():
+                        self._emit("yield")
                 if field.struct is not None:
                     self._struct(field.struct, item)
                     self._flush()

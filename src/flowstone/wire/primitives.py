@@ -25,6 +25,8 @@ NESTED_ELEMENTS_MAX = 100_000
 PRODUCE_ELEMENTS_MAX = 20_000
 # The signed 16-bit length of the old string encoding binds the compact one too, as in Kafka.
 STRING_LENGTH_MAX = 0x7FFF
+# Elements that a codec in slices handles before it yields: some tenths of a millisecond.
+SLICE_ELEMENTS = 256
 # Up to here an array's length is not worth checking against the bytes left: the elements will be missed soon enough.
 ARRAY_LENGTH_UNCHECKED_MAX = 126
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowstone.broker.changes import change
+from flowstone.broker.changes import PART_WEIGHT, change_in_parts
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.config_changes import (
     AlterationResult,
     ConfigAlteration,
     ConfigOperation,
     Operation,
+    ResourceType,
     alter_configs,
+    find_repeated,
 )
 from flowstone.cluster.image import ClusterImage
 from flowstone.cluster.records import MetadataRecord
@@ -45,8 +47,17 @@ async def handle(services: Services, context: RequestContext, request: AlterConf
 async def alter(
     services: Services, alterations: Sequence[ConfigAlteration], *, validate_only: bool
 ) -> list[AlterationResult]:
-    def decide(image: ClusterImage) -> tuple[Sequence[MetadataRecord], list[AlterationResult]]:
-        records, results = alter_configs(image, alterations, services.config.node_id)
+    repeated = find_repeated(alterations)
+
+    def decide(
+        image: ClusterImage, part: Sequence[ConfigAlteration]
+    ) -> tuple[Sequence[MetadataRecord], list[AlterationResult]]:
+        records, results = alter_configs(image, part, services.config.node_id, repeated)
         return () if validate_only else records, results
 
-    return await change(services, decide)
+    return await change_in_parts(services, alterations, decide, weigh=_weigh)
+
+
+def _weigh(alteration: ConfigAlteration) -> int:
+    """A value of all topics is passed on to each of them."""
+    return PART_WEIGHT if alteration.resource_type == ResourceType.BROKER else 1

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from flowstone.broker.changes import change
+from flowstone.broker.changes import change_in_parts
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.turns import Turns
 from flowstone.cluster.reassignments import WantedReplicas, alter_reassignments
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
@@ -22,22 +23,22 @@ from flowstone.wire.messages import (
 async def handle(
     services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
+    turns = Turns(services.clock.monotonic)
     wanted = [
         WantedReplicas(TopicPartition(topic.name, each.partition_index), each.replicas)
-        for topic in request.topics
+        async for topic in turns.over(request.topics)
         for each in topic.partitions
     ]
     may_change_factor = request.allow_replication_factor_change
     decide = partial(
         alter_reassignments,
-        wanted=wanted,
         may_change_factor=may_change_factor,
         topic_defaults=services.topic_defaults,
         me=services.config.node_id,
     )
-    results = await change(services, decide, request.timeout_ms)
+    results = await change_in_parts(services, wanted, decide, request.timeout_ms)
     topics: dict[str, list[AlterPartitionReassignmentsResponsePartition]] = {}
-    for (topic, partition), error, message in results:
+    async for (topic, partition), error, message in turns.over(results):
         topics.setdefault(topic, []).append(
             AlterPartitionReassignmentsResponsePartition(
                 partition_index=partition, error_code=error, error_message=message

@@ -5,16 +5,14 @@ A topic is there as soon as the metadata log has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
-from flowstone.cluster.configs import broker_config, describe_topic
-from flowstone.cluster.ids import random_id
-from flowstone.cluster.image import ClusterImage
+from flowstone.broker.long_responses import encode_if_long
+from flowstone.broker.topic_creation import create_in_parts
+from flowstone.broker.turns import Turns
+from flowstone.cluster.configs import describe_topic
 from flowstone.cluster.partition_plans import NewTopic
-from flowstone.cluster.records import MetadataRecord
-from flowstone.cluster.topic_changes import TopicResult, create_topics
+from flowstone.cluster.topic_changes import TopicResult
+from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -24,15 +22,15 @@ from flowstone.wire.messages import (
 )
 
 
-async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    wanted = [_new_topic(topic) for topic in request.topics]
-
-    def decide(image: ClusterImage) -> tuple[Sequence[MetadataRecord], list[TopicResult]]:
-        records, results = create_topics(image, wanted, broker_config(image, services.config), random_id)
-        return () if request.validate_only else records, results
-
-    results = await change(services, decide, request.timeout_ms)
-    return CreateTopicsResponse(topics=[_answer(services, result) for result in results])
+async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> Message:
+    turns = Turns(services.clock.monotonic)
+    wanted = [_new_topic(topic) async for topic in turns.over(request.topics)]
+    results = await create_in_parts(
+        services, wanted, timeout_ms=request.timeout_ms, validate_only=request.validate_only
+    )
+    topics = [_answer(services, result) async for result in turns.over(results)]
+    elements = len(topics) + sum(len(topic.configs or ()) for topic in topics)
+    return await encode_if_long(services, context, CreateTopicsResponse(topics=topics), elements, turns)
 
 
 def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:

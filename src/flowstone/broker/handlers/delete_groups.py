@@ -5,28 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import answer_all, settle
+from flowstone.broker.group_answers import outcome_of, settle
+from flowstone.broker.turns import Turns
 from flowstone.coordinator.groups import messages
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode
-from flowstone.promise import Promise
 from flowstone.wire.messages import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult
 
 
-def handle(
-    services: Services, context: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
-    group_ids = list(dict.fromkeys(request.groups_names))
-
-    return answer_all(
-        [_delete(services, group_id) for group_id in group_ids],
-        lambda outcomes: DeleteGroupsResponse(
-            results=[
-                DeleteGroupsResponseResult(group_id=group_id, error_code=_error(group_id, outcome))
-                for group_id, outcome in zip(group_ids, outcomes, strict=True)
-            ]
-        ),
-    )
+async def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    turns = Turns(services.clock.monotonic)
+    asked = [(each, _delete(services, each)) async for each in turns.over(dict.fromkeys(request.groups_names))]
+    results = [
+        DeleteGroupsResponseResult(group_id=group_id, error_code=_error(group_id, await outcome_of(token)))
+        async for group_id, token in turns.over(asked)
+    ]
+    return DeleteGroupsResponse(results=results)
 
 
 def _delete(services: Services, group_id: str) -> Token:

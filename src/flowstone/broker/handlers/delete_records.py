@@ -12,6 +12,7 @@ from typing import NamedTuple
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.leaders import find_led
 from flowstone.broker.log_starts import low_watermark
+from flowstone.broker.turns import Turns
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
 from flowstone.wire.messages import (
@@ -33,6 +34,7 @@ class _Deletion(NamedTuple):
 
 async def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics, deletions = [], []
+    turns = Turns(services.clock.monotonic)
     for topic in request.topics:
         results = []
         for each in topic.partitions:
@@ -42,6 +44,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
             except ApiError as error:
                 result.error_code = error.code
             results.append(result)
+            await turns.give_way()
         topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=results))
     await _wait(services, deletions, request.timeout_ms)
     return DeleteRecordsResponse(topics=topics)
@@ -64,8 +67,13 @@ async def _delete(services: Services, topic: str, offset: int, result: DeleteRec
 
 async def _wait(services: Services, deletions: list[_Deletion], timeout_ms: int) -> None:
     """All of them at the same time."""
-    waits = [services.log_starts.wait(services, partition, offset, timeout_ms) for partition, offset, _ in deletions]
+    turns = Turns(services.clock.monotonic)
+    waits = [
+        services.log_starts.wait(services, partition, offset, timeout_ms)
+        async for partition, offset, _ in turns.over(deletions)
+    ]
     for wait, (partition, _, result) in zip(waits, deletions, strict=True):
         result.error_code = await wait
         if result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
             result.low_watermark = low_watermark(services, partition)
+        await turns.give_way()

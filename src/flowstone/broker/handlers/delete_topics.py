@@ -6,8 +6,13 @@ below 3 do not know the error for that.
 
 from __future__ import annotations
 
-from flowstone.broker.changes import change
+from collections import Counter
+from collections.abc import Iterable
+
+from flowstone.broker.changes import PART_WEIGHT, change_in_parts
 from flowstone.broker.context import RequestContext, Services
+from flowstone.cluster.image import ClusterImage
+from flowstone.cluster.metadata import Decision
 from flowstone.cluster.topic_changes import TopicResult, delete_topics
 from flowstone.errors import ErrorCode
 from flowstone.types import ZERO_UUID
@@ -20,7 +25,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     wanted = [(name, ZERO_UUID) for name in request.topic_names]
     asked: list[tuple[str | None, bytes]] = [*wanted, *((each.name, each.topic_id) for each in request.topics)]
     if services.config.delete_topic_enable:
-        results = await change(services, lambda image: delete_topics(image, asked), request.timeout_ms)
+        results = await delete_in_parts(services, asked, request.timeout_ms)
         await services.logs.wait_forgotten()
     else:
         results = [_refused(context, name, topic_id) for name, topic_id in asked]
@@ -32,6 +37,24 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
             for result in results
         ]
     )
+
+
+async def delete_in_parts(
+    services: Services, asked: Iterable[tuple[str | None, bytes]], timeout_ms: int
+) -> list[TopicResult]:
+    """As `delete_topics`, some at a time."""
+    image = services.metadata.image
+    times = Counter(asked)
+
+    def weigh(wanted: tuple[str | None, bytes]) -> int:
+        name, topic_id = wanted
+        topic = image.topics_by_id.get(topic_id) if name is None else image.topics.get(name)
+        return 1 if topic is None else min(len(topic.partitions), PART_WEIGHT)
+
+    def decide(image: ClusterImage, part: list[tuple[str | None, bytes]]) -> Decision[list[TopicResult]]:
+        return delete_topics(image, [each for each in part for _ in range(min(times[each], 2))])
+
+    return await change_in_parts(services, times, decide, timeout_ms, weigh)
 
 
 def _refused(context: RequestContext, name: str | None, topic_id: bytes) -> TopicResult:

@@ -8,11 +8,14 @@ thousand times as long as the question.
 from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.long_responses import encode_if_long
+from flowstone.broker.turns import Turns
 from flowstone.cluster.config_changes import ResourceType, check_broker_name
 from flowstone.cluster.configs import ConfigEntry, describe_broker, describe_cluster_default, describe_topic
 from flowstone.cluster.image import CLUSTER_DEFAULT
 from flowstone.cluster.topic_names import check_topic_name
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
@@ -23,9 +26,12 @@ from flowstone.wire.messages import (
 )
 
 
-def handle(services: Services, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def handle(services: Services, context: RequestContext, request: DescribeConfigsRequest) -> Message:
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
-    return DescribeConfigsResponse(results=[_describe(services, request, each) for each in resources.values()])
+    turns = Turns(services.clock.monotonic)
+    results = [_describe(services, request, each) async for each in turns.over(resources.values())]
+    elements = len(results) + sum(len(result.configs) for result in results)
+    return await encode_if_long(services, context, DescribeConfigsResponse(results=results), elements, turns)
 
 
 def _describe(

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from functools import partial
 
 from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import answer_all, settle
+from flowstone.broker.group_answers import outcome_of, settle
+from flowstone.broker.long_responses import encode_if_long
+from flowstone.broker.turns import Turns
 from flowstone.cluster.acl_operations import NOT_ASKED, AclOperation
 from flowstone.coordinator.groups.messages import DescribedGroup
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode
-from flowstone.promise import Promise
+from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -32,21 +34,16 @@ ALL_GROUP_OPERATIONS = sum(
 _UNKNOWN_GROUP_SINCE_VERSION = 6
 
 
-def handle(
-    services: Services, context: RequestContext, request: DescribeGroupsRequest
-) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
+async def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> Message:
     operations = ALL_GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     respond = partial(_respond, context.api_version, operations)
-    tokens = [_describe(services, group_id) for group_id in request.groups]
-    return answer_all(
-        tokens,
-        lambda outcomes: DescribeGroupsResponse(
-            groups=[
-                settle(outcome, respond, _refusal(group_id))
-                for group_id, outcome in zip(request.groups, outcomes, strict=True)
-            ]
-        ),
-    )
+    turns = Turns(services.clock.monotonic)
+    asked = [(group_id, _describe(services, group_id)) async for group_id in turns.over(request.groups)]
+    groups = [
+        settle(await outcome_of(token), respond, _refusal(group_id)) async for group_id, token in turns.over(asked)
+    ]
+    elements = len(groups) + sum(len(group.members) for group in groups)
+    return await encode_if_long(services, context, DescribeGroupsResponse(groups=groups), elements, turns)
 
 
 def _describe(services: Services, group_id: str) -> Token:

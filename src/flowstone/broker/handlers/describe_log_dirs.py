@@ -11,9 +11,12 @@ import posixpath
 from collections.abc import Iterable, Iterator
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.long_responses import encode_if_long
+from flowstone.broker.turns import Turns
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.directory_logs import DirectoryLogs
 from flowstone.replication.partition import Partition
+from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     DescribeLogDirsRequest,
     DescribeLogDirsRequestTopic,
@@ -24,16 +27,23 @@ from flowstone.wire.messages import (
 )
 
 
-def handle(services: Services, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def handle(services: Services, context: RequestContext, request: DescribeLogDirsRequest) -> Message:
     logs = services.logs
-    wanted = services.partitions if request.topics is None else _named(services, request.topics)
+    # A copy: others may come and go between two turns.
+    wanted = [*services.partitions] if request.topics is None else _named(services, request.topics)
     by_directory: dict[DirectoryLogs, dict[str, list[DescribeLogDirsResponsePartition]]] = {}
-    for partition in wanted:
+    turns = Turns(services.clock.monotonic)
+    elements = 0
+    async for partition in turns.over(wanted):
+        if partition is None:
+            continue
+        elements += 1
         topic, index = partition.topic_partition
         sizes = by_directory.setdefault(logs.directory_of(partition.log), {}).setdefault(topic, [])
         sizes.append(DescribeLogDirsResponsePartition(partition_index=index, partition_size=partition.log.size_bytes))
     results = [_directory(each, by_directory.get(each, {})) for each in logs.directories]
-    return DescribeLogDirsResponse(results=[*results, *map(_failed, logs.unusable)])
+    response = DescribeLogDirsResponse(results=[*results, *map(_failed, logs.unusable)])
+    return await encode_if_long(services, context, response, elements, turns)
 
 
 def _directory(
@@ -57,10 +67,11 @@ def _failed(path: str) -> DescribeLogDirsResponseLogDir:
     return DescribeLogDirsResponseLogDir(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=posixpath.abspath(path))
 
 
-def _named(services: Services, topics: Iterable[DescribeLogDirsRequestTopic]) -> Iterator[Partition]:
+def _named(services: Services, topics: Iterable[DescribeLogDirsRequestTopic]) -> Iterator[Partition | None]:
+    """The partitions that are named, None for one that is not here."""
     for topic in topics:
         for index in topic.partitions:
             try:
                 yield services.partitions.get(topic.topic, index)
             except ApiError:
-                continue
+                yield None

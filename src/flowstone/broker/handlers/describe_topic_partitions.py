@@ -8,6 +8,7 @@ from __future__ import annotations
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.handlers.metadata import error_for_missing
 from flowstone.broker.topic_descriptions import leader_as_seen, offline_replicas
+from flowstone.broker.turns import Turns
 from flowstone.cluster.acl_operations import ALL_TOPIC_OPERATIONS
 from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.cluster.topic_names import is_internal
@@ -24,9 +25,10 @@ from flowstone.wire.messages import (
 RESPONSE_PARTITIONS_MAX = 2000
 
 
-def handle(
+async def handle(
     services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
+    turns = Turns(services.clock.monotonic)
     image, cursor = services.metadata.image, request.cursor
     if cursor is not None and not _is_valid(cursor, request):
         return _refused(request, ErrorCode.INVALID_REQUEST)
@@ -35,7 +37,7 @@ def handle(
     left = max(min(request.response_partition_limit, RESPONSE_PARTITIONS_MAX), 1)
     topics = []
     next_cursor = None
-    for name in sorted(name for name in asked if name >= first_name):
+    async for name in turns.over(sorted(name for name in asked if name >= first_name)):
         topic = image.topics.get(name)
         if topic is None:
             missing = _refused_topic(name, error_for_missing(name))

@@ -6,11 +6,11 @@ No partitions named means all of them, and answers only for those where there wa
 
 from __future__ import annotations
 
-from functools import partial
-
-from flowstone.broker.changes import change
+from flowstone.broker.changes import change_in_parts
 from flowstone.broker.context import RequestContext, Services
 from flowstone.cluster.elections import ElectionResult, ElectionType, elect_leaders
+from flowstone.cluster.image import ClusterImage, TopicImage
+from flowstone.cluster.metadata import Decision
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
@@ -19,6 +19,9 @@ from flowstone.wire.messages import (
     ElectLeadersResponsePartitionResult,
     ElectLeadersResponseReplicaElectionResult,
 )
+
+# Of all partitions, those with these errors are not told of: led as they should be, or deleted meanwhile.
+_NOTHING_TO_ELECT = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 async def handle(services: Services, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
@@ -35,15 +38,29 @@ async def handle(services: Services, context: RequestContext, request: ElectLead
         message = f"there is no election of type {request.election_type}"
         refused = [ElectionResult(each, ErrorCode.INVALID_REQUEST, message) for each in wanted or ()]
         return _response(refused, ErrorCode.INVALID_REQUEST)
-    decide = partial(
-        elect_leaders,
-        election_type=election_type,
-        partitions=wanted,
-        topic_defaults=services.topic_defaults,
-        me=services.config.node_id,
-    )
-    results = await change(services, decide, request.timeout_ms)
+    if wanted is None:
+        results = await _elect_everywhere(services, election_type, request.timeout_ms)
+    else:
+
+        def decide(image: ClusterImage, part: list[TopicPartition]) -> Decision[list[ElectionResult]]:
+            return elect_leaders(image, election_type, part, services.topic_defaults, services.config.node_id)
+
+        results = await change_in_parts(services, wanted, decide, request.timeout_ms)
     return _response(results, ErrorCode.NONE)
+
+
+async def _elect_everywhere(services: Services, election_type: ElectionType, timeout_ms: int) -> list[ElectionResult]:
+    """The results where there was something to elect."""
+    topics = services.metadata.image.topics
+
+    def decide(image: ClusterImage, part: list[TopicImage]) -> Decision[list[ElectionResult]]:
+        partitions = [TopicPartition(topic.name, index) for topic in part for index in range(len(topic.partitions))]
+        records, results = elect_leaders(
+            image, election_type, partitions, services.topic_defaults, services.config.node_id
+        )
+        return records, [each for each in results if each.error not in _NOTHING_TO_ELECT]
+
+    return await change_in_parts(services, topics.values(), decide, timeout_ms, lambda topic: len(topic.partitions))
 
 
 def _response(results: list[ElectionResult], error: ErrorCode) -> ElectLeadersResponse:

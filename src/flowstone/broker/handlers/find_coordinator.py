@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.leaders import node_endpoints
+from flowstone.broker.turns import Turns
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import (
     FindCoordinatorRequest,
@@ -26,7 +27,10 @@ async def handle(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     if context.api_version >= _MANY_KEYS_SINCE_VERSION:
-        found = [await _find(services, context, request.key_type, key) for key in request.coordinator_keys]
+        turns = Turns(services.clock.monotonic)
+        found = [
+            await _find(services, context, request.key_type, key) async for key in turns.over(request.coordinator_keys)
+        ]
         return FindCoordinatorResponse(coordinators=found)
     only = await _find(services, context, request.key_type, request.key)
     return FindCoordinatorResponse(

@@ -9,9 +9,12 @@ from __future__ import annotations
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer, client_host
 from flowstone.coordinator.groups.messages import JoinRequest, JoinResponse
+from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
 from flowstone.wire.messages import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
+# Clients name one for each of their assignors, of which they have a few.
+PROTOCOLS_MAX = 100
 _REBALANCE_TIMEOUT_SINCE_VERSION = 1
 _MEMBER_ID_REQUIRED_SINCE_VERSION = 4
 _NULL_PROTOCOL_SINCE_VERSION = 7
@@ -22,6 +25,8 @@ def handle(
     services: Services, context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Promise[JoinGroupResponse]:
     version = context.api_version
+    if len(request.protocols) > PROTOCOLS_MAX:
+        return _respond(version, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
     join = JoinRequest(
         group_id=request.group_id,
         session_timeout_ms=request.session_timeout_ms,

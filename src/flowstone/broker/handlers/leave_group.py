@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import Answer
+from flowstone.broker.turns import batched, others_turn
 from flowstone.coordinator.groups.messages import LeaveRequest, LeaveResponse, LeavingMember
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
-from flowstone.wire.messages import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
+from flowstone.wire.messages import (
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
+    LeaveGroupResponseMember,
+)
 
 _MANY_MEMBERS_SINCE_VERSION = 3
+# So many leave before others on the loop have their turn.
+MEMBERS_AT_ONCE = 500
 
 
-def handle(services: Services, context: RequestContext, request: LeaveGroupRequest) -> Promise[LeaveGroupResponse]:
+def handle(
+    services: Services, context: RequestContext, request: LeaveGroupRequest
+) -> Promise[LeaveGroupResponse] | Coroutine[Any, Any, LeaveGroupResponse]:
     version = context.api_version
-    if version >= _MANY_MEMBERS_SINCE_VERSION:
-        members = tuple(LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in request.members)
-    else:
-        members = (LeavingMember(request.member_id),)
-    leave = LeaveRequest(request.group_id, members)
+    if version < _MANY_MEMBERS_SINCE_VERSION:
+        return _leave(services, version, request.group_id, (LeavingMember(request.member_id),))
+    if len(request.members) > MEMBERS_AT_ONCE:
+        return _leave_in_parts(services, version, request)
+    return _leave(services, version, request.group_id, map(_leaving, request.members))
+
+
+async def _leave_in_parts(services: Services, version: int, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    error_code = 0
+    left: list[LeaveGroupResponseMember] = []
+    for members in batched(request.members, MEMBERS_AT_ONCE):
+        part = await _leave(services, version, request.group_id, map(_leaving, members))
+        error_code = error_code or part.error_code
+        left += part.members
+        await others_turn()
+    return LeaveGroupResponse(error_code=error_code, members=left)
+
+
+def _leaving(member: LeaveGroupRequestMember) -> LeavingMember:
+    return LeavingMember(member.member_id, member.group_instance_id, member.reason)
+
+
+def _leave(
+    services: Services, version: int, group_id: str, members: Iterable[LeavingMember]
+) -> Promise[LeaveGroupResponse]:
+    leave = LeaveRequest(group_id, tuple(members))
     return services.groups.request(
-        request.group_id,
+        group_id,
         lambda shard, now_ms, token: shard.leave(now_ms, token, leave),
         Answer(lambda response: _respond(version, response), _refuse),
     )

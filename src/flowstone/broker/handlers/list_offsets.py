@@ -14,6 +14,7 @@ from functools import partial
 from flowstone.broker.cold import read_when_cached
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.leaders import find_led
+from flowstone.broker.turns import Turns
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.reading import LogSlice
 from flowstone.log.timestamps import first_record_at
@@ -37,12 +38,14 @@ NO_OFFSET = -1
 async def handle(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
     asked: set[tuple[str, int]] = set()
+    turns = Turns(services.clock.monotonic)
     for topic in request.topics:
         partitions = []
         for wanted in topic.partitions:
             is_repeated = (topic.name, wanted.partition_index) in asked
             asked.add((topic.name, wanted.partition_index))
             partitions.append(await _answer(services, context.api_version, topic.name, wanted, is_repeated))
+            await turns.give_way()
         topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=topics)
 

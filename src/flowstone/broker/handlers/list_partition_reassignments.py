@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.turns import Turns, batched
+from flowstone.cluster.image import PartitionImage
 from flowstone.cluster.reassignments import list_reassignments
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
@@ -13,16 +15,24 @@ from flowstone.wire.messages import (
 )
 
 
-def handle(
+async def handle(
     services: Services, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    wanted = None
-    if request.topics is not None:
-        wanted = dict.fromkeys(
-            TopicPartition(topic.name, index) for topic in request.topics for index in topic.partition_indexes
-        )
+    image = services.metadata.image
+    turns = Turns(services.clock.monotonic)
+    found: list[tuple[TopicPartition, PartitionImage]] = []
+    if request.topics is None:
+        async for topic_image in turns.over(image.topics.values()):
+            partitions = [TopicPartition(topic_image.name, index) for index in range(len(topic_image.partitions))]
+            found += list_reassignments(image, partitions)
+    else:
+        wanted: dict[TopicPartition, None] = {}
+        async for asked in turns.over(request.topics):
+            wanted.update(dict.fromkeys(TopicPartition(asked.name, index) for index in asked.partition_indexes))
+        async for some in turns.over(batched(wanted)):
+            found += list_reassignments(image, some)
     topics: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
-    for (topic, partition), state in list_reassignments(services.metadata.image, wanted):
+    async for (topic, partition), state in turns.over(found):
         topics.setdefault(topic, []).append(
             ListPartitionReassignmentsResponsePartition(
                 partition_index=partition,

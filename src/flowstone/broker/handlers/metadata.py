@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flowstone.broker.changes import change
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.leaders import live_brokers
 from flowstone.broker.metadata_parts import PARTS_PARTITIONS_MIN, Topic
+from flowstone.broker.topic_creation import create_in_parts
 from flowstone.broker.topic_descriptions import Form, describe
+from flowstone.broker.turns import Turns
 from flowstone.cluster.acl_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
-from flowstone.cluster.configs import broker_config
 from flowstone.cluster.controller import controller_id
-from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.cluster.partition_plans import NewTopic
-from flowstone.cluster.topic_changes import create_topics
 from flowstone.cluster.topic_names import check_topic_name, is_internal
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import ZERO_UUID
@@ -44,7 +42,7 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
     if request.topics is None or (context.api_version == 0 and not request.topics):
         image = services.metadata.image
         response = _response(image, form, request)
-        if _is_long(services, image.partition_count):
+        if _is_long(services, len(image.topics) + image.partition_count):
             return await services.metadata_parts.encode_all(response, image, form)
         response.topics = [describe(image, topic, form) for topic in image.topics.values()]
         return response
@@ -60,15 +58,18 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
         for missing in topics:
             if isinstance(missing, MetadataResponseTopic):
                 missing.topic_authorized_operations = ALL_TOPIC_OPERATIONS
-    if _is_long(services, sum(len(topic.partitions) for topic in topics)):
+    if _is_long(services, len(topics) + sum(len(topic.partitions) for topic in topics)):
         return await services.metadata_parts.encode_some(response, image, topics, form)
     response.topics = [describe(image, topic, form) if isinstance(topic, TopicImage) else topic for topic in topics]
     return response
 
 
-def _is_long(services: Services, partition_count: int) -> bool:
-    """Whether it is better put together from parts. A test's faults change responses: theirs are not bytes yet."""
-    return partition_count >= PARTS_PARTITIONS_MIN and services.intercept is None
+def _is_long(services: Services, count: int) -> bool:
+    """Whether an answer about so many topics and partitions is better put together from parts.
+
+    A test's faults change responses: theirs are not bytes yet.
+    """
+    return count >= PARTS_PARTITIONS_MIN and services.intercept is None
 
 
 def _response(image: ClusterImage, form: Form, request: MetadataRequest) -> MetadataResponse:
@@ -115,7 +116,8 @@ async def _by_name(services: Services, request: MetadataRequest) -> tuple[Cluste
         errors = await _create(services, missing)
     image = services.metadata.image
     topics: list[Topic] = []
-    for name in names:
+    turns = Turns(services.clock.monotonic)
+    async for name in turns.over(names):
         topic = image.topics.get(name)
         if topic is not None:
             topics.append(topic)
@@ -127,12 +129,7 @@ async def _by_name(services: Services, request: MetadataRequest) -> tuple[Cluste
 
 async def _create(services: Services, names: list[str]) -> dict[str, ErrorCode]:
     """Creates topics with the broker's defaults; what went wrong, by name. Somebody else having been first is fine."""
-    results = await change(
-        services,
-        lambda image: create_topics(
-            image, [NewTopic(name) for name in names], broker_config(image, services.config), random_id
-        ),
-    )
+    results = await create_in_parts(services, [NewTopic(name) for name in names])
     return {result.name: result.error for result in results if result.name is not None and result.error}
 
 

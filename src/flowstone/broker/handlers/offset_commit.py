@@ -7,14 +7,16 @@ coordinator is not asked, as in Kafka. Versions before 9 do not know GROUP_ID_NO
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import cast
+from typing import Any, cast
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.broker.group_answers import Answer
+from flowstone.broker.topic_parts import is_large, join_topics, split_topics
+from flowstone.broker.turns import others_turn
 from flowstone.cluster.image import ClusterImage, TopicImage
 from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse, OffsetToCommit
 from flowstone.errors import ErrorCode
@@ -44,8 +46,38 @@ _Response = OffsetCommitResponse | EncodedResponse
 _Layout = tuple[tuple[str, bytes, tuple[int, ...]], ...]
 
 
-def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> _Response | Promise[_Response]:
-    commit = _Commit(services.metadata.image, context.api_version, request)
+def handle(
+    services: Services, context: RequestContext, request: OffsetCommitRequest
+) -> _Response | Promise[_Response] | Coroutine[Any, Any, OffsetCommitResponse]:
+    if len(request.topics) > CACHED_PARTITIONS_MAX or is_large(request.topics, "partitions"):
+        return _commit_in_parts(services, context, request)
+    return _commit(services, context, request, request.topics)
+
+
+async def _commit_in_parts(
+    services: Services, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse:
+    """Each part is a commit of its own: what was committed before one is refused stays committed."""
+    topics: list[OffsetCommitResponseTopic] = []
+    for part, is_continued in split_topics(request.topics, "partitions"):
+        answer = _commit(services, context, request, part, is_kept=False)
+        response = await answer if isinstance(answer, Promise) else answer
+        assert isinstance(response, OffsetCommitResponse)
+        join_topics(topics, response.topics, is_continued)
+        await others_turn()
+    return OffsetCommitResponse(topics=topics)
+
+
+def _commit(
+    services: Services,
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    topics: Sequence[OffsetCommitRequestTopic],
+    *,
+    is_kept: bool = True,
+) -> _Response | Promise[_Response]:
+    """Commits offsets of these topics of the request; `is_kept`: the answer may be one that was made before."""
+    commit = _Commit(services.metadata.image, context.api_version, topics, is_kept)
     if not commit.offsets:
         return commit.respond(CommitResponse(()))
     asked = CommitRequest(
@@ -66,12 +98,14 @@ def handle(services: Services, context: RequestContext, request: OffsetCommitReq
 class _Commit:
     """The offsets that can be committed, and what becomes of each partition that was named."""
 
-    def __init__(self, image: ClusterImage, version: int, request: OffsetCommitRequest) -> None:
-        self._version, self._topics = version, request.topics
+    def __init__(
+        self, image: ClusterImage, version: int, topics: Sequence[OffsetCommitRequestTopic], is_kept: bool
+    ) -> None:
+        self._version, self._topics, self._is_kept = version, topics, is_kept
         self.offsets: list[OffsetToCommit] = []
         # Of all partitions named, counted through the topics: those that the coordinator is not asked about, and why.
         self._refused: dict[int, ErrorCode] = {}
-        for topic in request.topics:
+        for topic in topics:
             self._locate(image, topic)
 
     def _locate(self, image: ClusterImage, topic: OffsetCommitRequestTopic) -> None:
@@ -100,7 +134,7 @@ class _Commit:
         errors = response.errors
         if self._refused or any(errors):
             return _response(layout, self._codes(errors))
-        if len(errors) > CACHED_PARTITIONS_MAX:
+        if len(errors) > CACHED_PARTITIONS_MAX or not self._is_kept:
             return _response(layout, errors)
         return _kept_acceptance(self._version, layout)
 

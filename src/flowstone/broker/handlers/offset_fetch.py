@@ -7,10 +7,13 @@ room for errors in partitions only. There are no transactions: every committed o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any
 
 from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import answer_all, settle
+from flowstone.broker.group_answers import answer_all, outcome_of, settle
+from flowstone.broker.topic_parts import is_large, join_topics, split_topics
+from flowstone.broker.turns import Turns
 from flowstone.cluster.image import ClusterImage
 from flowstone.coordinator.groups.messages import CommittedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from flowstone.coordinator.runtime import Token
@@ -28,6 +31,9 @@ from flowstone.wire.messages import (
     OffsetFetchResponseTopics,
 )
 
+# More are asked for in several turns of the loop.
+GROUPS_AT_ONCE = 100
+
 _GROUP_ERROR_SINCE_VERSION = 2
 _MANY_GROUPS_SINCE_VERSION = 8
 _TOPIC_IDS_SINCE_VERSION = 10
@@ -36,9 +42,11 @@ _NOTHING_COMMITTED = CommittedOffset()
 
 def handle(
     services: Services, context: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
+) -> OffsetFetchResponse | Promise[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
     version, image = context.api_version, services.metadata.image
     groups = request.groups if version >= _MANY_GROUPS_SINCE_VERSION else [_only_group(request)]
+    if len(groups) > GROUPS_AT_ONCE or any(map(_is_large, groups)):
+        return _fetch_in_parts(services, version, request, groups)
     fetches = [_Fetch(image, version >= _TOPIC_IDS_SINCE_VERSION, group) for group in groups]
 
     def respond(outcomes: Sequence[object]) -> OffsetFetchResponse:
@@ -50,6 +58,48 @@ def handle(
         return _only_answer(version, request, answers[0])
 
     return answer_all([fetch.ask(services) for fetch in fetches], respond)
+
+
+def _is_large(group: OffsetFetchRequestGroup) -> bool:
+    """Whether a group's part takes long: all it has committed may be much."""
+    return group.topics is None or is_large(group.topics, "partition_indexes")
+
+
+async def _fetch_in_parts(
+    services: Services, version: int, request: OffsetFetchRequest, groups: Sequence[OffsetFetchRequestGroup]
+) -> OffsetFetchResponse:
+    image, uses_topic_ids = services.metadata.image, version >= _TOPIC_IDS_SINCE_VERSION
+    turns = Turns(services.clock.monotonic)
+    answers: list[OffsetFetchResponseGroup] = []
+    async for group in turns.over(groups):
+        answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[])
+        topics: list[OffsetFetchResponseTopics] = []
+        for part, is_continued in _parts(group):
+            fetch = _Fetch(image, uses_topic_ids, part)
+            outcome = await outcome_of(fetch.ask(services))
+            if isinstance(outcome, FetchOffsetsResponse) and part.topics is None and not outcome.error_code:
+                topics = await fetch.all_topics(outcome.offsets, turns)
+            else:
+                found = settle(outcome, fetch.respond, fetch.refuse)
+                if found.error_code:
+                    answer, topics = found, []
+                    break
+                join_topics(topics, found.topics, is_continued)
+            await turns.give_way()
+        answer.topics = topics
+        answers.append(answer)
+    if version >= _MANY_GROUPS_SINCE_VERSION:
+        return OffsetFetchResponse(groups=answers)
+    return _only_answer(version, request, answers[0])
+
+
+def _parts(group: OffsetFetchRequestGroup) -> Iterator[tuple[OffsetFetchRequestGroup, bool]]:
+    """The group's request in parts, and whether each goes on with the last topic of the one before."""
+    if group.topics is None or not group.topics:
+        yield group, False
+        return
+    for part in split_topics(group.topics, "partition_indexes"):
+        yield OffsetFetchRequestGroup(group_id=group.group_id, topics=part.topics), part.is_continued
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -92,9 +142,7 @@ class _Fetch:
     def respond(self, response: FetchOffsetsResponse) -> OffsetFetchResponseGroup:
         if response.error_code:
             return self.refuse(response.error_code)
-        offsets = response.offsets
-        topics = self._all_topics(offsets) if self._group.topics is None else self._named_topics(offsets)
-        return OffsetFetchResponseGroup(group_id=self._group.group_id, topics=topics)
+        return OffsetFetchResponseGroup(group_id=self._group.group_id, topics=self._named_topics(response.offsets))
 
     def refuse(self, code: ErrorCode) -> OffsetFetchResponseGroup:
         return OffsetFetchResponseGroup(group_id=self._group.group_id, error_code=code)
@@ -123,9 +171,12 @@ class _Fetch:
             topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         return topics
 
-    def _all_topics(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetFetchResponseTopics]:
+    async def all_topics(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], turns: Turns
+    ) -> list[OffsetFetchResponseTopics]:
+        """All that the group has committed."""
         by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
-        for (topic, index), committed in offsets.items():
+        async for (topic, index), committed in turns.over([*offsets.items()]):
             by_topic.setdefault(topic, []).append(_partition(index, committed))
         if not self._uses_topic_ids:
             return [OffsetFetchResponseTopics(name=name, partitions=found) for name, found in by_topic.items()]

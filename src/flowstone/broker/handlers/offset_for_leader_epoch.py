@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.leaders import find_led
+from flowstone.broker.turns import Turns
 from flowstone.errors import ApiError
 from flowstone.wire.messages import (
     OffsetForLeaderEpochRequest,
@@ -14,12 +15,13 @@ from flowstone.wire.messages import (
 )
 
 
-def handle(
+async def handle(
     services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     topics = []
+    turns = Turns(services.clock.monotonic)
     for topic in request.topics:
-        partitions = [_answer(services, topic.topic, wanted) for wanted in topic.partitions]
+        partitions = [_answer(services, topic.topic, wanted) async for wanted in turns.over(topic.partitions)]
         topics.append(OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=topics)
 

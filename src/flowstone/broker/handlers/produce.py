@@ -186,6 +186,7 @@ class _Produce:
                     turn_ends = monotonic() + TURN_S
                 if not self.append(topic, wanted):
                     await self._append_prepared(topic, wanted)
+                wanted.records = None  # the request is kept until it is answered, its records need not be
         finally:
             self._services.preparing.release(size_bytes)
         return self.finish()

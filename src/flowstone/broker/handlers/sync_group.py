@@ -9,6 +9,8 @@ from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
 from flowstone.wire.messages import SyncGroupRequest, SyncGroupResponse
 
+# One for each member of the group.
+ASSIGNMENTS_MAX = 10_000
 _PROTOCOL_SINCE_VERSION = 5
 
 
@@ -17,6 +19,8 @@ def handle(
 ) -> SyncGroupResponse | Promise[SyncGroupResponse]:
     if context.api_version >= _PROTOCOL_SINCE_VERSION and None in (request.protocol_type, request.protocol_name):
         return _refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if len(request.assignments) > ASSIGNMENTS_MAX:
+        return _refuse(ErrorCode.INVALID_REQUEST)
     sync = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,

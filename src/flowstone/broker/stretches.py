@@ -1,0 +1,69 @@
+"""How long a request holds the event loop: the time of all its steps, and of the longest one.
+
+A handler that is a coroutine runs in steps, and others run in between. Only a step that is long holds them up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar, copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Stretches:
+    """What one request has taken of the loop's time so far."""
+
+    __slots__ = ("longest_s", "monotonic", "total_s")
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self.monotonic = monotonic
+        self.longest_s = self.total_s = 0.0
+
+    def add(self, took_s: float) -> None:
+        self.total_s += took_s
+        self.longest_s = max(self.longest_s, took_s)
+
+
+# Of the request that the running task belongs to.
+_current: ContextVar[Stretches | None] = ContextVar("stretches", default=None)
+
+
+class _Measured(Coroutine[Any, Any, T]):
+    """A coroutine whose steps are added to `stretches`."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], stretches: Stretches) -> None:
+        self._coroutine, self._stretches = coroutine, stretches
+
+    def send(self, value: Any) -> Any:
+        started = self._stretches.monotonic()
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._stretches.add(self._stretches.monotonic() - started)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        raise NotImplementedError("a task runs it")
+
+
+def start_measured(coroutine: Coroutine[Any, Any, T], stretches: Stretches) -> asyncio.Task[T]:
+    """A task for the coroutine; its steps, and those of the tasks it starts with `start`, are added to `stretches`."""
+    context = copy_context()
+    context.run(_current.set, stretches)
+    return asyncio.get_running_loop().create_task(_Measured(coroutine, stretches), context=context)
+
+
+def start(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task for the coroutine, which is part of the request that the running task belongs to, if there is one."""
+    stretches = _current.get()
+    if stretches is None:
+        return asyncio.ensure_future(coroutine)
+    return asyncio.get_running_loop().create_task(_Measured(coroutine, stretches))

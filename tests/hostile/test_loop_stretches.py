@@ -1,0 +1,66 @@
+"""No request holds the event loop for long, however large the limits let it be: a search over every API.
+
+`make test` searches with requests of some thousand elements. FLOWSTONE_HOSTILE_LONG=1 makes them as large as the limits
+allow (about ten minutes).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from flowstone.broker.registry import ENDPOINTS
+from flowstone.wire.apis import APIS
+from tests.support.running_app import RunningApp
+from tests.support.wire_client import Client, Closed, api_key, frame
+
+from .loop_watch import LoopWatch
+from .worst_requests import GROUP, WIDE, WIDE_PARTITIONS, Case, cases
+
+# Of processor time, on a machine with nothing else to do.
+STRETCH_S_MAX = 0.05
+# The same request again, if something else than the request was in its way.
+TRIES = int(os.environ.get("TR", "3"))
+TIMEOUT_S = 120.0
+PRODUCE = 0
+
+IS_LONG = bool(os.environ.get("FLOWSTONE_HOSTILE_LONG"))
+CASES = list(cases())
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    data = str(tmp_path_factory.mktemp("stretches"))
+    settings = {"offsets_topic_num_partitions": "4", "group_initial_rebalance_delay_ms": "0", "max_partitions": "60000"}
+    with RunningApp(data, **settings) as running:
+        with Client(running.app.addresses["PLAINTEXT"], TIMEOUT_S) as client:
+            assert client.create_topic(WIDE, WIDE_PARTITIONS) == 0
+            find = next(case for case in CASES if case.name == "FindCoordinator")
+            client.ask(find.version, find.make(1))
+            commit = next(case for case in CASES if case.name == "OffsetCommit of many partitions")
+            assert client.ask(commit.version, commit.make(WIDE_PARTITIONS)).topics[0].partitions[0].error_code == 0
+        yield running
+
+
+def test_every_api_has_a_worst_request() -> None:
+    searched = {api_key(case.make(1)) for case in CASES}
+    assert {APIS[key].name for key in ENDPOINTS if key != PRODUCE} == {APIS[key].name for key in searched}
+    assert GROUP
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} {case.version}")
+def test_no_request_holds_the_loop(app: RunningApp, case: Case) -> None:
+    request = frame(case.version, case.make(case.full if IS_LONG else case.quick))
+    stretches_s = []
+    for _ in range(TRIES):
+        with LoopWatch(app) as watch, Client(app.app.addresses["PLAINTEXT"], TIMEOUT_S) as client:
+            client.send(request)
+            with suppress(Closed):  # refused as too large
+                client.receive()
+        stretches_s.append(watch.longest_s)
+        if watch.longest_s < STRETCH_S_MAX:
+            return
+    raise AssertionError(f"held for {[f'{each * 1000:.0f} ms' for each in stretches_s]}")

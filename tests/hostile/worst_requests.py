@@ -1,0 +1,433 @@
+"""The most expensive request of every API that the limits let through: long arrays, many names, repeated parts.
+
+Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions and the group `GROUP`. `scale` is how
+many elements a request has, 100,000 at most (`wire.primitives.ARRAY_LENGTH_MAX`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from flowstone.wire import messages as m
+
+WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
+GROUP = "group"
+TOPIC, BROKER = 2, 4
+TIMEOUT_MS = 60_000
+
+
+class Case(NamedTuple):
+    name: str
+    version: int
+    make: Callable[[int], Any]
+    # Elements in the quick search, and in the long one.
+    quick: int = 20_000
+    full: int = 100_000
+
+
+def cases() -> Iterator[Case]:
+    """Of every API served but Produce; one that is named twice has more than one way to be expensive."""
+    yield from _reading()
+    yield from _describing()
+    yield from _changing()
+    yield from _grouping()
+
+
+def _wide(count: int) -> Iterator[int]:
+    """So many partitions of the wide topic, again and again."""
+    return (index % WIDE_PARTITIONS for index in range(count))
+
+
+def _names(count: int, stem: str = "n") -> list[str]:
+    return [f"{stem}{index}" for index in range(count)]
+
+
+def _reading() -> Iterator[Case]:
+    yield Case("Fetch of unknown topics", 12, lambda n: _fetch([(name, [0]) for name in _names(n)]))
+    yield Case("Fetch of many partitions", 12, lambda n: _fetch([(WIDE, _wide(n))]))
+    yield Case("Fetch of many partitions, no session", 4, lambda n: _fetch([(WIDE, _wide(n))]))
+    yield Case("Fetch that waits", 11, lambda n: _fetch([(WIDE, range(WIDE_PARTITIONS))] * (n // 1000), wait_ms=100))
+    yield Case(
+        "Fetch that forgets",
+        12,
+        lambda n: m.FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=[],
+            forgotten_topics_data=[m.FetchRequestForgottenTopic(topic=name, partitions=[0]) for name in _names(n)],
+            rack_id="",
+        ),
+    )
+    for name, topics in (("many partitions", lambda n: [(WIDE, _wide(n))]), ("topics", lambda n: _each(_names(n)))):
+        yield Case(f"ListOffsets of {name}", 6, lambda n, topics=topics: _list_offsets(topics(n)))
+        yield Case(f"OffsetForLeaderEpoch of {name}", 4, lambda n, topics=topics: _epochs(topics(n)))
+        yield Case(f"DeleteRecords of {name}", 2, lambda n, topics=topics: _delete_records(topics(n)), quick=5000)
+    yield Case(
+        "ListOffsets by time",
+        6,
+        lambda n: _list_offsets([(WIDE, range(min(n, WIDE_PARTITIONS)))], timestamp=5),
+    )
+
+
+def _each(names: list[str]) -> list[tuple[str, list[int]]]:
+    return [(name, [0]) for name in names]
+
+
+def _fetch(topics: Any, wait_ms: int = 0) -> m.FetchRequest:
+    return m.FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        topics=[
+            m.FetchRequestTopic(
+                topic=name,
+                partitions=[
+                    m.FetchRequestPartition(partition=index, fetch_offset=0, partition_max_bytes=1024)
+                    for index in indexes
+                ],
+            )
+            for name, indexes in topics
+        ],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+def _list_offsets(topics: Any, timestamp: int = -1) -> m.ListOffsetsRequest:
+    return m.ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=[
+            m.ListOffsetsRequestTopic(
+                name=name,
+                partitions=[
+                    m.ListOffsetsRequestPartition(partition_index=index, timestamp=timestamp) for index in indexes
+                ],
+            )
+            for name, indexes in topics
+        ],
+    )
+
+
+def _epochs(topics: Any) -> m.OffsetForLeaderEpochRequest:
+    return m.OffsetForLeaderEpochRequest(
+        topics=[
+            m.OffsetForLeaderEpochRequestTopic(
+                topic=name,
+                partitions=[
+                    m.OffsetForLeaderEpochRequestPartition(partition=index, leader_epoch=0) for index in indexes
+                ],
+            )
+            for name, indexes in topics
+        ]
+    )
+
+
+def _delete_records(topics: Any) -> m.DeleteRecordsRequest:
+    return m.DeleteRecordsRequest(
+        timeout_ms=TIMEOUT_MS,
+        topics=[
+            m.DeleteRecordsRequestTopic(
+                name=name,
+                partitions=[m.DeleteRecordsRequestPartition(partition_index=index, offset=-1) for index in indexes],
+            )
+            for name, indexes in topics
+        ],
+    )
+
+
+def _describing() -> Iterator[Case]:
+    yield Case("Metadata of unknown topics", 12, lambda n: _metadata(_names(n), creates=False))
+    yield Case("Metadata of unknown topics, old", 1, lambda n: _metadata(_names(n), creates=False))
+    yield Case("Metadata of everything", 12, lambda n: m.MetadataRequest(topics=None))
+    yield Case(
+        "Metadata by id",
+        12,
+        lambda n: m.MetadataRequest(
+            topics=[m.MetadataRequestTopic(name=None, topic_id=index.to_bytes(16, "big")) for index in range(1, n + 1)]
+        ),
+    )
+    yield Case("FindCoordinator", 4, lambda n: m.FindCoordinatorRequest(key_type=0, coordinator_keys=_names(n)))
+    for kind, names in ((TOPIC, _names), (BROKER, _names), (TOPIC, lambda n: [WIDE] * n)):
+        yield Case(f"DescribeConfigs of {names(1)[0]}, type {kind}", 4, lambda n, k=kind, f=names: _configs(k, f(n)))
+    yield Case("DescribeConfigs of topics", 4, lambda n: _configs(TOPIC, _names(n, "made"), synonyms=True))
+    yield Case("DescribeConfigs of many keys", 4, lambda n: _configs(BROKER, ["1"], keys=_names(n)))
+    yield Case(
+        "DescribeLogDirs of partitions",
+        4,
+        lambda n: m.DescribeLogDirsRequest(
+            topics=[m.DescribeLogDirsRequestTopic(topic=WIDE, partitions=list(_wide(n)))]
+        ),
+    )
+    yield Case(
+        "DescribeLogDirs of topics",
+        4,
+        lambda n: m.DescribeLogDirsRequest(
+            topics=[m.DescribeLogDirsRequestTopic(topic=name, partitions=[0]) for name in _names(n)]
+        ),
+    )
+    yield Case("DescribeLogDirs of everything", 4, lambda n: m.DescribeLogDirsRequest(topics=None))
+    yield Case(
+        "DescribeTopicPartitions",
+        0,
+        lambda n: m.DescribeTopicPartitionsRequest(
+            topics=[m.DescribeTopicPartitionsRequestTopic(name=name) for name in _names(n)],
+            response_partition_limit=2000,
+            cursor=None,
+        ),
+    )
+    yield Case("DescribeCluster", 2, lambda n: m.DescribeClusterRequest())
+    yield Case("ListPartitionReassignments", 0, lambda n: _reassignments_under_way(None))
+    yield Case("ListPartitionReassignments of topics", 0, lambda n: _reassignments_under_way(_names(n)))
+    yield Case(
+        "ApiVersions", 3, lambda n: m.ApiVersionsRequest(client_software_name="a" * 32000, client_software_version="1")
+    )
+
+
+def _metadata(names: list[str], *, creates: bool) -> m.MetadataRequest:
+    topics = [m.MetadataRequestTopic(name=name) for name in names]
+    return m.MetadataRequest(topics=topics, allow_auto_topic_creation=creates)
+
+
+def _configs(kind: int, names: list[str], keys: list[str] | None = None, *, synonyms: bool = False) -> Any:
+    return m.DescribeConfigsRequest(
+        resources=[
+            m.DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+            for name in names
+        ],
+        include_synonyms=synonyms,
+        include_documentation=synonyms,
+    )
+
+
+def _reassignments_under_way(names: list[str] | None) -> Any:
+    topics = None
+    if names is not None:
+        topics = [m.ListPartitionReassignmentsRequestTopic(name=name, partition_indexes=[0]) for name in names]
+    return m.ListPartitionReassignmentsRequest(topics=topics)
+
+
+def _changing() -> Iterator[Case]:
+    yield Case("Metadata that creates", 12, lambda n: _metadata(_names(n, "made"), creates=True), 1000, 10_000)
+    yield Case("CreateTopics", 7, lambda n: _create(_names(n, "created")), 1000, 10_000)
+    yield Case("CreateTopics of names that exist", 7, lambda n: _create(_names(n, "created")), 1000, 10_000)
+    yield Case("CreateTopics that is refused", 7, lambda n: _create([f"!{each}" for each in _names(n)]))
+    yield Case("CreateTopics twice", 7, lambda n: _create([WIDE + "x"] * n))
+    yield Case("CreateTopics of many partitions", 7, lambda n: _create(["broad"], partitions=n), 2000, 10_000)
+    yield Case("CreateTopics with settings", 7, lambda n: _create(["set"], configs=n))
+    yield Case(
+        "CreateTopics with assignments",
+        7,
+        lambda n: m.CreateTopicsRequest(
+            topics=[
+                m.CreateTopicsRequestTopic(
+                    name="assigned",
+                    num_partitions=-1,
+                    replication_factor=-1,
+                    assignments=[
+                        m.CreateTopicsRequestAssignment(partition_index=index, broker_ids=[1]) for index in range(n)
+                    ],
+                    configs=[],
+                )
+            ],
+            timeout_ms=TIMEOUT_MS,
+            validate_only=True,
+        ),
+    )
+    yield Case(
+        "CreatePartitions",
+        3,
+        lambda n: m.CreatePartitionsRequest(
+            topics=[m.CreatePartitionsRequestTopic(name=name, count=2, assignments=None) for name in _names(n, "made")],
+            timeout_ms=TIMEOUT_MS,
+        ),
+        500,
+        5000,
+    )
+    for kind, names in ((TOPIC, lambda n: _names(n, "made")), (TOPIC, lambda n: [WIDE] * n), (BROKER, _names)):
+        stem = names(1)[0]
+        yield Case(f"AlterConfigs of {stem}, type {kind}", 2, lambda n, k=kind, f=names: _alter(k, f(n)), 2000, 20_000)
+        yield Case(
+            f"IncrementalAlterConfigs of {stem}, type {kind}",
+            1,
+            lambda n, k=kind, f=names: _alter(k, f(n), incremental=True),
+            2000,
+            20_000,
+        )
+    yield Case(
+        "ElectLeaders",
+        2,
+        lambda n: m.ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[m.ElectLeadersRequestTopicPartitions(topic=WIDE, partitions=list(range(n)))],
+        ),
+    )
+    yield Case("ElectLeaders everywhere", 2, lambda n: m.ElectLeadersRequest(election_type=0, topic_partitions=None))
+    yield Case("AlterPartitionReassignments", 1, _reassign)
+    yield Case("UnregisterBroker", 0, lambda n: m.UnregisterBrokerRequest(broker_id=77))
+    yield Case("InitProducerId", 4, lambda n: m.InitProducerIdRequest(transactional_id=None))
+    yield Case("DeleteTopics of unknown", 6, lambda n: _delete(_names(n)))
+    yield Case("DeleteTopics", 6, lambda n: _delete(_names(n, "made")), 1000, 10_000)
+    yield Case("DeleteTopics of many partitions", 6, lambda n: _delete(["broad"]))
+
+
+def _create(names: list[str], partitions: int = 1, configs: int = 0) -> m.CreateTopicsRequest:
+    return m.CreateTopicsRequest(
+        topics=[
+            m.CreateTopicsRequestTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=1,
+                assignments=[],
+                configs=[m.CreateTopicsRequestConfig(name=each, value="1") for each in _names(configs)],
+            )
+            for name in names
+        ],
+        timeout_ms=TIMEOUT_MS,
+    )
+
+
+def _delete(names: list[str]) -> m.DeleteTopicsRequest:
+    return m.DeleteTopicsRequest(
+        topics=[m.DeleteTopicsRequestTopic(name=name) for name in names], timeout_ms=TIMEOUT_MS
+    )
+
+
+def _alter(kind: int, names: list[str], *, incremental: bool = False) -> Any:
+    if incremental:
+        return m.IncrementalAlterConfigsRequest(
+            resources=[
+                m.IncrementalAlterConfigsRequestResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        m.IncrementalAlterConfigsRequestConfig(name="retention.ms", config_operation=0, value="7")
+                    ],
+                )
+                for name in names
+            ]
+        )
+    return m.AlterConfigsRequest(
+        resources=[
+            m.AlterConfigsRequestResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[m.AlterConfigsRequestConfig(name="retention.ms", value="8")],
+            )
+            for name in names
+        ]
+    )
+
+
+def _reassign(count: int) -> m.AlterPartitionReassignmentsRequest:
+    return m.AlterPartitionReassignmentsRequest(
+        timeout_ms=TIMEOUT_MS,
+        topics=[
+            m.AlterPartitionReassignmentsRequestTopic(
+                name=WIDE,
+                partitions=[
+                    m.AlterPartitionReassignmentsRequestPartition(partition_index=index, replicas=[1])
+                    for index in range(count)
+                ],
+            )
+        ],
+    )
+
+
+def _grouping() -> Iterator[Case]:
+    for version in (7, 2):
+        yield Case("OffsetCommit of many partitions", version, lambda n: _commit([(WIDE, _wide(n))]))
+    yield Case("OffsetCommit of unknown topics", 8, lambda n: _commit(_each(_names(n))))
+    yield Case("OffsetCommit of many topics", 8, lambda n: _commit([(WIDE, [0])] * n))
+    yield Case("OffsetFetch of many partitions", 7, lambda n: _fetch_offsets([(WIDE, list(_wide(n)))]))
+    yield Case("OffsetFetch of many partitions, old", 1, lambda n: _fetch_offsets([(WIDE, list(_wide(n)))]))
+    yield Case("OffsetFetch of many topics", 7, lambda n: _fetch_offsets(_each(_names(n))))
+    yield Case("OffsetFetch of all", 7, lambda n: _fetch_offsets(None))
+    yield Case(
+        "OffsetFetch of many groups",
+        8,
+        lambda n: m.OffsetFetchRequest(
+            groups=[m.OffsetFetchRequestGroup(group_id=name, topics=None) for name in _names(n)]
+        ),
+    )
+    yield Case(
+        "OffsetFetch of a group many times",
+        8,
+        lambda n: m.OffsetFetchRequest(
+            groups=[m.OffsetFetchRequestGroup(group_id=GROUP, topics=None) for name in range(n // 1000)]
+        ),
+    )
+    yield Case(
+        "OffsetDelete",
+        0,
+        lambda n: m.OffsetDeleteRequest(
+            group_id=GROUP,
+            topics=[
+                m.OffsetDeleteRequestTopic(
+                    name=WIDE, partitions=[m.OffsetDeleteRequestPartition(partition_index=index) for index in _wide(n)]
+                )
+            ],
+        ),
+    )
+    yield Case("DescribeGroups", 5, lambda n: m.DescribeGroupsRequest(groups=_names(n)))
+    yield Case("DescribeGroups of one", 5, lambda n: m.DescribeGroupsRequest(groups=[GROUP] * n))
+    yield Case("DeleteGroups", 2, lambda n: m.DeleteGroupsRequest(groups_names=_names(n)))
+    yield Case("ListGroups", 5, lambda n: m.ListGroupsRequest(states_filter=_names(n), types_filter=_names(n)))
+    yield Case("JoinGroup", 3, _join)
+    yield Case("JoinGroup with long protocols", 3, lambda n: _join(4, bytes(20 * n)))
+    yield Case(
+        "SyncGroup",
+        4,
+        lambda n: m.SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=1,
+            member_id="nobody",
+            assignments=[m.SyncGroupRequestAssignment(member_id=name, assignment=b"a") for name in _names(n)],
+        ),
+    )
+    yield Case("Heartbeat", 4, lambda n: m.HeartbeatRequest(group_id="g" * 32000, generation_id=1, member_id="m"))
+    yield Case(
+        "LeaveGroup",
+        5,
+        lambda n: m.LeaveGroupRequest(
+            group_id=GROUP, members=[m.LeaveGroupRequestMember(member_id=name) for name in _names(n)]
+        ),
+    )
+
+
+def _commit(topics: Any) -> m.OffsetCommitRequest:
+    return m.OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[
+            m.OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    m.OffsetCommitRequestPartition(partition_index=index, committed_offset=0, committed_metadata="")
+                    for index in indexes
+                ],
+            )
+            for name, indexes in topics
+        ],
+    )
+
+
+def _fetch_offsets(topics: Any) -> m.OffsetFetchRequest:
+    return m.OffsetFetchRequest(
+        group_id=GROUP,
+        topics=None
+        if topics is None
+        else [m.OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics],
+    )
+
+
+def _join(count: int, metadata: bytes = b"m") -> m.JoinGroupRequest:
+    return m.JoinGroupRequest(
+        group_id="joined",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=1000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequestProtocol(name=name, metadata=metadata) for name in _names(count)],
+    )
