@@ -6,6 +6,7 @@ allow (about ten minutes).
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +14,7 @@ from contextlib import suppress
 import pytest
 
 from flowstone.broker.registry import ENDPOINTS
+from flowstone.cli.process import collector_paused
 from flowstone.wire.apis import APIS
 from tests.support.running_app import RunningApp
 from tests.support.wire_client import Client, Closed, api_key, frame
@@ -31,10 +33,22 @@ IS_LONG = bool(os.environ.get("FLOWSTONE_HOSTILE_LONG"))
 CASES = list(cases())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def collector() -> Iterator[None]:
+    """The garbage collector as in a broker's own process, and what the tests have made so far left alone."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    with collector_paused():
+        pass
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     data = str(tmp_path_factory.mktemp("stretches"))
-    settings = {"offsets_topic_num_partitions": "4", "group_initial_rebalance_delay_ms": "0", "max_partitions": "60000"}
+    settings = {"group_initial_rebalance_delay_ms": "0", "max_partitions": "60000"}
     with RunningApp(data, **settings) as running:
         with Client(running.app.addresses["PLAINTEXT"], TIMEOUT_S) as client:
             assert client.create_topic(WIDE, WIDE_PARTITIONS) == 0

@@ -62,7 +62,8 @@ def _reading() -> Iterator[Case]:
     for name, topics in (("many partitions", lambda n: [(WIDE, _wide(n))]), ("topics", lambda n: _each(_names(n)))):
         yield Case(f"ListOffsets of {name}", 6, lambda n, topics=topics: _list_offsets(topics(n)))
         yield Case(f"OffsetForLeaderEpoch of {name}", 4, lambda n, topics=topics: _epochs(topics(n)))
-        yield Case(f"DeleteRecords of {name}", 2, lambda n, topics=topics: _delete_records(topics(n)), quick=5000)
+        size = {"quick": 20_000, "full": 100_000} if name == "topics" else {"quick": 50, "full": 500}
+        yield Case(f"DeleteRecords of {name}", 2, lambda n, topics=topics: _delete_records(topics(n)), **size)
     yield Case(
         "ListOffsets by time",
         6,

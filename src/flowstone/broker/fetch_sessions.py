@@ -12,6 +12,7 @@ partitions; theirs are few, and consumers make room for them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from random import Random
 
 from flowstone.broker.catch_up_rate import CatchUpRate
@@ -28,6 +29,8 @@ NO_SESSION = 0
 EPOCH_MAX = SESSION_ID_MAX = 2**31 - 1
 # A session younger than this is not evicted for another.
 EVICTION_AGE_S = 120.0
+# Read for one response of a session: more have news at once only in very large ones.
+READ_PARTITIONS_MAX = 5_000
 # A client with more partitions than this fetches without a session.
 SESSION_PARTITIONS_MAX = 20_000
 # A log's new start, for instance, wakes no watcher.
@@ -61,8 +64,15 @@ class FetchSession:
         return self._partitions.values()
 
     def to_read(self) -> list[FetchPartition]:
-        """The partitions that a response may have to tell of."""
-        return list(self._unsettled if self.is_incremental else self._partitions.values())
+        """The partitions that a response may have to tell of; of an incremental one so many, the others next time."""
+        if self.is_incremental:
+            return list(islice(self._unsettled, READ_PARTITIONS_MAX))
+        return list(self._partitions.values())
+
+    @property
+    def has_more_to_read(self) -> bool:
+        """Whether `to_read` leaves some for the next time."""
+        return self.is_incremental and len(self._unsettled) > READ_PARTITIONS_MAX
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -160,14 +170,24 @@ class FetchSessions:
     def open(self, request: FetchRequest, uses_topic_ids: bool, is_replicas: bool = False) -> FetchSession:
         """The session that a request belongs to. ApiError for the whole response if there is none."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._forget(request.session_id)
-            wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request, is_replicas)
-            session = FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids, is_replicas)
+            session = self.begin(request, uses_topic_ids, is_replicas)
             session.add(request.topics)
-            if wants_session:
-                self._partition_count += len(session)
-        else:
-            session = self._advance(request, is_replicas)
+            return self.enter(session)
+        return self._keep(self._advance(request, is_replicas))
+
+    def begin(self, request: FetchRequest, uses_topic_ids: bool, is_replicas: bool = False) -> FetchSession:
+        """A new session without partitions, or one that lasts for this request only; `enter` it when it has them."""
+        self._forget(request.session_id)
+        wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request, is_replicas)
+        return FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids, is_replicas)
+
+    def enter(self, session: FetchSession) -> FetchSession:
+        """Keeps a session that was begun."""
+        if session.session_id != NO_SESSION:
+            self._partition_count += len(session)
+        return self._keep(session)
+
+    def _keep(self, session: FetchSession) -> FetchSession:
         if session.session_id != NO_SESSION:
             session.used_at = now = self._clock.monotonic()
             if now - session.looked_at_all_at > LOOK_AT_ALL_INTERVAL_S:
@@ -184,6 +204,9 @@ class FetchSessions:
         if request.session_epoch != session.next_epoch:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         known = len(session)
+        if sum(len(topic.partitions) for topic in request.topics) > SESSION_PARTITIONS_MAX:
+            self._forget(session.session_id)
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.advance(request)
         self._partition_count += len(session) - known
         if (

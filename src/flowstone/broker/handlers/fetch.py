@@ -19,13 +19,13 @@ NOT_LEADER_OR_FOLLOWER. Both isolation levels read the same, since there are no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from flowstone.broker.cold import COLD_READS_MAX, warm
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.fetch_partitions import FetchPartition
-from flowstone.broker.fetch_sessions import NO_SESSION, FetchSession
+from flowstone.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from flowstone.broker.leaders import as_seen_by_the_cluster, node_endpoints, partition_state
 from flowstone.broker.near_replicas import send_to_near_replica
 from flowstone.broker.replica_reads import (
@@ -37,7 +37,9 @@ from flowstone.broker.replica_reads import (
     refuse_replica,
     replica_reader,
 )
-from flowstone.broker.waiting import ParkedFetch, Watched
+from flowstone.broker.topic_parts import split_topics
+from flowstone.broker.turns import Turns, batched
+from flowstone.broker.waiting import FETCH_WAIT_MS_MAX, ParkedFetch, Watched
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.reading import NotCached
 from flowstone.promise import Promise
@@ -57,11 +59,15 @@ FIRST_VERSION_WITH_LEADERS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 READ_COMMITTED = 1
+# Of a request that names more, others on the loop have their turns in between.
+PARTITIONS_AT_ONCE = 1_000
 
 # With these a client should look for another leader, or learn of a new epoch.
 _LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse]
+Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse] | Coroutine[Any, Any, FetchResponse]
+# By name or id: the first partition that was asked for, and what is told.
+_Topics = dict[str | bytes, tuple[FetchPartition, list[FetchResponsePartition]]]
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
@@ -72,6 +78,8 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         replica = replica_reader(services, request)
         if replica is None:
             return refuse_replica(request)
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH) and _element_count(request) > PARTITIONS_AT_ONCE:
+        return _fetch_in_turns(services, context, request, replica)
     try:
         session = services.fetch_sessions.open(request, uses_topic_ids, replica is not None)
     except ApiError as error:
@@ -87,6 +95,34 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     if fetch.is_satisfied or has_no_room:
         return fetch.respond()
     return fetch.park()
+
+
+def _element_count(request: FetchRequest) -> int:
+    return len(request.topics) + sum([len(topic.partitions) for topic in request.topics])
+
+
+async def _fetch_in_turns(
+    services: Services, context: RequestContext, request: FetchRequest, replica: ReplicaReader | None
+) -> FetchResponse:
+    """A fetch that names many partitions: others have their turns in between.
+
+    If there is nothing to read, one with a session waits for it; one without is too large for that, and waits for its
+    time to be over.
+    """
+    turns = Turns(services.clock.monotonic)
+    sessions = services.fetch_sessions
+    session = sessions.begin(request, context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS, replica is not None)
+    for part in split_topics(request.topics, "partitions"):
+        session.add(part.topics)
+        await turns.give_way()
+    fetch = _Fetch(services, context, request, sessions.enter(session), replica)
+    await fetch.read_in_turns(turns)
+    if not fetch.is_satisfied and (replica is not None or not services.waiting.is_full_of_fetches):
+        if session.session_id != NO_SESSION:
+            return await fetch.park()
+        await services.clock.sleep(min(request.max_wait_ms, FETCH_WAIT_MS_MAX) / 1000)
+        await fetch.read_in_turns(turns)
+    return await fetch.respond_in_turns(turns)
 
 
 class _Fetch:
@@ -114,6 +150,7 @@ class _Fetch:
         self._is_urgent = False
         self._leaders: list[int] = []
         self._reading: Partition | None = None
+        self._left_bytes = self._left_slices = 0
 
     @property
     def is_satisfied(self) -> bool:
@@ -123,6 +160,7 @@ class _Fetch:
             or request.max_wait_ms <= 0
             or self._is_urgent
             or not len(self._session)
+            or self._session.has_more_to_read
         )
 
     @property
@@ -132,12 +170,32 @@ class _Fetch:
 
     def read(self) -> None:
         """Reads every partition that may have something new, once. NotCached leaves it to be called again."""
+        self._begin()
+        self._read(self._session.to_read())
+
+    async def read_in_turns(self, turns: Turns) -> None:
+        """As `read`, with turns for others in between, and with the help of a worker where it is needed."""
+        for _ in range(COLD_READS_MAX):
+            self._begin()
+            try:
+                for some in batched(self._session.to_read()):
+                    self._read(some)
+                    await turns.give_way()
+                return
+            except NotCached as cold:
+                assert self._reading is not None
+                await warm(self._services.workers, self._reading, cold)
+
+    def _begin(self) -> None:
         self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
         self._leaders = []
-        left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
-        left_slices = self._services.unsent.response_slices_max
+        self._left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
+        self._left_slices = self._services.unsent.response_slices_max
+
+    def _read(self, some: Iterable[FetchPartition]) -> None:
+        left_bytes, left_slices = self._left_bytes, self._left_slices
         session = self._session
-        for wanted in session.to_read():
+        for wanted in some:
             try:
                 partition = wanted.partition
                 if partition is None or partition.is_closed:
@@ -156,6 +214,7 @@ class _Fetch:
             left_slices -= size_bytes > 0
             left_bytes = max(0, left_bytes - size_bytes) if left_slices else 0
             self._results.append((wanted, result))
+        self._left_bytes, self._left_slices = left_bytes, left_slices
 
     async def read_cold(self, cold: NotCached) -> FetchResponse:
         """Reads with the help of a worker and answers with what there is: whoever reads old data does not wait."""
@@ -195,9 +254,22 @@ class _Fetch:
 
     def respond(self) -> FetchResponse:
         """The response; of a session's partitions only those with something new."""
+        topics: _Topics = {}
+        self._tell(self._results, topics)
+        return self._response(topics)
+
+    async def respond_in_turns(self, turns: Turns) -> FetchResponse:
+        """As `respond`, with turns for others in between."""
+        topics: _Topics = {}
+        for some in batched(self._results):
+            self._tell(some, topics)
+            await turns.give_way()
+        return self._response(topics)
+
+    def _tell(self, results: Iterable[tuple[FetchPartition, FetchResponsePartition]], topics: _Topics) -> None:
+        """Adds to `topics` what the client has not been told."""
         session = self._session
-        topics: dict[str | bytes, tuple[FetchPartition, list[FetchResponsePartition]]] = {}
-        for wanted, result in self._results:
+        for wanted, result in results:
             is_told = (
                 session.is_incremental
                 and not result.records
@@ -217,6 +289,9 @@ class _Fetch:
                 session.move_last(wanted)
                 if self._replica is None:
                     self._count_fetched(wanted, len(result.records))
+
+    def _response(self, topics: _Topics) -> FetchResponse:
+        session = self._session
         responses = [
             FetchResponseTopic(topic=first.topic, topic_id=first.topic_id, partitions=partitions)
             for first, partitions in topics.values()

@@ -12,13 +12,21 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.promise import Promise
 from flowstone.wire.messages import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
+# Different names in a filter; those beyond are passed over.
+FILTERS_MAX = 100
+
 
 def handle(
     services: Services, context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse | Promise[ListGroupsResponse]:
-    asked = messages.ListGroupsRequest(tuple(request.states_filter), tuple(request.types_filter))
+    asked = messages.ListGroupsRequest(_filter(request.states_filter), _filter(request.types_filter))
     tokens = services.groups.request_all(lambda shard, now_ms, token: shard.list_groups(now_ms, token, asked))
     return answer_all(tokens, _respond)
+
+
+def _filter(names: Sequence[str]) -> tuple[str, ...]:
+    """Every shard looks at all of them, and there are not so many states and types."""
+    return tuple(dict.fromkeys(names))[:FILTERS_MAX]
 
 
 def _respond(outcomes: Sequence[Any]) -> ListGroupsResponse:
