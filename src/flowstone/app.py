@@ -155,6 +155,7 @@ class App:
         if self._http is not None:
             await self._http.stop()
         await self._metadata.close()
+        self._assignments.stop()
         self._workers.close()
         self._logs.close()
 
@@ -178,6 +179,8 @@ class App:
             self._consensus.abort()
         if hasattr(self, "_metadata"):
             self._metadata.abort()
+        if hasattr(self, "_assignments"):
+            self._assignments.stop()
         if hasattr(self, "_logs"):
             self._logs.abort()
         self._workers.close()
@@ -261,11 +264,12 @@ class App:
         )
 
     def _wire(self) -> Services:
-        assignments = Assignments(
+        self._assignments = Assignments(
             self.config.node_id, self._topic_defaults, self._logs, self._partitions, self._cluster
         )
-        assignments.open_all(self._metadata.image)
-        self._metadata.on_change(assignments.follow)
+        self._assignments.open_all(self._metadata.image)
+        self._metadata.on_change(self._assignments.follow)
+        self._metadata.on_wait(self._assignments.settled)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
         return Services(
             config=self.config,

@@ -18,6 +18,7 @@ from flowstone.broker.context import Handler, RequestContext, Services
 from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.broker.error_responses import error_response
 from flowstone.broker.large_requests import LARGE_REQUEST_BYTES, LargeAnswer, UnderWay
+from flowstone.broker.long_responses import release
 from flowstone.broker.metrics import RequestMetrics
 from flowstone.broker.outbox import Chunk
 from flowstone.broker.registry import ENDPOINTS
@@ -169,6 +170,7 @@ class Dispatcher:
         size_bytes = _add_head(route, context, chunks)
         await turns.give_way()
         route.metrics.answered(response, size_bytes, self._monotonic() - started)
+        await release(response, turns)
         return chunks
 
     def _served_large(

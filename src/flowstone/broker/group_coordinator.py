@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -209,9 +209,9 @@ class GroupCoordinator:
             self._shards_by_group.clear()
             self._host_shards(after)
         if deleted:
-            self.remove_offsets([partition for topic in deleted for partition in _partitions(topic)])
+            self.remove_offsets(dict.fromkeys(partition for topic in deleted for partition in _partitions(topic)))
 
-    def remove_offsets(self, partitions: Sequence[TopicPartition]) -> None:
+    def remove_offsets(self, partitions: Iterable[TopicPartition]) -> None:
         """What groups have committed in these goes; nobody waits for it."""
         for shard in self._shards.values():
             shard.execute(lambda machine, now_ms: machine.remove_partitions(now_ms, partitions))

@@ -6,7 +6,7 @@ from typing import cast
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.encoded_response import EncodedResponse
-from flowstone.broker.turns import Turns, run_in_slices
+from flowstone.broker.turns import BATCH_ITEMS, Turns, run_in_slices
 from flowstone.wire.apis import APIS
 from flowstone.wire.codec import sliced_response_encoder
 from flowstone.wire.message import Message
@@ -27,4 +27,24 @@ async def encode_if_long(
     encode = sliced_response_encoder(context.api_key, context.api_version)
     chunks = cast(list[bytes], await run_in_slices(encode(response), turns))
     await turns.give_way()
-    return EncodedResponse(chunks, services.metrics.request(APIS[context.api_key].name).errors_in(response))
+    errors = services.metrics.request(APIS[context.api_key].name).errors_in(response)
+    await release(response, turns)
+    return EncodedResponse(chunks, errors)
+
+
+async def release(message: Message, turns: Turns) -> None:
+    """Empties the long lists of a message that nobody needs any more, some elements at a time.
+
+    To free a hundred thousand objects at once takes tens of milliseconds.
+    """
+    for name in message.__slots__:
+        value = getattr(message, name, None)
+        if not isinstance(value, list):
+            continue
+        if len(value) <= BATCH_ITEMS:
+            for element in value:
+                if isinstance(element, Message):
+                    await release(element, turns)
+        while value:
+            del value[-BATCH_ITEMS:]
+            await turns.give_way()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import TypeVar
@@ -37,6 +37,7 @@ class Metadata:
         self._image = self._proposed = log.load()
         self._under_way: deque[Sequence[MetadataRecord]] = deque()
         self._listeners: list[ChangeListener] = []
+        self._waits: list[Callable[[], Awaitable[None]]] = []
         self._producer_ids: Iterator[int] = iter(())
         self._reserving: asyncio.Task[None] | None = None
         log.on_commit(self._committed)
@@ -50,12 +51,19 @@ class Metadata:
         """`listener(before, after, records)` from now on, for every append."""
         self._listeners.append(listener)
 
+    def on_wait(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Has `wait` awaited before the maker of a change is answered: a listener may do the last of it later."""
+        self._waits.append(wait)
+
     async def change(self, decide: Callable[[ClusterImage], Decision[Result]]) -> Result:
         """Decides on the newest image, makes the change, and returns the decision's result once it is committed."""
         while True:  # each turn but the last means that another broker made a change
             records, result = decide(self._proposed)
             with suppress(Outrun):
                 await self.append(records)
+                if records:
+                    for wait in self._waits:
+                        await wait()
                 return result
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:

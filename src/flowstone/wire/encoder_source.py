@@ -237,6 +237,11 @@ class EncoderSource:
                     self._emit("elements += 1")
                     self._emit(f"if not elements % {SLICE_ELEMENTS}:")
                     with self._block():
+                        # To join and to free a million parts at the end would take long.
+                        self._emit("if parts:")
+                        with self._block():
+                            self._emit('chunks.append(b"".join(parts))')
+                            self._emit("parts.clear()")
                         self._emit("yield")
                 if field.struct is not None:
                     self._struct(field.struct, item)

@@ -6,7 +6,7 @@ members takes commits of anybody who claims no generation: stand-alone consumers
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -147,6 +147,6 @@ def delete(turn: Turn, token: Any, request: DeleteOffsetsRequest) -> None:
 
 def remove_partitions(turn: Turn, partitions: Iterable[TopicPartition]) -> None:
     """These partitions are deleted: an offset in them must not be found by a later topic of the same name."""
-    for partition in dict.fromkeys(partitions):
-        for group_id in turn.shard.offsets.group_ids_with(partition):
-            turn.append(OffsetRemoved(group_id, partition.topic, partition.partition))
+    wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+    for group_id, topic, partition in turn.shard.offsets.found_in(wanted):
+        turn.append(OffsetRemoved(group_id, topic, partition))

@@ -45,6 +45,16 @@ class OffsetStore:
         else:
             self._metadata_lengths.pop(group_id, None)
 
+    def found_in(self, partitions: Mapping[TopicPartition, object]) -> list[tuple[str, str, int]]:
+        """The group, topic and partition of every offset in these partitions; the cost is that of the shorter list."""
+        found: list[tuple[str, str, int]] = []
+        for group_id, offsets in self._by_group.items():
+            if len(offsets) < len(partitions):
+                found += [(group_id, *each) for each in offsets if each in partitions]
+            else:
+                found += [(group_id, *each) for each in partitions if each in offsets]
+        return found
+
     def to_change(self, group_id: str) -> dict[tuple[str, int], OffsetCommitted]:
         """For whoever adds offsets to it at once: one without any is no group of this store."""
         return self._by_group.setdefault(group_id, {})
