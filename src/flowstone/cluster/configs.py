@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
 
 from flowstone.cluster.image import CLUSTER_DEFAULT, ClusterImage, TopicImage
 from flowstone.config import (
@@ -62,13 +61,6 @@ class ConfigEntry:
         return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT_CONFIG
 
 
-@cache
-def _broker_wide(setting: Setting) -> Setting:
-    """A topic setting under the name by which a broker gives its default; Kafka takes changes under this name only."""
-    return _broker_wide_names(setting)[0]
-
-
-@cache
 def _broker_wide_names(setting: Setting) -> tuple[Setting, ...]:
     """A topic setting under each name by which a broker gives its default, the name that counts first in front.
 
@@ -86,7 +78,6 @@ def _broker_wide_names(setting: Setting) -> tuple[Setting, ...]:
     )
 
 
-@cache
 def _named_default(setting: Setting) -> ConfigSynonym:
     """The default of a topic setting under the broker-wide name that has one."""
     name, factor = setting.broker_wide_names[-1]
@@ -97,10 +88,12 @@ def _named_default(setting: Setting) -> ConfigSynonym:
     return ConfigSynonym(name, setting.format(default), ConfigSource.DEFAULT_CONFIG)
 
 
-# What can be changed while a broker runs: some of its own settings, and every topic setting's broker-wide value.
-BROKER_WIDE_TOPIC_SETTINGS: Mapping[str, Setting] = {
-    broker_wide.name: broker_wide for broker_wide in map(_broker_wide, TOPIC_SETTINGS.values())
-}
+_BROKER_WIDE_NAMES = {setting.name: _broker_wide_names(setting) for setting in TOPIC_SETTINGS.values()}
+_NAMED_DEFAULTS = {setting.name: _named_default(setting) for setting in TOPIC_SETTINGS.values()}
+
+# What can be changed while a broker runs: some of its own settings, and every topic setting's broker-wide value, under
+# the name that counts first; Kafka takes changes under this name only.
+BROKER_WIDE_TOPIC_SETTINGS: Mapping[str, Setting] = {names[0].name: names[0] for names in _BROKER_WIDE_NAMES.values()}
 DYNAMIC_BROKER_SETTINGS: Mapping[str, Setting] = {
     **{name: setting for name, setting in BROKER_SETTINGS.items() if not setting.read_only},
     **BROKER_WIDE_TOPIC_SETTINGS,
@@ -177,7 +170,7 @@ def describe_broker(
         entries.append(ConfigEntry(setting, synonyms[0].value, synonyms))
     for topic_setting in TOPIC_SETTINGS.values():
         found = _topic_default_synonyms(image, node_id, topic_setting, topic_values)
-        for broker_wide in _broker_wide_names(topic_setting):
+        for broker_wide in _BROKER_WIDE_NAMES[topic_setting.name]:
             own = tuple(synonym for synonym in found if synonym.name == broker_wide.name)
             entries.append(ConfigEntry(broker_wide, own[0].value if own else None, own))
     return [entry for entry in entries if names is None or entry.setting.name in names]
@@ -207,13 +200,13 @@ def _topic_default_synonyms(
     """The broker's values of a topic setting, each under the name it was given."""
     given = started_with.given
     return (
-        *_dynamic_synonyms(image, node_id, _broker_wide(setting).name),
+        *_dynamic_synonyms(image, node_id, setting.broker_wide_names[0][0]),
         *(
             ConfigSynonym(name, given[name], ConfigSource.STATIC_BROKER_CONFIG)
             for name, _ in setting.broker_wide_names
             if name in given
         ),
-        _named_default(setting),
+        _NAMED_DEFAULTS[setting.name],
     )
 
 
