@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
+from types import CoroutineType
 from typing import Any, NamedTuple, cast
 
 from flowstone.broker.answers import Answer, Deferred, Outcome
@@ -60,6 +61,8 @@ class Route(NamedTuple):
     response: type[Message]
     head: struct.Struct
     metrics: RequestMetrics
+    # Of large requests.
+    large_handler: Handler
     # Whether there are codecs in slices: there are none of a version that is not served.
     can_slice: bool = True
 
@@ -100,7 +103,7 @@ class Dispatcher:
             return None
         if isinstance(response, Message):
             return self._encode(route, context, started, response)
-        if isinstance(response, Coroutine):
+        if type(response) is CoroutineType:
             stretches = Stretches(self._monotonic)
             encode = partial(self._encode_measured, route, context, request, started, stretches)
             return Deferred(start_measured(response, stretches), encode)
@@ -141,7 +144,7 @@ class Dispatcher:
                 request = route.decode(answer.frame, body)
             answer.decoded()
             try:
-                response = route.handler(self._services, context, request)
+                response = route.large_handler(self._services, context, request)
                 if isinstance(response, Promise):
                     request = _kept_while_parked(context.api_key, request)
                     self._under_way.leave(size_bytes)
@@ -222,7 +225,9 @@ class Dispatcher:
         api = APIS[key]
         metrics = self._services.metrics.request(api.name)
         intercept = self._services.intercept
-        handler = endpoint.handler if intercept is None else intercept(api.name, endpoint.handler)
+        handler, large_handler = endpoint.handler, endpoint.large_handler
+        if intercept is not None:
+            handler, large_handler = intercept(api.name, handler), intercept(api.name, large_handler)
         if not endpoint.min_version <= version <= endpoint.max_version:
             if key != API_VERSIONS_KEY:
                 raise ProtocolError(f"version {version} of {api.name} is not served")
@@ -236,6 +241,7 @@ class Dispatcher:
                 api.response,
                 _HEAD,
                 metrics,
+                large_handler,
                 can_slice=False,
             )
         route = Route(
@@ -246,6 +252,7 @@ class Dispatcher:
             api.response,
             _FLEXIBLE_HEAD if api.has_flexible_response_header(version) else _HEAD,
             metrics,
+            large_handler,
         )
         self._routes[key, version] = route
         return route

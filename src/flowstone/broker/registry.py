@@ -57,10 +57,20 @@ class Endpoint(NamedTuple):
     min_version: int
     max_version: int
     advertised_min_version: int
+    # Of requests above `large_requests.LARGE_REQUEST_BYTES`, where they are handled in another way.
+    large_handler: Handler
 
 
-def _serve(key: int, handler: Handler, first: int, last: int, *, advertised_from: int | None = None) -> Endpoint:
-    return Endpoint(key, handler, first, last, first if advertised_from is None else advertised_from)
+def _serve(
+    key: int,
+    handler: Handler,
+    first: int,
+    last: int,
+    *,
+    advertised_from: int | None = None,
+    large: Handler | None = None,
+) -> Endpoint:
+    return Endpoint(key, handler, first, last, first if advertised_from is None else advertised_from, large or handler)
 
 
 def _handle_api_versions(
@@ -74,10 +84,10 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
         endpoint.api_key: endpoint
         for endpoint in (
             _serve(0, produce.handle, 3, 13, advertised_from=0),
-            _serve(1, fetch.handle, 4, 18),
+            _serve(1, fetch.handle, 4, 18, large=fetch.handle_large),
             _serve(2, list_offsets.handle, 1, 11),
             _serve(3, metadata.handle, 0, 13),
-            _serve(8, offset_commit.handle, 2, 10),
+            _serve(8, offset_commit.handle, 2, 10, large=offset_commit.handle_large),
             _serve(9, offset_fetch.handle, 1, 10),
             _serve(10, find_coordinator.handle, 0, 6),
             _serve(11, join_group.handle, 0, 9),

@@ -78,8 +78,6 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         replica = replica_reader(services, request)
         if replica is None:
             return refuse_replica(request)
-    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH) and _element_count(request) > PARTITIONS_AT_ONCE:
-        return _fetch_in_turns(services, context, request, replica)
     try:
         session = services.fetch_sessions.open(request, uses_topic_ids, replica is not None)
     except ApiError as error:
@@ -97,13 +95,17 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     return fetch.park()
 
 
-def _element_count(request: FetchRequest) -> int:
-    return len(request.topics) + sum([len(topic.partitions) for topic in request.topics])
+def handle_large(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
+    """As `handle`, for a request that may name many partitions."""
+    element_count = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
+    state = request.replica_state
+    is_replicas = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
+    if is_replicas or request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH) or element_count <= PARTITIONS_AT_ONCE:
+        return handle(services, context, request)
+    return _fetch_in_turns(services, context, request)
 
 
-async def _fetch_in_turns(
-    services: Services, context: RequestContext, request: FetchRequest, replica: ReplicaReader | None
-) -> FetchResponse:
+async def _fetch_in_turns(services: Services, context: RequestContext, request: FetchRequest) -> FetchResponse:
     """A fetch that names many partitions: others have their turns in between.
 
     If there is nothing to read, one with a session waits for it; one without is too large for that, and waits for its
@@ -111,13 +113,13 @@ async def _fetch_in_turns(
     """
     turns = Turns(services.clock.monotonic)
     sessions = services.fetch_sessions
-    session = sessions.begin(request, context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS, replica is not None)
+    session = sessions.begin(request, context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS)
     for part in split_topics(request.topics, "partitions"):
         session.add(part.topics)
         await turns.give_way()
-    fetch = _Fetch(services, context, request, sessions.enter(session), replica)
+    fetch = _Fetch(services, context, request, sessions.enter(session), None)
     await fetch.read_in_turns(turns)
-    if not fetch.is_satisfied and (replica is not None or not services.waiting.is_full_of_fetches):
+    if not fetch.is_satisfied and not services.waiting.is_full_of_fetches:
         if session.session_id != NO_SESSION:
             return await fetch.park()
         await services.clock.sleep(min(request.max_wait_ms, FETCH_WAIT_MS_MAX) / 1000)
@@ -150,7 +152,6 @@ class _Fetch:
         self._is_urgent = False
         self._leaders: list[int] = []
         self._reading: Partition | None = None
-        self._left_bytes = self._left_slices = 0
 
     @property
     def is_satisfied(self) -> bool:
@@ -170,30 +171,29 @@ class _Fetch:
 
     def read(self) -> None:
         """Reads every partition that may have something new, once. NotCached leaves it to be called again."""
-        self._begin()
-        self._read(self._session.to_read())
+        self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
+        self._leaders = []
+        left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
+        self._read(self._session.to_read(), left_bytes, self._services.unsent.response_slices_max)
 
     async def read_in_turns(self, turns: Turns) -> None:
         """As `read`, with turns for others in between, and with the help of a worker where it is needed."""
         for _ in range(COLD_READS_MAX):
-            self._begin()
+            self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
+            self._leaders = []
+            left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
+            left_slices = self._services.unsent.response_slices_max
             try:
                 for some in batched(self._session.to_read()):
-                    self._read(some)
+                    left_bytes, left_slices = self._read(some, left_bytes, left_slices)
                     await turns.give_way()
                 return
             except NotCached as cold:
                 assert self._reading is not None
                 await warm(self._services.workers, self._reading, cold)
 
-    def _begin(self) -> None:
-        self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
-        self._leaders = []
-        self._left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
-        self._left_slices = self._services.unsent.response_slices_max
-
-    def _read(self, some: Iterable[FetchPartition]) -> None:
-        left_bytes, left_slices = self._left_bytes, self._left_slices
+    def _read(self, some: Iterable[FetchPartition], left_bytes: int, left_slices: int) -> tuple[int, int]:
+        """Reads some partitions; how many bytes, and records of how many partitions, the others may still add."""
         session = self._session
         for wanted in some:
             try:
@@ -214,7 +214,7 @@ class _Fetch:
             left_slices -= size_bytes > 0
             left_bytes = max(0, left_bytes - size_bytes) if left_slices else 0
             self._results.append((wanted, result))
-        self._left_bytes, self._left_slices = left_bytes, left_slices
+        return left_bytes, left_slices
 
     async def read_cold(self, cold: NotCached) -> FetchResponse:
         """Reads with the help of a worker and answers with what there is: whoever reads old data does not wait."""

@@ -46,12 +46,17 @@ _Response = OffsetCommitResponse | EncodedResponse
 _Layout = tuple[tuple[str, bytes, tuple[int, ...]], ...]
 
 
-def handle(
+def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> _Response | Promise[_Response]:
+    return _commit(services, context, request, request.topics)
+
+
+def handle_large(
     services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> _Response | Promise[_Response] | Coroutine[Any, Any, OffsetCommitResponse]:
-    if len(request.topics) > CACHED_PARTITIONS_MAX or is_large(request.topics, "partitions"):
+    """As `handle`, for a request that may name many partitions."""
+    if is_large(request.topics, "partitions"):
         return _commit_in_parts(services, context, request)
-    return _commit(services, context, request, request.topics)
+    return handle(services, context, request)
 
 
 async def _commit_in_parts(
