@@ -52,6 +52,7 @@ class Controlling:
         self._working: asyncio.Task[None] | None = None
         self._balancing: Timer | None = None
         self._is_closed = False
+        self._problem = ""  # why it could not write when it last tried: told once, not with each try
         consensus.on_members(self._look)
         metadata.on_change(self._follow)
 
@@ -89,9 +90,19 @@ class Controlling:
             try:
                 await self._keep_in_step()
             except (ApiError, StorageFault) as error:
-                logger.error("the controller could not write what it decided: %s", error)
+                self._report(str(error))
                 self._is_due = True
                 await self._clock.sleep(RETRY_S)
+            else:
+                self._report("")
+
+    def _report(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            told = "the controller could not write what it decided: %s. It tries again every second"
+            logger.error(told, problem)
+        elif self._problem and not problem:
+            logger.warning("the controller writes again")
+        self._problem = problem
 
     async def _keep_in_step(self) -> None:
         known_version = self._metadata.image.version
