@@ -90,7 +90,7 @@ def test_a_coordinator_without_a_lease_answers_not_even_what_was_committed_befor
     world, told = ReplicaWorld(), list[ErrorCode]()
     log = PartitionInternalLog(world.partition, workers)
     log.when_committed(0, told.append)
-    world.now_s += LEASE_S
+    world.clock.advance(LEASE_S)
     log.when_committed(0, told.append)
     assert told == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
@@ -98,7 +98,7 @@ def test_a_coordinator_without_a_lease_answers_not_even_what_was_committed_befor
 def test_a_coordinator_that_has_its_lease_again_answers_again(workers: Workers) -> None:
     world, told = ReplicaWorld(), list[ErrorCode]()
     log = PartitionInternalLog(world.partition, workers)
-    world.now_s += LEASE_S
-    world.lease.extend(world.now_s + LEASE_S)
+    world.clock.advance(LEASE_S)
+    world.lease.extend(world.clock.monotonic() + LEASE_S)
     log.when_committed(0, told.append)
     assert told == [ErrorCode.NONE]
