@@ -154,7 +154,6 @@ class Machine:
         self.kill(loses_power=True)
         self.cluster.note(f"{self.name} loses its disk")
         self.disk = SimulatedDisk(self.cluster.loop, self.cluster.random)
-        self.clock.jumped_ms = 0  # a broker without a past has nothing to compare its clock with
         broker = self.cluster.image.brokers.get(self.node_id)
         self._blank_since = broker.epoch if broker is not None else NO_EPOCH
 

@@ -214,8 +214,5 @@ class Faults:
 
     def _jump_clock(self) -> None:
         machine = self._machine()
-        if not machine.is_blank:
-            machine.clock.jumped_ms = self._random.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
-            self._cluster.note(
-                f"the clock of {machine.name} is wrong by {machine.clock.jumped_ms / 60_000:.0f} minutes"
-            )
+        machine.clock.jumped_ms = self._random.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+        self._cluster.note(f"the clock of {machine.name} is wrong by {machine.clock.jumped_ms / 60_000:.0f} minutes")

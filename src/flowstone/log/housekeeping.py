@@ -123,7 +123,10 @@ class Housekeeping:
 
         Segments that lie below a log's start are dropped from all logs, also from those that follow.
         """
-        for log in [log for log in self._logs.values() if log.exists]:
+        logs = [log for log in self._logs.values() if log.exists]
+        if self._clock.needs_witness:
+            await self._find_newest_record(logs)
+        for log in logs:
             try:
                 await self._advance_start(log)
             except (StorageFault, OSError) as error:
@@ -150,6 +153,16 @@ class Housekeeping:
             logger.warning("%s: old segments stay: %s", self._directory.path, error)
             return False
         return True
+
+    async def _find_newest_record(self, logs: Iterable[PartitionLog]) -> None:
+        newest_ms = NO_TIMESTAMP
+        for log in logs:
+            active = log.segments.active
+            if active.size_bytes:
+                with suppress(StorageFault, OSError):
+                    newest_ms = max(newest_ms, await self.when_cached(active.latest_timestamp))
+        if newest_ms >= 0:
+            self._clock.newest_record(newest_ms)
 
     def _is_ours(self, log: PartitionLog) -> bool:
         """Not if its topic was deleted while something was waited for: its names may be another topic's by now."""

@@ -27,7 +27,7 @@ from flowstone.log.scrubbing.scrubber import Scrubber, checker_for
 from flowstone.log.steady_clock import SteadyClock
 from flowstone.log.stored_offsets import OfflineLog, StoredOffsets
 from flowstone.log.truncating import IsDue
-from flowstone.ports.clock import Clock, VirtualClock
+from flowstone.ports.clock import Clock, SimulatedClock, VirtualClock
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition
 
@@ -60,7 +60,7 @@ class LogManager:
             opened.bad
         )  # the paths of those that could not be opened, and why
         self._clock = clock
-        self.steady_clock = SteadyClock(clock, _last_seen_ms(clock, opened.good))
+        self.steady_clock = _steady_clock(clock, opened.good)
         self._handles = FileHandles(files, config.log_open_files_max)
         for log_directory in opened.good:
             try:
@@ -253,12 +253,12 @@ class LogManager:
             directory.abort()
 
 
-def _last_seen_ms(clock: Clock, directories: Iterable[LogDirectory]) -> int | None:
-    """Return when a checkpoint was last written, by the steady clock; None if that is not known.
+def _steady_clock(clock: Clock, directories: Iterable[LogDirectory]) -> SteadyClock:
+    """Return a clock that is compared with when a checkpoint was last written here.
 
-    A virtual clock is moved on purpose, also while its broker does not run: it is believed.
+    A test's clock is moved on purpose, also while its broker does not run: it is believed.
     """
-    if isinstance(clock, VirtualClock):
-        return None
+    if isinstance(clock, VirtualClock | SimulatedClock):
+        return SteadyClock(clock)
     told = [directory.read_time_ms() for directory in directories]
-    return max((each for each in told if each is not None), default=None)
+    return SteadyClock(clock, max((each for each in told if each is not None), default=None), needs_witness=True)

@@ -13,7 +13,8 @@ with monotonic time: the expected time is the wall time at an anchor plus the mo
 - A clock that is behind is believed at once: nothing is deleted too early by it.
 - A broker that starts compares with the steady time that it wrote with its last checkpoint. If that is more than
   `STOP_S_MAX` ago, it was a long stop or the clock is wrong. It is not known which, and for `HOLD_S` the time goes on
-  from that checkpoint.
+  from that checkpoint. A broker without a checkpoint compares with the newest record that it has (`newest_record`): it
+  may be a follower that started with an empty disk and a wrong clock, and leads now.
 
 Every timer and all other times are the machine's.
 """
@@ -41,22 +42,19 @@ DOUBT_MAX_S = 24 * 3600.0
 class SteadyClock:
     """The broker's clock, but for wall time that jumps ahead."""
 
-    def __init__(self, clock: Clock, last_seen_ms: int | None = None) -> None:
-        """`last_seen_ms` is the steady time at which the broker is known to have run before; None if it is unknown."""
+    def __init__(self, clock: Clock, last_seen_ms: int | None = None, *, needs_witness: bool = False) -> None:
+        """`last_seen_ms` is the steady time at which the broker is known to have run before; None if it is unknown.
+
+        With `needs_witness` a clock without a past is compared with the first records that there are.
+        """
         self._clock = clock
         self.monotonic: Callable[[], float] = clock.monotonic
         self._anchor_ms, self._anchor_s = clock.time_ms(), clock.monotonic()
         self._doubted_since_s: float | None = None
         self._contradicted_s = -math.inf
-        if last_seen_ms is not None and self._anchor_ms - last_seen_ms > STOP_S_MAX * 1000:
-            self._doubted_since_s = self._anchor_s
-            logger.info(
-                "by this machine's clock the broker did not run for %.0f minutes. Retention by time goes on from "
-                "there, and believes the clock in %.0f minutes. Until then the clock can be corrected if it is wrong",
-                (self._anchor_ms - last_seen_ms) / 60_000,
-                HOLD_S / 60,
-            )
-            self._anchor_ms = last_seen_ms
+        self._witness_until_s = self._anchor_s + HOLD_S if needs_witness and last_seen_ms is None else -math.inf
+        if last_seen_ms is not None:
+            self._compare(last_seen_ms, "the last checkpoint")
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         return self._clock.call_later(delay_s, callback)
@@ -97,6 +95,30 @@ class SteadyClock:
         """Note the newest timestamp that a client gave a record of some log."""
         if self._doubted_since_s is not None and abs(timestamp_ms - self._expected_ms()) <= TOLERANCE_S * 1000:
             self._contradicted_s = self._clock.monotonic()
+
+    @property
+    def needs_witness(self) -> bool:
+        """Whether nothing has shown yet that the clock is right: then `newest_record` must be told."""
+        return self._clock.monotonic() < self._witness_until_s
+
+    def newest_record(self, timestamp_ms: int) -> None:
+        """Note the newest timestamp of all records that this broker has."""
+        if self.needs_witness:
+            self._witness_until_s = -math.inf
+            self._compare(timestamp_ms, "the newest record")
+
+    def _compare(self, past_ms: int, what: str) -> None:
+        wall_ms, now_s = self._clock.time_ms(), self._clock.monotonic()
+        if wall_ms - past_ms <= STOP_S_MAX * 1000:
+            return
+        self._anchor_ms, self._anchor_s, self._doubted_since_s = past_ms, now_s, now_s
+        logger.info(
+            "by this machine's clock %s is %.0f minutes old. Retention by time goes on from there, and believes the "
+            "clock in %.0f minutes. Until then the clock can be corrected if it is wrong",
+            what,
+            (wall_ms - past_ms) / 60_000,
+            HOLD_S / 60,
+        )
 
     def _expected_ms(self) -> int:
         return self._anchor_ms + int((self._clock.monotonic() - self._anchor_s) * 1000)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from flowstone.config import BrokerConfig
+from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.log.manager import LogManager
 from flowstone.log.steady_clock import DOUBT_MAX_S, HOLD_S, TOLERANCE_S, SteadyClock
 from flowstone.ports.clock import SimulatedClock, SystemClock
 from flowstone.ports.system_files import SystemFiles
+from flowstone.types import TopicPartition
+from flowstone.wire.record_batch import Record, build_batch
 
 HOUR_MS = 3_600_000
 
@@ -147,6 +149,29 @@ def test_after_a_short_stop_the_clock_is_believed(machine: JumpingClock) -> None
     assert is_believed(SteadyClock(machine, machine.time_ms() - 60_000), machine)
 
 
+def test_a_clock_without_a_past_is_compared_with_the_first_records(machine: JumpingClock) -> None:
+    steady = SteadyClock(machine, needs_witness=True)
+    newest_ms = machine.time_ms() - 2 * HOUR_MS
+    steady.newest_record(newest_ms)
+    assert steady.time_ms() == newest_ms
+    pass_time(steady, machine, HOLD_S)
+    assert is_believed(steady, machine)
+
+
+def test_a_clock_that_agrees_with_the_first_records_is_believed_whatever_comes_then(machine: JumpingClock) -> None:
+    steady = SteadyClock(machine, needs_witness=True)
+    steady.newest_record(machine.time_ms() - 1000)
+    assert not steady.needs_witness
+    steady.newest_record(machine.time_ms() - 2 * HOUR_MS)
+    assert is_believed(steady, machine)
+
+
+def test_a_clock_needs_no_witness_after_a_while(machine: JumpingClock) -> None:
+    steady = SteadyClock(machine, needs_witness=True)
+    machine.advance(HOLD_S)
+    assert not steady.needs_witness
+
+
 class AheadClock(SystemClock):
     def time_ms(self) -> int:
         return super().time_ms() + 3 * HOUR_MS
@@ -159,7 +184,7 @@ def open_logs(path: Path, clock: SystemClock) -> LogManager:
         BrokerConfig(log_dirs=str(path)),
         on_flushed=lambda log: None,
         on_fault=lambda fault: None,
-        high_watermark_of=lambda log: 0,
+        high_watermark_of=lambda log: log.log_end_offset,
     )
 
 
@@ -178,5 +203,19 @@ def test_a_broker_that_starts_with_its_clock_ahead_knows_when_it_last_ran_howeve
         again = open_logs(tmp_path, AheadClock())
         assert abs(again.steady_clock.time_ms() - SystemClock().time_ms()) < 60_000
         again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_starts_empty_with_its_clock_ahead_keeps_the_records_it_gets(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        logs = open_logs(tmp_path, AheadClock())
+        config = TopicConfig(retention_ms=HOUR_MS)
+        log = logs.get_or_create(TopicPartition("t", 0), bytes(16), config)
+        log.append(build_batch([Record(0, SystemClock().time_ms(), b"k", b"v")]), leader_epoch=0)
+        await logs.directories[0].housekeeping.apply_retention()
+        assert log.log_start_offset == 0
+        assert logs.steady_clock.is_in_doubt
+        logs.abort()
 
     asyncio.run(scenario())
