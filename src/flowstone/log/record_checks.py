@@ -55,10 +55,9 @@ def check_payload(
 
 
 def _malformed(status: RecordsStatus, record_index: int, count: int) -> RecordError:
-    if status is RecordsStatus.TRAILING_BYTES:
-        return RecordError(
-            ErrorCode.INVALID_RECORD, f"the batch says it has {count} records, but bytes follow the last of them"
-        )
+    if status in (RecordsStatus.TRAILING_BYTES, RecordsStatus.TRUNCATED):  # the count is wrong, not a record
+        found = "more bytes follow" if status is RecordsStatus.TRAILING_BYTES else f"they end in record {record_index}"
+        return RecordError(ErrorCode.INVALID_RECORD, f"the batch says it has {count} records, but {found}")
     message = f"record {record_index} of {count} is malformed: {status.name.lower().replace('_', ' ')}"
     return RecordError(ErrorCode.INVALID_RECORD, message, (BadRecord(record_index, message),))
 

@@ -376,6 +376,12 @@ def test_no_more_records_are_named_than_the_limit() -> None:
     assert len(error.bad_records) == RECORD_ERRORS_MAX
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_wrong_count_of_records_is_no_record_s_fault(codec: Codec, count: int) -> None:
+    lying = repacked(batch(codec=codec), record_count=count, last_offset_delta=count - 1)
+    assert not bad_records(lying, CONFIG).bad_records
+
+
 def test_the_malformed_record_is_named(codec: Codec) -> None:
     payload = b"".join(encode_record(delta, 0, b"k", b"v") for delta in (0, 2, 1))
     error = bad_records(poison(codec, compress(codec, payload)), CONFIG)
