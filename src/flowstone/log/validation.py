@@ -68,15 +68,18 @@ def check_batch(
 ) -> tuple[BatchHeader, BatchHeader]:
     """Return the batch's header as sent and as to be stored, which differ if its timestamps must change.
 
-    `opened` is what `prepare_batch` has found in the batch, which is not opened again then. Raises ApiError if the
-    batch is refused and NeedsWorker if it must be prepared first.
+    `opened` is what `prepare_batch` has found in the batch, whose checksum and records are not checked again then.
+    Raises ApiError if the batch is refused and NeedsWorker if it must be prepared first.
     """
     header = parse_header(records)
     # All at once: a named field of a tuple takes ten times as long as a local, and this is done for every batch.
     _, length, _, _, crc, attributes, last_delta, oldest, newest, producer_id, _, sequence, count = header
     _check_size(header, length + LOG_OVERHEAD, len(records), config)
-    if compute_crc(records, 0, length + LOG_OVERHEAD) != crc:
-        raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
+    if opened is None:
+        if attributes & CODEC_MASK and len(records) > INLINE_STORED_BYTES_MAX and needs_worker(header, config):
+            raise NeedsWorker  # which looks at the checksum too
+        if compute_crc(records, 0, length + LOG_OVERHEAD) != crc:
+            raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
     if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
         raise _refuse_kind(header)
     if count <= 0 or count != last_delta + 1:
@@ -107,8 +110,6 @@ def check_batch(
 
 
 def _open_inline(records: Bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> tuple[int, int]:
-    if len(records) > INLINE_STORED_BYTES_MAX:
-        raise NeedsWorker
     try:
         payload = _open(records, header, INLINE_PAYLOAD_BYTES_MAX)
     except PayloadTooLarge:
