@@ -28,7 +28,7 @@ from flowstone.wire.messages import (
 from flowstone.wire.record_batch import Record, build_batch, decode_records, parse_header
 from tests.support.loop_probe import LoopProbe
 from tests.support.running_app import RunningApp
-from tests.support.wire_client import Client, batch_of, frame, produce_request, whole_batches
+from tests.support.wire_client import Client, batch_of, frame, whole_batches
 
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 LOOP_HOLD_S_MAX = 0.05
@@ -158,15 +158,6 @@ def test_batches_keep_their_order_whether_a_worker_opens_them_or_not(client: Cli
     for _ in frames:
         client.receive()
     assert values(client, topic) == expected
-
-
-def test_a_request_waits_for_commits_only_after_the_next_one_is_appended(app: RunningApp, topic: str) -> None:
-    """A connection is not held up by what a request before has left to be committed."""
-    with app.client() as client:
-        client.send(b"".join(frame(VERSION, produce_request(topic, large_batch(seed=at)), at) for at in range(5)))
-        for _ in range(5):
-            client.receive()
-        assert client.end_offset(topic) == 5
 
 
 def test_what_waits_to_be_opened_is_limited(client: Client, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
