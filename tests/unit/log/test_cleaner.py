@@ -25,7 +25,7 @@ from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
-from flowstone.wire.record_batch import Record, build_batch, decode_records, parse_header
+from flowstone.wire.record_batch import Record, build_batch, decode_records, encode_header, parse_header
 
 NAME = TopicPartition("table", 0)
 TOPIC_ID = b"1" * 16
@@ -263,6 +263,29 @@ def test_records_below_a_log_start_inside_a_hole_are_not_read(broker: Broker) ->
         assert first is not None
         assert parse_header(first.read()).last_offset > 20
         broker.logs.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("fields", [{"attributes": Codec.GZIP}, {"record_count": 9, "last_offset_delta": 8}])
+def test_a_log_with_a_batch_that_nobody_can_read_is_left_as_it_is(
+    broker: Broker, caplog: pytest.LogCaptureFixture, fields: dict[str, int]
+) -> None:
+    """The log is still served, and other logs are still compacted."""
+
+    async def body() -> None:
+        log = broker.open()
+        await broker.fill(log, 50)
+        good = build_batch([Record(0, broker.clock.time_ms(), b"key", b"value")])
+        header = parse_header(good)._replace(**fields)
+        log.append(encode_header(header, good[61:]) + good[61:], leader_epoch=0, is_own=True)
+        await broker.fill(log, 50)
+        before = sealed_bytes(log)
+        await broker.logs.directories[0].cleaner.clean_all()
+        assert sealed_bytes(log) == before
+        assert f"{NAME} cannot be compacted and is left as it is: " in caplog.text
+        assert "offset 50" in caplog.text
+        assert broker.faults == []
 
     run(body)
 
