@@ -5,7 +5,7 @@ come after it for the same partition wait for their turn, whether they need a wo
 
 Workers are shared fairly. A request has its batches prepared one after the other, and its connection's next request
 is not handled before all are appended: so each connection has one batch at the workers at most, and workers take
-batches in the order in which they come.
+batches in the order in which they come. Those that take long wait for each other, and others do not wait for them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from flowstone.wire.record_batch import parse_header
 
 # Bytes of requests whose batches are appended later, over all connections; beyond it a producer is told to try again.
 QUEUED_BYTES_MAX = 128 << 20
+
+# Batches that are larger when decompressed are prepared by a thread of their own, one after the other.
+QUICK_PAYLOAD_BYTES_MAX = 8 << 20
 
 Append = Callable[[Bytes, Timestamps | None], None]
 
@@ -74,5 +77,8 @@ class Preparing:
             except NeedsWorker:
                 pass
         prepare = partial(prepare_batch, batch, config, self._clock.time_ms())
-        prepared = await self._workers.compute(prepare)
+        prepared = await self._workers.compute(partial(prepare, max_bytes=QUICK_PAYLOAD_BYTES_MAX))
+        if prepared is None:
+            prepared = await self._workers.compute_slowly(prepare)
+        assert prepared is not None
         append(prepared.batch, prepared.timestamps)

@@ -1,7 +1,8 @@
 """Threads for what must not run on the loop: reads that wait for the disk, and native code that takes long.
 
-No broker state is touched here; a function gets what it needs as arguments and returns a value. The two kinds have
-threads of their own, so that a slow disk does not hold up compression and the other way round.
+No broker state is touched here; a function gets what it needs as arguments and returns a value. The kinds have threads
+of their own, so that a slow disk does not hold up compression and the other way round, and a batch that takes a tenth
+of a second to open holds up no others but its like.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TypeVar
 from flowstone.ports.background import take_long_turns
 
 COMPUTE_THREADS = 2
+SLOW_COMPUTE_THREADS = 1
 
 T = TypeVar("T")
 
@@ -25,6 +27,7 @@ class Workers:
         # Whoever waits for the loop or for a flush waits for little else: those go first.
         self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader", initializer=take_long_turns)
         self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute", initializer=take_long_turns)
+        self._slow_computers = ThreadPoolExecutor(SLOW_COMPUTE_THREADS, "flowstone-slow", initializer=take_long_turns)
 
     def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Runs a function that reads from the disk."""
@@ -32,8 +35,12 @@ class Workers:
         return self._run(self._readers, function)
 
     def compute(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Runs a function that spends its time in native code without the interpreter's lock."""
+        """Runs a function that spends some milliseconds in native code without the interpreter's lock."""
         return self._run(self._computers, function)
+
+    def compute_slowly(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Runs a function that may spend longer in native code: one at a time."""
+        return self._run(self._slow_computers, function)
 
     def _run(self, executor: ThreadPoolExecutor, function: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
@@ -47,3 +54,4 @@ class Workers:
         self._closed = True
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._computers.shutdown(wait=True, cancel_futures=True)
+        self._slow_computers.shutdown(wait=True, cancel_futures=True)

@@ -164,15 +164,22 @@ def needs_worker(header: BatchHeader, config: TopicConfig) -> bool:
     return header.size_bytes > INLINE_STORED_BYTES_MAX
 
 
-def prepare_batch(batch: Bytes, config: TopicConfig, now_ms: int) -> Prepared:
-    """Return the batch under the topic's codec, its records checked first. For a worker thread; raises RecordError."""
+def prepare_batch(
+    batch: Bytes, config: TopicConfig, now_ms: int, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> Prepared | None:
+    """Return the batch under the topic's codec, its records checked first. For a worker thread; raises RecordError.
+
+    None: its records take more than `max_bytes`, but maybe no more than `DECOMPRESSED_BYTES_MAX`.
+    """
     header = parse_header(batch)
     _check_size(header, header.size_bytes, len(batch), config)
     if not checksum_matches(batch, 0, header):
         raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
     try:
-        payload = _open(batch, header, DECOMPRESSED_BYTES_MAX)
+        payload = _open(batch, header, max_bytes)
     except PayloadTooLarge as error:
+        if max_bytes < DECOMPRESSED_BYTES_MAX:
+            return None
         raise RecordError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {error.message}") from None
     timestamps = Timestamps(*check_payload(payload, 0, header, config, now_ms))
     codec = header.codec

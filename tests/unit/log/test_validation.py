@@ -17,6 +17,7 @@ from flowstone.log.validation import (
     INLINE_PAYLOAD_BYTES_MAX,
     INLINE_STORED_BYTES_MAX,
     NeedsWorker,
+    Prepared,
     check_batch,
     needs_worker,
     prepare_batch,
@@ -56,6 +57,12 @@ def refusal(data: bytes, config: TopicConfig = CONFIG) -> ErrorCode:
     with pytest.raises(ApiError) as refused:
         check_batch(data, config, NOW_MS)
     return refused.value.code
+
+
+def prepared_batch(data: bytes, config: TopicConfig = CONFIG) -> Prepared:
+    prepared = prepare_batch(data, config, NOW_MS)
+    assert prepared is not None
+    return prepared
 
 
 def test_a_good_batch_is_stored_as_it_came() -> None:
@@ -176,7 +183,7 @@ def test_a_batch_too_large_for_the_loop_needs_a_worker() -> None:
     assert needs_worker(parse_header(large), CONFIG)
     with pytest.raises(NeedsWorker):
         check_batch(large, CONFIG, NOW_MS)
-    prepared = prepare_batch(large, CONFIG, NOW_MS)
+    prepared = prepared_batch(large)
     header, stored = check_batch(prepared.batch, CONFIG, NOW_MS, prepared.timestamps)
     assert header is stored
 
@@ -185,20 +192,22 @@ def test_a_small_batch_that_is_large_when_decompressed_needs_a_worker(codec: Cod
     bomb = build_batch([Record(0, NOW_MS, b"k", bytes(INLINE_PAYLOAD_BYTES_MAX))], codec=codec)
     with pytest.raises(NeedsWorker):
         check_batch(bomb, CONFIG, NOW_MS)
-    assert prepare_batch(bomb, CONFIG, NOW_MS).timestamps == (NOW_MS, NOW_MS)
+    assert prepared_batch(bomb).timestamps == (NOW_MS, NOW_MS)
 
 
 def test_what_a_worker_prepares_may_not_take_more_than_the_limit(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flowstone.log.validation.DECOMPRESSED_BYTES_MAX", 1 << 20)
-    prepare_batch(build_batch([Record(0, NOW_MS, b"k", bytes(900_000))], codec=codec), CONFIG, NOW_MS)
+    prepare_batch(build_batch([Record(0, NOW_MS, b"k", bytes(900_000))], codec=codec), CONFIG, NOW_MS, 1 << 20)
+    too_large = build_batch([Record(0, NOW_MS, b"k", bytes(1 << 20))], codec=codec)
     with pytest.raises(RecordError) as refused:
-        prepare_batch(build_batch([Record(0, NOW_MS, b"k", bytes(1 << 20))], codec=codec), CONFIG, NOW_MS)
+        prepare_batch(too_large, CONFIG, NOW_MS, 1 << 20)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert prepare_batch(too_large, CONFIG, NOW_MS, 1 << 19) is None
 
 
 def test_a_batch_is_stored_under_the_topics_codec(codec: Codec) -> None:
     config = TopicConfig(compression_type=codec.name.lower())
-    prepared = prepare_batch(batch(50), config, NOW_MS)
+    prepared = prepared_batch(batch(50), config)
     assert parse_header(prepared.batch).codec is codec
     assert decode_records(prepared.batch) == decode_records(batch(50))
     check_batch(prepared.batch, config, NOW_MS, prepared.timestamps)
@@ -206,7 +215,7 @@ def test_a_batch_is_stored_under_the_topics_codec(codec: Codec) -> None:
 
 def test_a_compressed_batch_of_a_compacted_topic_is_opened_and_kept(codec: Codec) -> None:
     sent = batch(codec=codec)
-    assert prepare_batch(sent, COMPACTED, NOW_MS).batch == sent
+    assert prepared_batch(sent, COMPACTED).batch == sent
     header, stored = check_batch(sent, COMPACTED, NOW_MS)
     assert header is stored
 
@@ -245,7 +254,7 @@ def test_a_wrong_max_timestamp_is_put_right_in_a_compressed_batch(codec: Codec) 
     _header, stored = check_batch(repacked(batch(codec=codec), max_timestamp=5), CONFIG, NOW_MS)
     assert stored.max_timestamp == NOW_MS + 2
     config = TopicConfig(compression_type=codec.name.lower())
-    prepared = prepare_batch(altered(max_timestamp=5), config, NOW_MS)
+    prepared = prepared_batch(altered(max_timestamp=5), config)
     _header, stored = check_batch(prepared.batch, config, NOW_MS, prepared.timestamps)
     assert stored.max_timestamp == NOW_MS + 2
 

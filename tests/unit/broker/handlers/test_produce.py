@@ -176,11 +176,11 @@ def test_a_connection_with_many_batches_to_open_leaves_a_worker_to_others(
     others_turn = threading.Event()
     prepare = validation.prepare_batch
 
-    def count(batch: bytes, *rest: Any) -> Any:
+    def count(batch: bytes, *rest: Any, **more: Any) -> Any:
         if parse_header(batch).record_count == 1:
             opened.append(1)
             others_turn.wait(10)
-        return prepare(batch, *rest)
+        return prepare(batch, *rest, **more)
 
     monkeypatch.setattr(preparing, "prepare_batch", count)
     now = int(time.time() * 1000)
@@ -195,6 +195,34 @@ def test_a_connection_with_many_batches_to_open_leaves_a_worker_to_others(
         others_turn.set()
         greedy.receive()
     assert len(opened) == 40
+
+
+def test_batches_that_take_long_to_open_do_not_hold_up_others(
+    app: RunningApp, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many connections send such batches at once."""
+    may_open, is_opening = threading.Event(), threading.Event()
+    prepare = validation.prepare_batch
+
+    def wait(batch: bytes, *rest: Any, max_bytes: int = validation.DECOMPRESSED_BYTES_MAX) -> Any:
+        if max_bytes == validation.DECOMPRESSED_BYTES_MAX:
+            is_opening.set()
+            may_open.wait(10)
+        return prepare(batch, *rest, max_bytes=max_bytes)
+
+    monkeypatch.setattr(preparing, "prepare_batch", wait)
+    value = bytes(preparing.QUICK_PAYLOAD_BYTES_MAX)
+    slow = build_batch([Record(0, int(time.time() * 1000), b"k", value)], codec=Codec.ZSTD)
+    greedy = [app.client() for _ in range(5)]
+    for connection in greedy:
+        connection.send(frame(VERSION, request_of(topic, [(1, slow)])))
+    assert is_opening.wait(10)
+    with app.client() as other:
+        assert other.produce(topic, large_batch()).error_code == 0
+    may_open.set()
+    for connection in greedy:
+        connection.receive()
+        connection.close()
 
 
 # Requests of many batches
