@@ -58,3 +58,12 @@ def test_memory_kept_for_reuse_is_bounded():
         pool.give_back(buffer)
     assert pool.taken_bytes == 0
     assert sum(len(each) for kept in pool._kept.values() for each in kept) <= KEPT_BYTES_MAX
+
+
+def test_buffers_that_are_used_again_and_again_are_kept_every_time():
+    pool = BufferPool(1 << 30)
+    first = pool.take(KEPT_BYTES_MAX // 2)
+    assert first is not None
+    for _ in range(5):
+        pool.give_back(first)
+        assert pool.take(KEPT_BYTES_MAX // 2) is first

@@ -433,3 +433,25 @@ def test_answers_that_wait_for_an_earlier_one_count_as_not_yet_read() -> None:
         assert len(host.requests) == 3
 
     run(scenario, host)
+
+
+def test_what_has_come_of_a_request_stays_whole_while_others_receive() -> None:
+    """All connections receive into one buffer."""
+
+    async def main() -> None:
+        host = Host()
+        channels = [channel_pair() for _ in range(2)]
+        connections = [Connection(host, server_side, "PLAINTEXT") for server_side, _ in channels]
+        (_, first), (_, second) = channels
+        request = framed(b"in two pieces")
+        first.send([request[:3]])
+        await turns()
+        second.send([framed(b"another" * 100)])  # its length begins with other bytes
+        await turns()
+        first.send([request[3:]])
+        await turns()
+        assert host.requests == [b"another" * 100, b"in two pieces"]
+        for connection in connections:
+            connection.close()
+
+    asyncio.run(main())

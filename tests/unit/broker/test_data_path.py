@@ -312,3 +312,14 @@ def test_a_client_that_poses_as_a_replica_reads_nothing(client: Client, topic: s
     client.produce(topic, batch_of(b"a"))
     answer = client.fetch(topic, 0, replica_id=2)
     assert (answer.error_code, values(answer)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+
+
+def test_a_fetch_waits_for_no_more_than_what_is_missing(broker: Broker, client: Client, topic: str) -> None:
+    """One batch is there already, and its client asks for one byte more."""
+    first, second = batch_of(b"first"), batch_of(b"another")
+    client.produce(topic, first)
+    client.send(frame(11, fetch_request(topic, 0, max_wait_ms=60_000, min_bytes=len(first) + 1)))
+    host, _, port = broker.bootstrap.partition(":")
+    with Client((host, int(port))) as other:
+        other.produce(topic, second)
+    assert len(client.receive()) > len(first) + len(second)

@@ -191,3 +191,15 @@ def test_a_log_in_memory_waits_for_what_is_under_way_even_if_nobody_else_does(mo
 
     monkeypatch.setattr(asyncio, "wait", counted)
     asyncio.run(run())
+
+
+def test_a_log_in_memory_takes_nothing_more_once_it_is_closed() -> None:
+    async def body() -> None:
+        log = MemoryLog()
+        metadata = await started(Metadata(log))
+        await create(metadata, "a")
+        await log.close()
+        with pytest.raises(StorageFault, match="closed"):
+            await log.append([ClusterCreated(cluster_id="another")])
+
+    asyncio.run(body())

@@ -312,3 +312,8 @@ def test_partitions_assigned_by_hand_count_as_any_others_do() -> None:
     by_hand = [NewTopic("b", assignments=[(0, [1])]), NewTopic("c", assignments=[(0, [1]), (1, [1])])]
     _, results = create(image, *by_hand, config=config)
     assert [result.error for result in results] == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
+
+
+def test_a_broker_named_twice_for_a_partition_is_named_to_whoever_did() -> None:
+    _, (result,) = create(cluster(3), NewTopic("a", assignments=[(0, [1, 3, 3])]))
+    assert "the broker 3 more than once" in (result.message or "")

@@ -241,7 +241,7 @@ def test_a_crowd_of_logs_shares_one_sync_of_the_file_system(world: Any, monkeypa
     run(body)
 
 
-@pytest.mark.parametrize(("flush_messages", "flushes"), [(5, 2), (4, 3), (20, 0)])
+@pytest.mark.parametrize(("flush_messages", "flushes"), [(5, 2), (4, 3), (12, 1), (13, 0), (20, 0)])
 def test_records_are_counted_until_a_flush_is_due(world: Any, flush_messages: int, flushes: int) -> None:
     async def body() -> None:
         told = Told()
@@ -256,6 +256,7 @@ def test_records_are_counted_until_a_flush_is_due(world: Any, flush_messages: in
                 await told.until(lambda before=before: len(told.flushed) > before)
         flusher.stop()
         assert len(told.flushed) == flushes
+        assert bool(world.log.recovery_point) is bool(flushes)
 
     run(body)
 

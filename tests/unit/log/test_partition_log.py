@@ -512,3 +512,15 @@ def test_what_a_producer_wrote_last_is_known_after(world: Any, through: str, pro
     else:
         world.reopen()
     assert world.append(producer_id=producer_id, producer_epoch=0, base_sequence=3).duplicate
+
+
+def test_a_flush_while_the_recovery_point_is_held_does_not_raise_it(world: Any) -> None:
+    world.append()
+    world.flush()
+    end = world.log.end
+    world.append()
+    with world.log.recovery_point_held(end):
+        flush = world.log.take_dirty()
+        flush.run()
+        assert world.log.flushed(flush) == 0
+    assert world.log.recovery_point == 1

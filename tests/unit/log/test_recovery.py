@@ -361,3 +361,19 @@ def test_what_producers_did_beyond_a_cut_does_not_come_back_beside_other_records
     assert world.log.log_end_offset == 6
     assert len(world.log.producers) == 2
     assert world.append(producer_id=1, producer_epoch=0, base_sequence=4).base_offset == 6
+
+
+def test_a_damaged_segment_right_below_the_recovery_point_is_not_cut(world: Any) -> None:
+    """Where its last batch ends cannot be told."""
+    for _ in range(5):
+        world.append(2)
+    world.log.roll()
+    world.flush()
+    world.checkpoint()
+    size_bytes = world.log.segments[0].size_bytes
+    world.damage(world.names(".log")[0], lambda data: data.__setitem__(16, 9))
+    for name in world.names("index"):
+        world.files.remove(f"{world.path}/{name}")
+    world.reopen()
+    assert world.log.segments[0].size_bytes == size_bytes
+    assert world.log.log_end_offset == 10

@@ -209,6 +209,6 @@ def test_a_batch_that_says_it_goes_on_beyond_its_segment_is_not_believed(world: 
         world.append(20)
     segment = world.log.segments[-1]
     position = segment.indexes.offsets.values[3]
-    segment.log.get().write(position + 8, [(10**6).to_bytes(4, "big")])
+    segment.log.get().write(position + 8, [(segment.size_bytes - position).to_bytes(4, "big")])
     with pytest.raises(IndexDamaged):
         segment.locate(85)
