@@ -455,3 +455,19 @@ def test_what_has_come_of_a_request_stays_whole_while_others_receive() -> None:
             connection.close()
 
     asyncio.run(main())
+
+
+def test_a_request_may_be_as_large_as_the_limit_and_no_larger() -> None:
+    host = Host()
+    host.request_bytes_max = 1000
+
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        client.send([framed(b"x" * 1000)])
+        await turns()
+        assert host.requests == [b"x" * 1000]
+        client.send([framed(b"x" * 1001)])
+        await turns()
+        assert len(host.requests) == 1
+        assert len(host.reasons) == 1
+
+    run(scenario, host)

@@ -182,3 +182,10 @@ def test_a_large_snapshot_is_cut_into_batches_that_follow_one_another() -> None:
     assert apply(EMPTY_IMAGE, read_batches(data)[1]) == image
     follow_up = encode_batch([ProducerIdsReserved(1)], image.version + 1, timestamp_ms=0)
     assert read_batches(data + follow_up)[2] == len(data) + len(follow_up)
+
+
+def test_a_broker_is_fenced_from_its_record_on_until_it_registers_again() -> None:
+    registered = BrokerImage(1, None, {})
+    image = apply(EMPTY_IMAGE, [BrokerRegistered(registered), BrokerFenced(1, registered.epoch)])
+    assert image.brokers[1].is_fenced
+    assert not apply(image, [BrokerRegistered(registered)]).brokers[1].is_fenced

@@ -355,3 +355,29 @@ async def test_a_branch_has_no_leader_epoch_that_begins_behind_its_end(directory
     branch = await directory.branch(12)
     assert branch.epochs.latest == 0
     assert directory.source.epochs.latest == 7
+
+
+@scenario
+async def test_a_log_whose_topic_was_deleted_meanwhile_has_no_branch(directory: Directory) -> None:
+    fill(directory.source, 5)
+    source = directory.source
+    await directory.flush(source)
+    directory.logs.delete(SOURCE)
+    with pytest.raises(ApiError, match="was deleted meanwhile"):
+        await directory.logs.branches.stage([(source, 3)], BRANCH.topic, BRANCH_ID)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_source_with_one_index_missing_is_branched_as_with_both(suffix: str) -> None:
+    @scenario
+    async def body(directory: Directory) -> None:
+        fill(directory.source, 20)
+        directory.source.roll()
+        await directory.flush(directory.source)
+        directory.restart()
+        sealed = directory.source.segments[0]
+        directory.files.remove(next(each.path for each in sealed.handles if each.path.endswith(suffix)))
+        branch = await directory.branch(sealed.next_offset - 1 if sealed.next_offset > 0 else 4)
+        assert stored(branch) == stored(directory.source)[: branch.log_end_offset]
+
+    body(Directory())

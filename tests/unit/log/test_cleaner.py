@@ -514,3 +514,18 @@ def test_a_log_with_more_keys_than_the_map_takes_is_compacted_part_by_part_at_on
         broker.logs.close()
 
     run(body)
+
+
+def test_logs_that_are_not_compacted_are_passed_over(broker: Broker) -> None:
+    async def body() -> None:
+        log = broker.open()
+        deleting = dataclasses.replace(CONFIG, cleanup_policy=("delete",))
+        other = broker.logs.get_or_create(TopicPartition("another", 0), b"2" * 16, deleting)
+        broker.append(other, 1)
+        broker.logs.get_or_create(TopicPartition("empty", 0), b"3" * 16, CONFIG)
+        await broker.fill(log)
+        await broker.logs.directories[0].cleaner.clean_all()
+        assert len(records(log)) < 50
+        broker.logs.close()
+
+    run(body)

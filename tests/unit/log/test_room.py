@@ -318,3 +318,9 @@ def test_more_zeros_than_a_log_ever_reserves_are_no_room() -> None:
     file.write(0, [b"x" + bytes(room.ZEROS_BYTES_MAX + 1)])
     assert room.is_room(file, 1, room.ZEROS_BYTES_MAX + 1)
     assert not room.is_room(file, 1, room.ZEROS_BYTES_MAX + 2)
+
+
+def test_a_file_of_nothing_but_zeros_is_all_room() -> None:
+    file = SimulatedFiles().open("/file", create=True)
+    file.write(0, [bytes(50)])
+    assert room.is_room(file, 0, 50)

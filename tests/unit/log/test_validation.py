@@ -90,6 +90,7 @@ def test_a_good_batch_is_stored_as_it_came() -> None:
             altered(record_count=2, last_offset_delta=1), ErrorCode.INVALID_RECORD, id="count against records"
         ),
         pytest.param(altered(producer_id=4, producer_epoch=0), ErrorCode.INVALID_RECORD, id="no sequence"),
+        pytest.param(altered(producer_id=0, producer_epoch=0), ErrorCode.INVALID_RECORD, id="no sequence, producer 0"),
         pytest.param(altered(attributes=LOG_APPEND_TIME_FLAG), ErrorCode.INVALID_TIMESTAMP, id="timestamp type"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.replication.state import DivergingEpoch
-from tests.support.partitions import IN_PAGE_CACHE, a_batch
+from tests.support.partitions import IN_PAGE_CACHE, ON_DISK, a_batch, a_partition
 from tests.unit.replication.replicas import LEASE_S, ReplicaWorld, Watcher
 
 
@@ -338,3 +338,12 @@ def test_the_high_watermark_starts_where_it_was_stored():
     seen = again.read(0, 1000, at_least_one=True)
     assert seen is not None
     assert len(seen) == len(a_batch(2))
+
+
+def test_a_partition_that_was_closed_takes_nothing_more():
+    partition, _ = a_partition(ON_DISK)
+    partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    with pytest.raises(ApiError) as refused:
+        partition.append(a_batch(), 1)
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert partition.log.log_end_offset == 0
