@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flowstone.broker.dispatch import REQUEST_BYTES_MAX_BUT_PRODUCE
 from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import (
@@ -323,3 +324,9 @@ def test_a_fetch_waits_for_no_more_than_what_is_missing(broker: Broker, client: 
     with Client((host, int(port))) as other:
         other.produce(topic, second)
     assert len(client.receive()) > len(first) + len(second)
+
+
+def test_a_request_that_is_no_produce_may_not_be_as_large_as_one(client: Client) -> None:
+    names = [MetadataRequestTopic(name="n" * 30_000) for _ in range(REQUEST_BYTES_MAX_BUT_PRODUCE // 30_000 + 1)]
+    client.send(frame(1, MetadataRequest(topics=names)))
+    client.closed_after_s(10)

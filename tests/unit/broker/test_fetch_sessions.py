@@ -2,6 +2,7 @@ from random import Random
 
 import pytest
 
+from flowstone.broker import fetch_sessions
 from flowstone.broker.fetch_sessions import EVICTION_AGE_S, LOOK_AT_ALL_INTERVAL_S, FetchSession, FetchSessions
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SimulatedClock
@@ -258,4 +259,15 @@ def test_a_name_that_no_topic_can_have_is_not_remembered():
     with pytest.raises(ApiError) as refused:
         cache.open(FetchRequest(session_id=opened.session_id, session_epoch=1, topics=[long_name]), False)
     assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0
+
+
+def test_a_session_that_grows_beyond_the_limit_is_gone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fetch_sessions, "SESSION_PARTITIONS_MAX", 3)
+    cache, _ = sessions()
+    session = cache.open(request(0, 0, 0, 1), False)
+    for _ in range(2):
+        with pytest.raises(ApiError) as refused:
+            cache.open(request(session.session_id, 1, 2, 3), False)
+        assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(cache) == 0

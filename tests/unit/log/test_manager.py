@@ -901,3 +901,22 @@ def test_retention_on_a_full_disk_leaves_a_log_that_a_start_believes(broker: Bro
         broker.logs.close()
 
     run(body)
+
+
+def test_flushed_bytes_are_counted_anew_after_a_checkpoint(broker: Broker) -> None:
+    """Else every flush would be followed by one."""
+
+    async def body() -> None:
+        broker.open()
+        directory = broker.logs.directories[0]
+        log = broker.log()
+        broker.append(log)
+        await broker.flush(log)
+        directory.flusher.flushed_bytes = 1 << 40
+        directory.housekeeping.log_flushed()
+        assert directory.flusher.flushed_bytes == 0
+        await broker.settle()
+        assert directory.log_directory.read_offsets("recovery-point-offset-checkpoint") == {FIRST: 1}
+        broker.logs.close()
+
+    run(body)

@@ -199,3 +199,12 @@ def test_a_divergence_before_the_log_start_starts_the_log_over(world: ReplicaWor
 
     asyncio.run(truncate())
     assert (world.log.log_start_offset, world.log.log_end_offset) == (2, 2)
+
+
+def test_a_follower_lags_by_the_committed_records_that_it_lacks(world: ReplicaWorld):
+    world.follow(leader_bytes(2, 3), high_watermark=9)
+    assert world.partition.replica_lag == 4
+    world.follow(b"", high_watermark=3)
+    assert world.partition.replica_lag == 0
+    world.decide(leader=1, leader_epoch=4)
+    assert world.partition.replica_lag == 0
