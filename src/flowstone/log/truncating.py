@@ -6,7 +6,9 @@
    records at the same offsets, a start would believe it.
 3. Names and sizes change, on the event loop and in one turn of it, the newest files first: what a crash leaves is a
    prefix, whose end a start checks.
-4. A flush makes that durable. Until then a power loss may bring back what was dropped: for a replica no harm, as its
+4. A log that begins earlier than before has its new start checkpointed before records come: a start would take them
+   for deleted ones.
+5. A flush makes that durable. Until then a power loss may bring back what was dropped: for a replica no harm, as its
    leader will tell it once more to drop it.
 
 While one waits for the disk the world goes on: whoever asked is asked again before step 3, and a log that ends
@@ -62,12 +64,15 @@ class Truncating:
             self._flusher.request(log)  # what may stay after all counted as not durable
         if not is_due() or cut.log_end != log.end:
             return False
+        before = log.log_start_offset
         try:
             log.cut(cut)
         except OSError as error:
             self._flusher.forget(log)
             raise StorageFault(f"{log.topic_partition} was left half truncated: {error}") from error
         self._flusher.request(log)
+        if log.log_start_offset < before:
+            await self._housekeeping.checkpoint()
         return True
 
     async def _forget_producers(self, log: PartitionLog, end_offset: int) -> None:

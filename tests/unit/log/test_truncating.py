@@ -11,6 +11,7 @@ from itertools import chain, repeat
 import pytest
 
 from flowstone.errors import ApiError, StorageFault
+from flowstone.log.extents import LOG_EXTENTS
 from flowstone.log.partition_log import PartitionLog
 from tests.support.compacted_log import CutFiles, PowerCut
 from tests.unit.log.test_manager import Broker, run
@@ -61,6 +62,38 @@ def test_a_log_that_started_over_does_so_after_a_crash(broker: Broker, power_is_
         await broker.flush(log)
         again = after_a_kill(broker, power_is_lost=power_is_lost)
         assert (again.log_start_offset, again.log_end_offset) == (1000, 1000)
+        broker.logs.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("power_is_lost", [False, True])
+def test_records_of_a_log_that_started_over_at_an_earlier_offset_are_there_after_a_crash(
+    broker: Broker, power_is_lost: bool
+) -> None:
+    async def body() -> None:
+        log = await filled(broker)
+        await broker.logs.delete_records_before(log, 40)
+        await broker.logs.reset_to(log, 10)
+        for _ in range(5):
+            broker.append(log)
+        await broker.flush(log)
+        again = after_a_kill(broker, power_is_lost=power_is_lost)
+        assert (again.log_start_offset, again.log_end_offset) == (10, 15)
+        broker.logs.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_cut_log_is_not_taken_for_a_damaged_one_after_a_power_loss(broker: Broker, flushed: bool) -> None:
+    async def body() -> None:
+        log = await filled(broker)
+        broker.files.open(f"/data/{LOG_EXTENTS}").sync()  # as the kernel does by itself, sooner or later
+        await broker.logs.truncate_to(log, 20)
+        if flushed:
+            await broker.flush(log)
+        assert after_a_kill(broker, power_is_lost=True).log_end_offset in ((20,) if flushed else (20, 50))
         broker.logs.close()
 
     run(body)
