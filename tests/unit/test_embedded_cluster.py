@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import flowstone
+from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 
 VALUES = [b"%d" % number for number in range(200)]
 
@@ -30,6 +34,15 @@ def produce(cluster: flowstone.Cluster, topic: str, values: list[bytes], bootstr
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
     assert producer.flush(30) == 0
     assert failures == []
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Ten seconds at most."""
+    for _ in range(1000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came to be")
 
 
 def test_a_topic_has_three_replicas_that_are_in_sync(cluster: flowstone.Cluster) -> None:
@@ -154,3 +167,21 @@ def test_a_branch_of_a_replicated_topic_is_refused_in_a_sentence() -> None:
             urllib.request.urlopen(request, timeout=10)
         assert "a branch needs a single broker" in refused.value.read().decode()
         assert set(cluster.image.topics) == {"orders"}
+
+
+def test_a_replica_whose_directory_is_gone_is_fetched_again_from_its_leader() -> None:
+    with flowstone.Cluster(brokers=3, settings={"flush.messages": 1}) as cluster:
+        cluster.create_topic("refetched")
+        produce(cluster, "refetched", VALUES)
+        cluster.wait_in_sync("refetched")
+        follower = next(node_id for node_id in (1, 2, 3) if node_id != cluster.leader("refetched"))
+        data = Path(cluster.brokers[follower].data_directory)
+        cluster.advance(seconds=2)  # a checkpoint knows of the partition by then
+        wait_until(lambda: "refetched" in (data / RECOVERY_POINT_CHECKPOINT).read_text())
+        cluster.kill(follower)
+        shutil.rmtree(data / "refetched-0")
+        produce(cluster, "refetched", VALUES)
+        cluster.restart(follower)
+        cluster.wait_in_sync("refetched")
+        assert len(cluster.wait_for("refetched", 400)) == 400
+        assert (data / "refetched-0").exists()
