@@ -1,4 +1,4 @@
-.PHONY: help setup demo test lint generate bench clients cluster faults fixture spark sim chaos fuzz mutants
+.PHONY: help setup demo test lint generate bench clients cluster faults memory fixture spark sim chaos fuzz mutants
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -38,6 +38,10 @@ clients: setup   ## other people's clients and suites, against fresh brokers
 faults: setup    ## kills, power losses and damage, long (about an hour; power losses need root)
 	FLOWSTONE_FAULTS_KILLS=$${FLOWSTONE_FAULTS_KILLS:-500} FLOWSTONE_FAULTS_GROUP_KILLS=$${FLOWSTONE_FAULTS_GROUP_KILLS:-100} FLOWSTONE_FAULTS_POWER_LOSSES=$${FLOWSTONE_FAULTS_POWER_LOSSES:-240} FLOWSTONE_FAULTS_LIFE_CYCLE=$${FLOWSTONE_FAULTS_LIFE_CYCLE:-all} FLOWSTONE_FAULTS_COMPACTION_KILLS=$${FLOWSTONE_FAULTS_COMPACTION_KILLS:-60} $(PY) -m pytest -rP tests/faults
 	FLOWSTONE_COMPACTION_SEEDS=20000 FLOWSTONE_BRANCHING_SEEDS=500 FLOWSTONE_RETENTION_SEEDS=2000 $(PY) -m pytest tests/unit/log/test_*_properties.py
+
+memory: setup    ## every means to fill a broker's memory, and half a million short-lived things (about 25 minutes)
+	FLOWSTONE_MEMORY_LONG=1 $(PY) -m pytest -rP tests/hostile/test_memory.py
+	$(PY) -m tests.hostile.churn --operations $${FLOWSTONE_CHURN_OPERATIONS:-500000}
 
 sim: setup       ## whole clusters simulated from ten thousand seeds (an hour; FLOWSTONE_SIM_SEEDS for fewer)
 	$(PY) -m tests.sim.run --seeds $${FLOWSTONE_SIM_SEEDS:-10000}

@@ -1,4 +1,4 @@
-"""What clients create and give up again is not remembered: objects are counted, not bytes. The long run is `churn`.
+"""What clients create and give up again is not remembered: objects are counted, not bytes (`make memory`: bytes).
 
 The garbage collector is off meanwhile. What only a collector can free counts as remembered: collections are rare.
 """
@@ -6,17 +6,13 @@ The garbage collector is off meanwhile. What only a collector can free counts as
 from __future__ import annotations
 
 import gc
-import os
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from flowstone.ports.clock import VirtualClock
 from tests.hostile import churn
-from tests.support.broker_process import BrokerProcess
 from tests.support.running_app import RunningApp
 from tests.support.wire_client import Client
 
@@ -27,7 +23,6 @@ OPERATIONS = ROUNDS * churn.TOGETHER
 LONG_MS = 2 * 60 * 1000 + 1000
 OBJECTS_PER_OPERATION_MAX = 0.75
 SETTLE_ROUNDS_MAX = 50
-LONG_OPERATIONS = int(os.environ.get("FLOWSTONE_CHURN_OPERATIONS", "0"))
 
 
 class Settling:
@@ -73,15 +68,3 @@ def test_what_was_created_and_given_up_leaves_no_objects_behind(settling: Settli
     growth = (settling.objects() - before) / OPERATIONS
     print(f"{kind}: {growth:.2f} objects each")
     assert growth < OBJECTS_PER_OPERATION_MAX
-
-
-@pytest.mark.skipif(not LONG_OPERATIONS, reason="FLOWSTONE_CHURN_OPERATIONS says how many operations")
-def test_the_memory_of_a_broker_levels_off(tmp_path: Path) -> None:
-    with (
-        tempfile.TemporaryDirectory(dir=tmp_path) as directory,
-        BrokerProcess(Path(directory, "data"), settings={"group.initial.rebalance.delay.ms": "0"}) as broker,
-    ):
-        curve = churn.run(broker, LONG_OPERATIONS, list(churn.KINDS))
-        assert broker.faults() == []
-    settled = next(size for done, size in curve if done >= LONG_OPERATIONS // 4)
-    assert curve[-1][1] - settled < 16 * churn.MIB

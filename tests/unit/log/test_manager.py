@@ -894,7 +894,9 @@ def test_retention_on_a_full_disk_leaves_a_log_that_a_start_believes(broker: Bro
         await broker.logs.directories[0].housekeeping.apply_retention()
         begin = log.log_start_offset
         assert log.segments[0].base_offset == begin > 0
+        broker.files.sync_directory("/data/first-0")
         broker.logs.abort()
+        broker.files.lose_power()
         broker.open()
         assert not broker.logs.offline
         assert broker.logs.logs[FIRST].log_start_offset == begin
@@ -939,31 +941,6 @@ def test_a_killed_broker_knows_what_it_had_flushed_though_no_checkpoint_says_so(
         broker.open()
         with pytest.raises(StorageFault, match="ends at offset 1, but was durable up to offset 2"):
             broker.log()
-        broker.logs.close()
-
-    run(body)
-
-
-def test_retention_on_a_full_disk_leaves_a_log_that_a_start_believes(broker: Broker) -> None:
-    async def body() -> None:
-        broker.open()
-        log = broker.log()
-        while len(log.segments) < 4:
-            broker.append(log)
-            broker.clock.advance(10)
-        await broker.flush(log)
-        await broker.settle()
-        log.configure(dataclasses.replace(CONFIG, retention_ms=15_000))
-        broker.files.fail_next("rename", errno.ENOSPC)
-        await broker.logs.directories[0].housekeeping.apply_retention()
-        begin = log.log_start_offset
-        assert log.segments[0].base_offset == begin > 0
-        broker.files.sync_directory("/data/first-0")
-        broker.logs.abort()
-        broker.files.lose_power()
-        broker.open()
-        assert not broker.logs.offline
-        assert broker.logs.logs[FIRST].log_start_offset == begin
         broker.logs.close()
 
     run(body)

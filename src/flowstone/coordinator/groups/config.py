@@ -13,6 +13,10 @@ PENDING_MEMBERS_MAX = 10_000
 GROUP_BYTES_MAX = 12 << 20
 """What members say and are told in one generation; it is stored as one record, which the topic's limit must hold."""
 
+REBALANCE_PHASE_MIN_MS = 5_000
+"""However short its members' rebalance timeout is, a group waits this long for members that are missing. They hear of a
+rebalance with their next heartbeat, every three seconds by default. A group that drops them before may never settle."""
+
 NOBODY_JOINED_RETRY_MIN_MS = 1_000
 """A join phase that nobody came to starts over; a client's rebalance timeout of zero must not make that a busy loop."""
 

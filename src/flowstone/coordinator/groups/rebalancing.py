@@ -1,16 +1,21 @@
 """A rebalance from its beginning to the answered joins; also how a member leaves a group, for whatever reason.
 
 `rebalance` begins one, or lets the one under way go on. The join phase ends when everybody has joined, or when the
-longest rebalance timeout of the members is over; the first rebalance of an empty group instead waits the initial delay,
-prolonged as long as members keep arriving. Members that did not join are dropped, unless they are static: those keep
-their place until their session ends. Then everybody waits for the leader's assignment (`membership.sync`).
+longest rebalance timeout of the members is over, `REBALANCE_PHASE_MIN_MS` at least; the first rebalance of an empty
+group instead waits the initial delay, prolonged as long as members keep arriving. Members that did not join are
+dropped, unless they are static: those keep their place until their session ends. Then everybody waits for the leader's
+assignment (`membership.sync`).
 
 Whoever waits is answered before it is moved or dropped: no token is lost.
 """
 
 from __future__ import annotations
 
-from flowstone.coordinator.groups.config import NOBODY_JOINED_RETRY_MIN_MS, REBALANCE_REASON_MAX_CHARS
+from flowstone.coordinator.groups.config import (
+    NOBODY_JOINED_RETRY_MIN_MS,
+    REBALANCE_PHASE_MIN_MS,
+    REBALANCE_REASON_MAX_CHARS,
+)
 from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.messages import JoinedMember, JoinResponse, SyncResponse
 from flowstone.coordinator.groups.state import Turn
@@ -47,7 +52,12 @@ def prepare(turn: Turn, group: Group, reason: str) -> None:
     elif group.all_joined:
         complete_join(turn, group)
     else:
-        turn.schedule(group.rebalance_timeout_ms, TimerKind.JOIN, group)
+        turn.schedule(_phase_ms(group), TimerKind.JOIN, group)
+
+
+def _phase_ms(group: Group) -> int:
+    """Return how long members that are missing in a join or sync phase are waited for."""
+    return max(group.rebalance_timeout_ms, REBALANCE_PHASE_MIN_MS)
 
 
 def complete_join_if_ready(turn: Turn, group: Group) -> None:
@@ -91,7 +101,7 @@ def _begin_generation(turn: Turn, group: Group) -> None:
     group.protocol = group.select_protocol()
     group.state, group.state_timestamp_ms = GroupState.COMPLETING_REBALANCE, turn.now_ms
     group.pending_syncs = set(group.members)
-    turn.schedule(group.rebalance_timeout_ms, TimerKind.SYNC, group)
+    turn.schedule(_phase_ms(group), TimerKind.SYNC, group)
     for member_id in [each for each in group.members if each in group.joins]:
         group.members[member_id].is_new = False
         turn.keep_session(group, member_id)
