@@ -18,6 +18,9 @@ from flowstone.cluster.topic_names import check_topic_name
 from flowstone.config import TOPIC_SETTINGS, Kind, Setting, known_broker_names, nearest, parse_topic_config
 from flowstone.errors import ApiError, ConfigError, ErrorCode
 
+# A topic's value is kept as it was written, for each of a hundred thousand topics; spaces around a number count.
+SETTING_VALUE_LENGTH_MAX = 1024
+
 
 class ResourceType(IntEnum):
     """The kinds of resources that settings belong to, with the protocol's numbers."""
@@ -98,6 +101,10 @@ def alter_configs(
 
 def check_topic_configs(configs: Mapping[str, str]) -> None:
     """INVALID_CONFIG unless a topic can have these values."""
+    for name, value in configs.items():
+        if len(value) > SETTING_VALUE_LENGTH_MAX:
+            message = f"{name}: a value of {len(value)} characters; the longest that is taken has "
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{message}{SETTING_VALUE_LENGTH_MAX}")
     try:
         parsed = parse_topic_config({}, configs)
     except ConfigError as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flowstone.cluster.config_changes import SETTING_VALUE_LENGTH_MAX
 from flowstone.cluster.image import EMPTY_IMAGE, BrokerImage, ClusterImage
 from flowstone.cluster.partition_plans import PARTITIONS_PER_REQUEST_MAX, NewPartitions, NewTopic
 from flowstone.cluster.placement import place_replicas
@@ -124,6 +125,12 @@ def test_an_internal_topic_gets_no_more_partitions() -> None:
 def test_internal_topics_are_told_apart() -> None:
     assert is_internal("__consumer_offsets")
     assert not is_internal("__mine")
+
+
+@pytest.mark.parametrize("value", [" " * SETTING_VALUE_LENGTH_MAX + "1", "1" + " " * SETTING_VALUE_LENGTH_MAX])
+def test_a_value_padded_to_take_memory_is_refused(value: str) -> None:
+    assert error_of(cluster(), NewTopic("a", configs=[("retention.ms", value)])) == ErrorCode.INVALID_CONFIG
+    assert error_of(cluster(), NewTopic("a", configs=[("retention.ms", " 1 ")])) == ErrorCode.NONE
 
 
 def test_a_name_given_twice_is_refused_once_and_the_others_are_made() -> None:
