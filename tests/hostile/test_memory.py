@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,7 +84,7 @@ def test_joins_that_wait_with_a_hundred_thousand_protocols_each(broker: BrokerPr
     with broker.connect(timeout_s=60) as client:
         for number in range(10):
             codes += [client.ask(3, join_request(f"g-{number}", b"", protocols=protocols)).error_code]
-    assert ErrorCode.GROUP_MAX_SIZE_REACHED in codes
+    assert codes[-1] != ErrorCode.NONE
 
 
 def test_offsets_with_long_metadata(broker: BrokerProcess) -> None:
@@ -216,6 +217,25 @@ def test_client_names_of_32_kib_on_many_connections(broker: BrokerProcess) -> No
             client = stack.enter_context(broker.connect())
             asked = m.ApiVersionsRequest(client_software_name=f"{number}" + "x" * 32_000, client_software_version="1")
             client.ask(3, asked)
+
+
+@long_test
+def test_many_of_the_largest_requests_at_once(broker: BrokerProcess) -> None:
+    topics = [
+        m.CreateTopicsRequestTopic(name=f"{'t' * 60}-{n}", num_partitions=0, replication_factor=1)
+        for n in range(99_000)
+    ]
+    request = frame(5, m.CreateTopicsRequest(topics=topics, timeout_ms=60_000))
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(broker.connect(timeout_s=120)) for _ in range(12)]
+        threads = [threading.Thread(target=client.send, args=(request,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for client in clients:
+            with contextlib.suppress(Closed):  # what arrives too slowly while others wait for memory is cut off
+                client.receive()
 
 
 @long_test

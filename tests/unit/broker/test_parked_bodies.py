@@ -48,7 +48,7 @@ async def finished(answer: Deferred) -> Any:
 
 
 def test_a_join_that_waits_for_others_keeps_its_metadata_once(app: RunningApp) -> None:
-    protocol = m.JoinGroupRequestProtocol(name="range", metadata=b"x" * 100_000)
+    protocol = m.JoinGroupRequestProtocol(name="range", metadata=b"x" * 10_000)
     join = m.JoinGroupRequest(
         group_id="g",
         session_timeout_ms=SESSION_MS,
