@@ -20,7 +20,7 @@ from flowstone.cli.progress import Advance
 from flowstone.cli.survey import Damage, Room, open_for_reading, segment_paths, walk
 from flowstone.log.extents import LogExtents
 from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
-from flowstone.log.log_directory import LogDirectory
+from flowstone.log.log_directory import META_PROPERTIES, LogDirectory
 from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from flowstone.log.stored_offsets import StoredOffsets
 from flowstone.log.torn_writes import has_missing_blocks
@@ -77,6 +77,8 @@ class DataDirectory:
         found = sorted(each for each in {*self._found, *self._gone} if topic in (None, each.topic))
         if topic is not None and not found:
             raise CommandError(f"{self.path} holds no partition of a topic {topic}")
+        if not found and not os.path.exists(f"{self.path}/{META_PROPERTIES}"):
+            raise CommandError(f"{self.path} is not a broker's data directory: it has no {META_PROPERTIES}")
         return found
 
     def size_bytes(self, partitions: Iterable[TopicPartition]) -> int:

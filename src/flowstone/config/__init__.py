@@ -113,9 +113,8 @@ class TopicDefaults(dict[str, str]):
         super().__init__()
         self.given: dict[str, str] = {}
         for setting in TOPIC_SETTINGS.values():
-            text = broker_value(setting, values)
+            text = _checked_broker_value(setting, values)
             if text is not None:
-                setting.parse(text)
                 self[setting.name] = text
             for name, _ in setting.broker_wide_names:
                 if name in values:
@@ -138,6 +137,18 @@ def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, TopicD
         known = known_broker_names()
         raise ConfigError("; ".join(f"unknown setting {given}{nearest(given, known)}" for given in unknown))
     return BrokerConfig(**own), TopicDefaults(values)
+
+
+def _checked_broker_value(setting: Setting, values: Mapping[str, str]) -> str | None:
+    """Return `broker_value`. Raises ConfigError, with the name that the value was given under, if it is not valid."""
+    try:
+        text = broker_value(setting, values)
+        if text is not None:
+            setting.parse(text)
+    except ConfigError as error:
+        given = next((name for name, _factor in setting.broker_names if name in values), setting.name)
+        raise ConfigError(str(error) if setting.name in values else f"{given}={values[given]}: {error}") from None
+    return text
 
 
 def broker_value(setting: Setting, values: Mapping[str, str]) -> str | None:

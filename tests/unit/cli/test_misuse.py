@@ -6,11 +6,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import flowstone
 from tests.unit.cli.conftest import COMMAND_TIMEOUT_S, Call, Prepare, Run, command_environment
+from tests.unit.cli.terminal import Terminal
+
+OpenTerminal = Callable[..., Terminal]
 
 DAY_MS = 86_400_000
 
@@ -128,3 +132,25 @@ def test_an_argument_that_is_not_utf8_is_told(broker: flowstone.Broker) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(b"flowstone: ")
     assert done.stderr.count(b"\n") == 1
+
+
+def test_a_directory_that_is_no_brokers_is_not_called_undamaged(run: Run, tmp_path: Path) -> None:
+    result = run("log", "verify", tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == f"flowstone: {tmp_path} is not a broker's data directory: it has no meta.properties\n"
+
+
+def test_a_wrong_value_is_told_with_the_name_that_was_given(run: Run) -> None:
+    told = run("up", "--set", "log.retention.hours=abc").stderr
+    assert told == "flowstone: log.retention.hours=abc: retention.ms: 'abc' is not a whole number\n"
+
+
+def test_on_a_terminal_the_answer_decides_whether_a_topic_is_deleted(terminal: OpenTerminal, prepare: Prepare) -> None:
+    prepare("doomed")
+    for answer, status in (("n", 1), ("y", 0)):
+        screen = terminal("topic", "delete", "doomed")
+        screen.wait_for("Go on? [y/N]")
+        assert "doomed and all records in its 1 partition will be deleted" in screen.text.replace("\n", " ")
+        screen.type(f"{answer}\n")
+        assert screen.end() == status
+    assert screen.text.endswith("deleted doomed")
