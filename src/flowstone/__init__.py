@@ -22,13 +22,15 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("Broker", "Cluster"):
-        from flowstone import embedded
+if not TYPE_CHECKING:  # a type checker would take every name for one of the module
 
-        return getattr(embedded, name)
-    if name in ("read", "read_batches"):
-        from flowstone.arrow import read
+    def __getattr__(name: str) -> Any:
+        if name in ("Broker", "Cluster"):
+            from flowstone import embedded
 
-        return getattr(read, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return getattr(embedded, name)
+        if name in ("read", "read_batches"):
+            from flowstone.arrow import read
+
+            return getattr(read, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -40,9 +40,11 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Cluster":
-        from flowstone.embedded.cluster import Cluster
+if not TYPE_CHECKING:  # a type checker would take every name for one of the module
 
-        return Cluster
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name == "Cluster":
+            from flowstone.embedded.cluster import Cluster
+
+            return Cluster
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
