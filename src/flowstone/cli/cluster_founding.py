@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from flowstone.cli.output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.settings import check_zookeeper
 from flowstone.cli.text import counted
 from flowstone.cluster.image import ClusterImage
 from flowstone.cluster.local_copy import LocalCopy
@@ -63,6 +64,7 @@ def restore_metadata(data: Data, zookeeper: ZooKeeper, yes: Yes = False, json_ou
 
 
 def _write(write: Write, data: str, zookeeper: str) -> ClusterImage:
+    check_zookeeper(zookeeper)
     return write(zookeeper, _open_copy(data), SystemClock())
 
 

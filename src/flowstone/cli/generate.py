@@ -23,6 +23,7 @@ ROWS = 10_000
 # Without a rate nothing is waited for: the records' times are those of so long a past, up to now.
 SPAN_S = 3600.0
 DELIVERY_TIMEOUT_S = 30.0
+START_MS_MAX = 253_370_764_800_000  # the year 9999 begins
 SHOW_EVERY_RECORDS = 1000
 
 
@@ -77,6 +78,8 @@ def _events(kind: str, rows: int, rate: float | None, seed: int, start: str | No
     now_ms = int(time.time() * 1000)
     if rate is None:
         start_ms = parse_time("--start", start) if start is not None else now_ms - int(SPAN_S * 1000)
+        if start_ms > START_MS_MAX:
+            raise CommandError(f"--start {start}: events have their time as text, which ends with the year 9999")
         return generate(kind, rows, start_ms=start_ms, per_second=rows / SPAN_S, seed=seed)
     return _live(generate(kind, rows, start_ms=now_ms, per_second=rate, seed=seed))
 

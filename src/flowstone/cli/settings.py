@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from flowstone.broker.listeners import check_port, is_number
 from flowstone.cli.properties import parse_properties
 from flowstone.config import TOPIC_DEFAULT_NAMES, known_broker_names, nearest
 from flowstone.errors import ConfigError
@@ -77,6 +78,20 @@ def read_assignments(assignments: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"--set {assignment}: unknown setting {name}{nearest(name, known)}")
         values[name] = value
     return values
+
+
+def check_zookeeper(connect: str) -> None:
+    """Raises ConfigError if `connect`, HOST:PORT or several with commas, has a host or a port that none can have."""
+    for address in connect.partition("/")[0].split(","):
+        host, colon, port = address.strip().rpartition(":")
+        try:
+            (host if colon else address.strip()).encode("idna")
+        except UnicodeError:
+            raise ConfigError(f"zookeeper.connect: {address!r} is no name of a host: expected HOST:PORT") from None
+        if colon and not address.strip().endswith("]"):
+            if not is_number(port):
+                raise ConfigError(f"zookeeper.connect: {address!r} is not HOST:PORT")
+            check_port("zookeeper.connect", address, port)
 
 
 def read_addresses(listen: Sequence[str], advertise: Sequence[str]) -> dict[str, str]:

@@ -45,6 +45,7 @@ def run_up(arguments: list[str]) -> int:
     options = build_parser().parse_args(arguments)
     logs.set_up_logging(options.log_format, options.log_level)
     values = _values(options)
+    settings.check_zookeeper(values.get("zookeeper.connect", ""))
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if options.brokers is not None:
         from flowstone.cli.up_cluster import run_cluster

@@ -154,3 +154,23 @@ def test_on_a_terminal_the_answer_decides_whether_a_topic_is_deleted(terminal: O
         screen.type(f"{answer}\n")
         assert screen.end() == status
     assert screen.text.endswith("deleted doomed")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("x" * 100, "is no name of a host"),
+        ("127.0.0.1:99999", "there is no port 99999"),
+        ("127.0.0.1:2181,other:http", "is not HOST:PORT"),
+    ],
+)
+def test_an_address_of_zookeeper_that_cannot_be_one_is_told_at_once(run: Run, address: str, said: str) -> None:
+    result = run("up", "--zookeeper", address, "--data", "unused")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert said in result.stderr
+
+
+def test_events_do_not_begin_after_the_year_9999(refused: Call, prepare: Prepare) -> None:
+    prepare("far")
+    told = refused("generate", "orders", "--topic", "far", "--start", 253_402_300_800_000)
+    assert "ends with the year 9999" in told
