@@ -124,3 +124,19 @@ def test_a_client_that_closes_its_side_still_gets_its_answers(impatient_broker):
         assert client.receive()
         assert client.receive()
         client.closed_after_s(1.0)
+
+
+def test_a_request_that_arrived_while_the_broker_itself_was_stopped_is_answered(start_broker):
+    """The broker had no time to read the rest of the request: that is not the client's delay."""
+    timeout_s = 0.5
+    broker = start_broker(connection_frame_timeout_ms=str(int(timeout_s * 1000)))
+    for _ in range(3):
+        with broker.connect() as client, broker.connect() as other:
+            client.send(HELLO[:-1])
+            other.send(HELLO)
+            assert other.receive()  # sent after the first part of the request, so that has been read
+            broker.pause()
+            client.send(HELLO[-1:])
+            time.sleep(4 * timeout_s)
+            broker.resume()
+            assert client.receive()

@@ -114,7 +114,8 @@ class Connection:
 
     @property
     def is_unread(self) -> bool:
-        return self._outbox.queued_bytes > 0
+        """Whether the client has left bytes of an answer untaken. An answer that was not sent yet does not count."""
+        return self._outbox.queued_bytes > 0 and not self._flush_scheduled
 
     def is_slower_than(self, bytes_per_s: int, now: float) -> bool:
         """Whether the request that is arriving is late, after a second's grace, at this rate."""

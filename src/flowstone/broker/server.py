@@ -151,7 +151,9 @@ class Server:
         silent_since = now - self._config.connections_max_idle_ms / 1000
         stalled_since = now - self._config.connection_frame_timeout_ms / 1000
         for connection in tuple(self._connections):
-            if connection.frame_started is not None and connection.frame_started < stalled_since:
+            if _is_frame_late(connection, stalled_since):
+                connection.look_again()  # the loop itself may have been late: read first what the client has sent
+            if _is_frame_late(connection, stalled_since):
                 connection.close("a request was begun and not finished in connection.frame.timeout.ms")
             elif self.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
                 connection.close("a request arrived too slowly while others waited for queued.max.request.bytes")
@@ -184,6 +186,11 @@ class Server:
     def _schedule_sweep(self) -> None:
         self._sweep_due = self._clock.monotonic() + SWEEP_INTERVAL_S
         self._sweeping = self._clock.call_later(SWEEP_INTERVAL_S, self._sweep)
+
+
+def _is_frame_late(connection: Connection, stalled_since: float) -> bool:
+    """Whether a request was begun before this time and is not complete."""
+    return connection.frame_started is not None and connection.frame_started < stalled_since
 
 
 def _address(peer: str) -> str:

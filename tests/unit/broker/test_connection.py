@@ -100,6 +100,24 @@ def test_requests_sent_together_are_answered_in_order():
     run(scenario)
 
 
+def test_an_answer_that_took_long_does_not_count_as_unread_before_it_is_sent():
+    """The server closes connections whose answers were not taken for a time, which counts from the last progress."""
+
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        client.send([framed(b"later")])
+        await turns()
+        host.now = 3600.0
+        host.deferred[b"later"].set_result([framed(b"at last")])
+        while not connection._flush_scheduled:
+            await asyncio.sleep(0)
+        assert not connection.is_unread, "the client has had no chance to take it"
+        await turns()
+        assert received(client) == framed(b"at last")
+        assert connection.last_progress == host.now
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 5, 7])
 def test_a_request_may_arrive_in_pieces_of_any_size(piece_bytes: int):
     async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
