@@ -17,10 +17,11 @@ SETTINGS = {"log.cleaner.backoff.ms": "20", "flush.messages": "100000"}
 COMPACTED_TIMEOUT_S = 30
 
 
-def java_table(java: Java, bootstrap: str, topic: str) -> dict[str, str]:
+def java_table(java: Java, bootstrap: str, topic: str, timeout_ms: int) -> dict[str, str]:
+    """What the console consumer reads until it has waited for a record for this long, its own start included."""
     text = java(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning", "--timeout-ms", "3000"),
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning", "--timeout-ms", str(timeout_ms)),
         *("--formatter-property", "print.key=true", "--formatter-property", "null.literal=<gone>"),
     )
     table = dict(line.split("\t", 1) for line in text.splitlines() if "\t" in line)
@@ -48,4 +49,8 @@ def test_javas_consumer_builds_the_table_that_was_written(java: Java, tmp_path: 
         while sum(path.stat().st_size for path in log_files.glob("*.log")) > RECORDS * VALUE_BYTES // 2:
             assert time.monotonic() < deadline, "it was not compacted"
             time.sleep(0.05)
-        assert java_table(java, broker.bootstrap, "table") == expected
+        # A console consumer on a busy machine may need longer than that to begin.
+        table = java_table(java, broker.bootstrap, "table", 3000)
+        if len(table) < len(expected):
+            table = java_table(java, broker.bootstrap, "table", 30_000)
+        assert table == expected

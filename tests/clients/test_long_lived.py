@@ -20,12 +20,9 @@ def driver(broker: Broker) -> ConfluentDriver:
     return ConfluentDriver(broker.bootstrap)
 
 
-@pytest.fixture
-def produce(broker: Broker) -> Callable[[str, bytes], None]:
-    """Sends one record through a producer that lives as long as the test."""
-    producer = ck.Producer(
-        {"bootstrap.servers": broker.bootstrap, "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS}
-    )
+def long_lived_producer(bootstrap: str) -> Callable[[str, bytes], None]:
+    """A function that sends one record, always through the same producer."""
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS})
 
     def send(topic: str, value: bytes) -> None:
         errors: list[ck.KafkaError | None] = []
@@ -36,17 +33,18 @@ def produce(broker: Broker) -> Callable[[str, bytes], None]:
     return send
 
 
-def test_a_producer_goes_on_after_its_topic_was_made_again(
-    driver: ConfluentDriver, produce: Callable[[str, bytes], None], topic_name: str
-) -> None:
-    driver.create_topic(topic_name, 1)
-    produce(topic_name, b"old")
-    driver.delete_topic(topic_name)
-    driver.create_topic(topic_name, 1)
+def test_a_producer_goes_on_after_its_topic_was_made_again(topic_name: str) -> None:
+    """The broker creates no topics by itself: the producer asks for its topic all the time, and would bring it back."""
+    with Broker(settings={"auto.create.topics.enable": "false"}) as broker:
+        driver, produce = ConfluentDriver(broker.bootstrap), long_lived_producer(broker.bootstrap)
+        driver.create_topic(topic_name, 1)
+        produce(topic_name, b"old")
+        driver.delete_topic(topic_name)
+        driver.create_topic(topic_name, 1)
 
-    produce(topic_name, b"new")
+        produce(topic_name, b"new")
 
-    assert [record.value for record in driver.consume_from_beginning(topic_name, 0, 1)] == [b"new"]
+        assert [record.value for record in driver.consume_from_beginning(topic_name, 0, 1)] == [b"new"]
 
 
 def test_a_consumer_that_waits_at_the_end_gets_what_comes(

@@ -1,11 +1,13 @@
 """Somebody who behaves: produces and reads back without pause while others misbehave, and must not notice.
 
 Every round trip is a produce with acks=all and a fetch of what it wrote. Afterwards every acknowledged record must be
-readable and no round trip may have taken longer than the limit.
+readable and no round trip may have taken longer than the limit. Time for which the bystander's thread or the broker's
+main thread was ready and had no processor does not count: on a busy machine that is other processes' doing.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from types import TracebackType
@@ -13,6 +15,7 @@ from typing import Self
 
 from flowstone.wire.record_batch import decode_records
 from tests.support.broker_process import BrokerProcess
+from tests.support.cpu_waits import CpuWaits
 from tests.support.wire_client import Client, batch_of, whole_batches
 
 ROUND_TRIP_MAX_S = 1.0
@@ -27,6 +30,7 @@ class Bystander:
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self.round_trips_s: list[float] = []
+        self._slowest_s = 0.0  # without the time for which a thread had no processor
         self._thread = threading.Thread(target=self._run, name=f"bystander-{topic}", daemon=True)
 
     def __enter__(self) -> Self:
@@ -46,7 +50,7 @@ class Bystander:
         """Fails if the bystander was harmed."""
         if self._failure is not None:
             raise AssertionError("a well-behaved client was harmed") from self._failure
-        slowest_s = max(self.round_trips_s)
+        slowest_s = self._slowest_s
         assert slowest_s < self._round_trip_max_s, f"a well-behaved client waited {slowest_s:.2f} s"
         with self._broker.connect() as client:
             assert self._read_all(client) == [self._value(number) for number in range(len(self.round_trips_s))]
@@ -55,6 +59,8 @@ class Bystander:
         try:
             with self._broker.connect() as client:
                 assert client.create_topic(self._topic) == 0
+                broker = self._broker.pid
+                self._cpu_waits = CpuWaits((os.getpid(), threading.get_native_id()), (broker, broker))
                 while not self._stopping.is_set():
                     self._round_trip(client, len(self.round_trips_s))
                     self._started.set()
@@ -64,12 +70,14 @@ class Bystander:
             self._started.set()
 
     def _round_trip(self, client: Client, number: int) -> None:
-        started = time.monotonic()
+        started, waited_s = time.monotonic(), self._cpu_waits.total_s()
         produced = client.produce(self._topic, batch_of(self._value(number)))
         assert (produced.error_code, produced.base_offset) == (0, number)
         fetched = client.fetch(self._topic, number, max_wait_ms=1000)
         assert decode_records(bytes(fetched.records))[0].value == self._value(number)
-        self.round_trips_s.append(time.monotonic() - started)
+        took_s = time.monotonic() - started
+        self.round_trips_s.append(took_s)
+        self._slowest_s = max(self._slowest_s, took_s - (self._cpu_waits.total_s() - waited_s))
 
     def _read_all(self, client: Client) -> list[bytes | None]:
         values: list[bytes | None] = []
