@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from flowstone.broker.changes import CHANGE_TIMEOUT_MS, PART_WEIGHT, change_in_parts
 from flowstone.broker.context import Services
+from flowstone.broker.turns import Turns
 from flowstone.cluster.configs import broker_config
 from flowstone.cluster.ids import random_id
 from flowstone.cluster.image import ClusterImage
@@ -55,7 +56,8 @@ async def create_in_parts(
         budget.take(records)
         return () if validate_only else records, results
 
-    unique = [topic for topic in topics if times[topic.name] == 1]
+    turns = Turns(services.clock.monotonic)
+    unique = [topic async for topic in turns.over(topics) if times[topic.name] == 1]
     results = await change_in_parts(services, unique, decide, timeout_ms, _weigh_topic)
     return results + refuse_repeated(name for name, count in times.items() if count > 1)
 
@@ -73,7 +75,8 @@ async def add_partitions_in_parts(
         budget.take(records)
         return () if validate_only else records, results
 
-    unique = [topic for topic in topics if times[topic.name] == 1]
+    turns = Turns(services.clock.monotonic)
+    unique = [topic async for topic in turns.over(topics) if times[topic.name] == 1]
     results = await change_in_parts(services, unique, decide, timeout_ms, _weigh_growth)
     return refuse_repeated(name for name, count in times.items() if count > 1) + results
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flowstone.broker.changes import PART_WEIGHT, change_in_parts
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.turns import Turns
 from flowstone.cluster.config_changes import (
     AlterationResult,
     ConfigAlteration,
@@ -21,6 +22,7 @@ from flowstone.wire.messages import AlterConfigsRequest, AlterConfigsResponse, A
 
 
 async def handle(services: Services, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    turns = Turns(services.clock.monotonic)
     alterations = [
         ConfigAlteration(
             resource.resource_type,
@@ -28,7 +30,7 @@ async def handle(services: Services, context: RequestContext, request: AlterConf
             [ConfigOperation(config.name, Operation.SET, config.value) for config in resource.configs],
             replaces_all=True,
         )
-        for resource in request.resources
+        async for resource in turns.over(request.resources)
     ]
     results = await alter(services, alterations, validate_only=request.validate_only)
     return AlterConfigsResponse(
@@ -39,7 +41,7 @@ async def handle(services: Services, context: RequestContext, request: AlterConf
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-            for resource, result in zip(request.resources, results, strict=True)
+            async for resource, result in turns.over(zip(request.resources, results, strict=True))
         ]
     )
 

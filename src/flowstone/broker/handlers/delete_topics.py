@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from flowstone.broker.changes import PART_WEIGHT, change_in_parts
 from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.turns import Turns
 from flowstone.cluster.image import ClusterImage
 from flowstone.cluster.metadata import Decision
 from flowstone.cluster.topic_changes import TopicResult, delete_topics
@@ -22,8 +23,10 @@ _DISABLED_ERROR_SINCE_VERSION = 3
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    turns = Turns(services.clock.monotonic)
     wanted = [(name, ZERO_UUID) for name in request.topic_names]
     asked: list[tuple[str | None, bytes]] = [*wanted, *((each.name, each.topic_id) for each in request.topics)]
+    await turns.give_way()
     if services.config.delete_topic_enable:
         results = await delete_in_parts(services, asked, request.timeout_ms)
         await services.logs.wait_forgotten()
@@ -34,7 +37,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
             DeleteTopicsResponseTopic(
                 name=result.name, topic_id=result.topic_id, error_code=result.error, error_message=result.message
             )
-            for result in results
+            async for result in turns.over(results)
         ]
     )
 

@@ -37,7 +37,11 @@ async def handle(
     left = max(min(request.response_partition_limit, RESPONSE_PARTITIONS_MAX), 1)
     topics = []
     next_cursor = None
-    async for name in turns.over(sorted(name for name in asked if name >= first_name)):
+    await turns.give_way()
+    following = [name for name in asked if name >= first_name]
+    await turns.give_way()
+    following.sort()
+    async for name in turns.over(following):
         topic = image.topics.get(name)
         if topic is None:
             missing = _refused_topic(name, error_for_missing(name))

@@ -256,7 +256,7 @@ class _Fetch:
         """The response; of a session's partitions only those with something new."""
         topics: _Topics = {}
         self._tell(self._results, topics)
-        return self._response(topics)
+        return self._response([_topic_response(*told) for told in topics.values()])
 
     async def respond_in_turns(self, turns: Turns) -> FetchResponse:
         """As `respond`, with turns for others in between."""
@@ -264,7 +264,7 @@ class _Fetch:
         for some in batched(self._results):
             self._tell(some, topics)
             await turns.give_way()
-        return self._response(topics)
+        return self._response([_topic_response(*told) async for told in turns.over(topics.values())])
 
     def _tell(self, results: Iterable[tuple[FetchPartition, FetchResponsePartition]], topics: _Topics) -> None:
         """Adds to `topics` what the client has not been told."""
@@ -290,13 +290,8 @@ class _Fetch:
                 if self._replica is None:
                     self._count_fetched(wanted, len(result.records))
 
-    def _response(self, topics: _Topics) -> FetchResponse:
-        session = self._session
-        responses = [
-            FetchResponseTopic(topic=first.topic, topic_id=first.topic_id, partitions=partitions)
-            for first, partitions in topics.values()
-        ]
-        response = FetchResponse(session_id=session.session_id, responses=responses)
+    def _response(self, topics: list[FetchResponseTopic]) -> FetchResponse:
+        response = FetchResponse(session_id=self._session.session_id, responses=topics)
         if self._leaders and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = [
                 FetchResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
@@ -377,6 +372,10 @@ class _Fetch:
     def _near_replica(self, partition: Partition, wanted: FetchPartition) -> FetchResponsePartition | None:
         image = self._services.metadata.image
         return send_to_near_replica(image, partition, self._rack, wanted.fetch_offset, self._listener_name)
+
+
+def _topic_response(first: FetchPartition, partitions: list[FetchResponsePartition]) -> FetchResponseTopic:
+    return FetchResponseTopic(topic=first.topic, topic_id=first.topic_id, partitions=partitions)
 
 
 def _trusted(error: ApiError, partition: Partition) -> ApiError:

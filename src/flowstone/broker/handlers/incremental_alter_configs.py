@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.handlers.alter_configs import alter
+from flowstone.broker.turns import Turns
 from flowstone.cluster.config_changes import ConfigAlteration, ConfigOperation
 from flowstone.wire.messages import (
     IncrementalAlterConfigsRequest,
@@ -15,13 +16,14 @@ from flowstone.wire.messages import (
 async def handle(
     services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
+    turns = Turns(services.clock.monotonic)
     alterations = [
         ConfigAlteration(
             resource.resource_type,
             resource.resource_name,
             [ConfigOperation(config.name, config.config_operation, config.value) for config in resource.configs],
         )
-        for resource in request.resources
+        async for resource in turns.over(request.resources)
     ]
     results = await alter(services, alterations, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
@@ -32,6 +34,6 @@ async def handle(
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-            for resource, result in zip(request.resources, results, strict=True)
+            async for resource, result in turns.over(zip(request.resources, results, strict=True))
         ]
     )

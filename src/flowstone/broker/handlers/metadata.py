@@ -46,13 +46,18 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
             return await services.metadata_parts.encode_all(response, image, form)
         response.topics = [describe(image, topic, form) for topic in image.topics.values()]
         return response
+    turns = Turns(services.clock.monotonic)
     if context.api_version < _IDS_SINCE_VERSION and any(map(_needs_ids, request.topics)):
         return _refused(request.topics, ErrorCode.INVALID_REQUEST)
     if topic_ids := dict.fromkeys(each.topic_id for each in request.topics if each.topic_id != ZERO_UUID):
+        await turns.give_way()
         image = services.metadata.image
-        topics: list[Topic] = [image.topics_by_id.get(topic_id) or _unknown_id(topic_id) for topic_id in topic_ids]
+        topics: list[Topic] = [
+            image.topics_by_id.get(topic_id) or _unknown_id(topic_id) async for topic_id in turns.over(topic_ids)
+        ]
     else:
-        image, topics = await _by_name(services, request)
+        image, topics = await _by_name(services, request, turns)
+    await turns.give_way()
     response = _response(image, form, request)
     if form.tells_operations:
         for missing in topics:
@@ -108,15 +113,15 @@ def _unknown_id(topic_id: bytes) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
 
-async def _by_name(services: Services, request: MetadataRequest) -> tuple[ClusterImage, list[Topic]]:
+async def _by_name(services: Services, request: MetadataRequest, turns: Turns) -> tuple[ClusterImage, list[Topic]]:
     names = list(dict.fromkeys(topic.name or "" for topic in request.topics or ()))
+    await turns.give_way()
     missing = [name for name in names if name not in services.metadata.image.topics and not is_internal(name)]
     errors: dict[str, ErrorCode] = {}
     if missing and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
-        errors = await _create(services, missing)
+        errors = await _create(services, missing, turns)
     image = services.metadata.image
     topics: list[Topic] = []
-    turns = Turns(services.clock.monotonic)
     async for name in turns.over(names):
         topic = image.topics.get(name)
         if topic is not None:
@@ -127,10 +132,12 @@ async def _by_name(services: Services, request: MetadataRequest) -> tuple[Cluste
     return image, topics
 
 
-async def _create(services: Services, names: list[str]) -> dict[str, ErrorCode]:
+async def _create(services: Services, names: list[str], turns: Turns) -> dict[str, ErrorCode]:
     """Creates topics with the broker's defaults; what went wrong, by name. Somebody else having been first is fine."""
-    results = await create_in_parts(services, [NewTopic(name) for name in names])
-    return {result.name: result.error for result in results if result.name is not None and result.error}
+    results = await create_in_parts(services, [NewTopic(name) async for name in turns.over(names)])
+    return {
+        result.name: result.error async for result in turns.over(results) if result.name is not None and result.error
+    }
 
 
 def _brokers(image: ClusterImage, listener_name: str) -> list[MetadataResponseBroker]:

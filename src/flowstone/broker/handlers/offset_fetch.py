@@ -23,6 +23,7 @@ from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -44,9 +45,14 @@ def handle(
     services: Services, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Promise[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
     version, image = context.api_version, services.metadata.image
-    groups = request.groups if version >= _MANY_GROUPS_SINCE_VERSION else [_only_group(request)]
-    if len(groups) > GROUPS_AT_ONCE or any(map(_is_large, groups)):
-        return _fetch_in_parts(services, version, request, groups)
+    if version < _MANY_GROUPS_SINCE_VERSION:
+        if request.topics is None or is_large(request.topics, "partition_indexes"):
+            return _fetch_one_in_parts(services, version, request)
+        groups: Sequence[OffsetFetchRequestGroup] = [_only_group(request)]
+    else:
+        groups = request.groups
+        if len(groups) > GROUPS_AT_ONCE or any(map(_is_large, groups)):
+            return _fetch_many_in_parts(services, version, request)
     fetches = [_Fetch(image, version >= _TOPIC_IDS_SINCE_VERSION, group) for group in groups]
 
     def respond(outcomes: Sequence[object]) -> OffsetFetchResponse:
@@ -65,32 +71,40 @@ def _is_large(group: OffsetFetchRequestGroup) -> bool:
     return group.topics is None or is_large(group.topics, "partition_indexes")
 
 
-async def _fetch_in_parts(
-    services: Services, version: int, request: OffsetFetchRequest, groups: Sequence[OffsetFetchRequestGroup]
-) -> OffsetFetchResponse:
-    image, uses_topic_ids = services.metadata.image, version >= _TOPIC_IDS_SINCE_VERSION
+async def _fetch_many_in_parts(services: Services, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
     turns = Turns(services.clock.monotonic)
-    answers: list[OffsetFetchResponseGroup] = []
-    async for group in turns.over(groups):
-        answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[])
-        topics: list[OffsetFetchResponseTopics] = []
-        for part, is_continued in _parts(group):
-            fetch = _Fetch(image, uses_topic_ids, part)
-            outcome = await outcome_of(fetch.ask(services))
-            if isinstance(outcome, FetchOffsetsResponse) and part.topics is None and not outcome.error_code:
-                topics = await fetch.all_topics(outcome.offsets, turns)
-            else:
-                found = settle(outcome, fetch.respond, fetch.refuse)
-                if found.error_code:
-                    answer, topics = found, []
-                    break
-                join_topics(topics, found.topics, is_continued)
-            await turns.give_way()
-        answer.topics = topics
-        answers.append(answer)
-    if version >= _MANY_GROUPS_SINCE_VERSION:
-        return OffsetFetchResponse(groups=answers)
-    return _only_answer(version, request, answers[0])
+    return OffsetFetchResponse(
+        groups=[await _fetch_group(services, version, group, turns) async for group in turns.over(request.groups)]
+    )
+
+
+async def _fetch_one_in_parts(services: Services, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    turns = Turns(services.clock.monotonic)
+    topics = None
+    if request.topics is not None:
+        topics = [_renamed(topic) async for topic in turns.over(request.topics)]
+    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    answer = await _fetch_group(services, version, group, turns)
+    await turns.give_way()
+    return _only_answer(version, request, answer)
+
+
+async def _fetch_group(
+    services: Services, version: int, group: OffsetFetchRequestGroup, turns: Turns
+) -> OffsetFetchResponseGroup:
+    topics: list[OffsetFetchResponseTopics] = []
+    for part, is_continued in _parts(group):
+        fetch = _Fetch(services.metadata.image, version >= _TOPIC_IDS_SINCE_VERSION, part)
+        outcome = await outcome_of(fetch.ask(services))
+        if isinstance(outcome, FetchOffsetsResponse) and part.topics is None and not outcome.error_code:
+            topics = await fetch.all_topics(outcome.offsets, turns)
+        else:
+            found = settle(outcome, fetch.respond, fetch.refuse)
+            if found.error_code:
+                return found
+            join_topics(topics, found.topics, is_continued)
+        await turns.give_way()
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
 def _parts(group: OffsetFetchRequestGroup) -> Iterator[tuple[OffsetFetchRequestGroup, bool]]:
@@ -106,11 +120,12 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     """The one group of an older request in the form of the newer ones."""
     topics = None
     if request.topics is not None:
-        topics = [
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
-        ]
+        topics = [_renamed(topic) for topic in request.topics]
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _renamed(topic: OffsetFetchRequestTopic) -> OffsetFetchRequestTopics:
+    return OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
 
 
 def _only_answer(version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
