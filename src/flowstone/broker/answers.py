@@ -49,7 +49,9 @@ class Slot:
         self._on_answered: Callable[[Slot], None] | None = None
         self._on_parked: Callable[[], None] | None = None
 
-    def wait_for(self, deferred: Deferred, on_answered: Callable[[Slot], None], on_parked: Callable[[], None]) -> None:
+    def wait_for(
+        self, deferred: Deferred, on_answered: Callable[[Slot], None], on_parked: Callable[[], None] | None = None
+    ) -> None:
         """Have `on_answered` called when there are chunks or a failure.
 
         `on_parked` is called before that if the answer is parked after some work: later requests may be handled.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -38,7 +38,7 @@ PAGES_AT_ONCE_MAX = 8
 # What a stop grants to answers under way.
 FINISH_TIMEOUT_S = 0.5
 
-OK, TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 200, 413, 415, 503
+OK, BAD_REQUEST, TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 200, 400, 413, 415, 503
 JSON_TYPE = "application/json"
 
 Page = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -193,7 +193,10 @@ def _posted(page: Callable[[bytes], Awaitable[tuple[int, bytes]]], limits: PageL
         # Other sites' pages may have a browser post forms and text here, but not JSON.
         if request.headers.get("content-type", "").partition(";")[0].strip() != JSON_TYPE:
             return _state(UNSUPPORTED_TYPE, "refused", reason=f"the body must be {JSON_TYPE}")
-        body = await _read_body(request)
+        try:
+            body = await _read_body(request)
+        except ClientDisconnect:  # nobody is left to hear the answer
+            return Response(status_code=BAD_REQUEST)
         if body is None:
             return _state(TOO_LARGE, "refused", reason=f"the body has more than {BODY_BYTES_MAX} bytes")
         return await limits.respond(partial(make, body))
