@@ -26,11 +26,14 @@ class Answering:
         self.may_end = asyncio.Event()
         self.heard: list[tuple[bool, list[Any] | None]] = []
         self.slot = Slot()
-        self.slot.wait_for(Deferred(asyncio.ensure_future(self._work()), encode), self._on_answered)
+        self.slot.wait_for(Deferred(asyncio.ensure_future(self._work()), encode), self._on_answered, self._on_parked)
 
     async def _work(self) -> Promise[bytes]:
         await self.may_end.wait()
         return self.parked
+
+    def _on_parked(self) -> None:
+        self.heard.append((self.slot.is_at_work, None))
 
     def _on_answered(self, slot: Slot) -> None:
         self.heard.append((slot.is_at_work, slot.chunks))
