@@ -12,6 +12,7 @@ from typing import Any
 
 from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.group_answers import answer_all, outcome_of, settle
+from flowstone.broker.long_responses import encode_if_long
 from flowstone.broker.topic_parts import is_large, join_topics, split_topics
 from flowstone.broker.turns import Turns
 from flowstone.cluster.image import ClusterImage
@@ -20,6 +21,7 @@ from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
 from flowstone.types import TopicPartition
+from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -43,7 +45,7 @@ _NOTHING_COMMITTED = CommittedOffset()
 
 def handle(
     services: Services, context: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Promise[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
+) -> Message | Promise[OffsetFetchResponse] | Coroutine[Any, Any, Message]:
     version, image = context.api_version, services.metadata.image
     if version < _MANY_GROUPS_SINCE_VERSION:
         if request.topics is None or is_large(request.topics, "partition_indexes"):
@@ -52,7 +54,7 @@ def handle(
     else:
         groups = request.groups
         if len(groups) > GROUPS_AT_ONCE or any(map(_is_large, groups)):
-            return _fetch_many_in_parts(services, version, request)
+            return _fetch_many_in_parts(services, context, request)
     fetches = [_Fetch(image, version >= _TOPIC_IDS_SINCE_VERSION, group) for group in groups]
 
     def respond(outcomes: Sequence[object]) -> OffsetFetchResponse:
@@ -71,11 +73,13 @@ def _is_large(group: OffsetFetchRequestGroup) -> bool:
     return group.topics is None or is_large(group.topics, "partition_indexes")
 
 
-async def _fetch_many_in_parts(services: Services, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _fetch_many_in_parts(services: Services, context: RequestContext, request: OffsetFetchRequest) -> Message:
     turns = Turns(services.clock.monotonic)
-    return OffsetFetchResponse(
-        groups=[await _fetch_group(services, version, group, turns) async for group in turns.over(request.groups)]
-    )
+    groups = [
+        await _fetch_group(services, context.api_version, group, turns) async for group in turns.over(request.groups)
+    ]
+    elements = len(groups) + sum(len(topic.partitions) for group in groups for topic in group.topics)
+    return await encode_if_long(services, context, OffsetFetchResponse(groups=groups), elements, turns)
 
 
 async def _fetch_one_in_parts(services: Services, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
