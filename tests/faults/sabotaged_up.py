@@ -107,8 +107,8 @@ def show_before_the_flush(stall: str) -> None:
     stall_the_disk(stall)
     append = Partition.append
 
-    def shown(self: Partition, records: Bytes, acks: int, *, is_own: bool = False) -> partition_log.Appended:
-        appended = append(self, records, acks, is_own=is_own)
+    def shown(self: Partition, records: Bytes, acks: int, **options: Any) -> partition_log.Appended:
+        appended = append(self, records, acks, **options)
         self.high_watermark = self.log.end
         return appended
 

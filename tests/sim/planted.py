@@ -161,9 +161,9 @@ def append_again_after_failover() -> Patches:
         with patch.object(ProducerStates, "update", lambda *_: None):
             write_run(self, *args)
 
-    def check_those_known(self: ProducerStates, header: BatchHeader) -> ProducerBatch | None:
+    def check_those_known(self: ProducerStates, header: BatchHeader, now_ms: int) -> ProducerBatch | None:
         try:
-            return check(self, header)
+            return check(self, header, now_ms)
         except ApiError:
             return None
 
