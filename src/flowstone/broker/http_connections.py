@@ -112,6 +112,7 @@ class HttpConnection(H11Protocol):
         super().__init__(config, state, app_state)
         self._state = state
         self.logger = state.logger
+        self.access_log = False  # uvicorn would log every request where somebody configures its loggers
         self._deadline: asyncio.TimerHandle | None = None
         self._unparsed = b""
         # When it last did something, counted in steps of all connections: many begin at one instant of the loop's time.

@@ -127,8 +127,8 @@ def test_a_broker_that_is_not_there_is_said_at_once(run_process: Run) -> None:
 def test_a_reader_that_leaves_early_is_no_error_to_speak_of(
     prepare: Prepare, broker: flowstone.Broker, spawn: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    prepare("piped", *((None, "x" * 1000, 1000) for _ in range(1000)))
-    command = spawn("consume", "piped")
+    prepare("left-early", *((None, "x" * 1000, 1000) for _ in range(1000)))
+    command = spawn("consume", "left-early")
     assert command.stdout is not None
     assert command.stderr is not None
     command.stdout.readline()
