@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import pack
 
-from flowstone.wire.compression import Codec
+from flowstone.wire.compression import Codec, compress
 from flowstone.wire.record_batch import HEADER_BYTES, Record, build_batch
 
 HEADERS = (("trace", b"1"), ("empty", b""), ("null", None))
@@ -21,6 +21,8 @@ def seeds(target: str) -> list[bytes]:
     """Return the inputs that the fuzzing of a target begins with."""
     if target == "batches":
         return [_rows(count) for count in (1, 3, 8)]
+    if target == "frames":
+        return [compress(codec, b"content" * count) for codec in (Codec.LZ4, Codec.ZSTD) for count in (0, 1, 50_000)]
     if target == "compaction":
         return [_numbers_of(target, 0) + log for log in _logs()]
     payloads = [(build_batch(records)[HEADER_BYTES:], len(records)) for records in RECORDS]
@@ -33,6 +35,10 @@ def _numbers_of(target: str, count: int) -> bytes:
             return pack(">iB", count, 0)
         case "find_timestamp":
             return pack(">iiq", count, 1, 5)
+        case "refused_records":
+            return pack(">BBiqqq", 8, 1, count, -5, 5, -1)
+        case "stored_records":
+            return pack(">ii", count, count - 1)
         case "columns":
             return pack(">hIHqBI", count, 100, count, 1_700_000_000_000, 0, 101) + bytes(
                 [EVERYTHING, 15, 30] + [200] * 4

@@ -19,6 +19,9 @@ PLANTED = {
     "columns": ("columns.c", "capacity_bytes - column->size_bytes;", "capacity_bytes;"),
     "key_map": ("records.h", "if (*length > end - *at)", "if (*length > end - *at + 64)"),
     "compaction": ("compaction.h", "if (end - at < batch->size_bytes)", "if (end - at + 64 < batch->size_bytes)"),
+    "frames": ("frames.c", "if (stored > end - at)", "if (stored > end - at + 64)"),
+    "refused_records": ("records.h", "if (length > end - *at)", "if (length > end - *at + 64)"),
+    "stored_records": ("records.h", "if (*length > end - *at)", "if (*length > end - *at + 64)"),
     "batches": ("batches.c", "end <= column->data_bytes", "end <= column->data_bytes + 1"),
 }
 
