@@ -299,7 +299,7 @@ class App:
         return told
 
     def _allowed_hosts(self) -> HttpAccess:
-        """Who may ask over HTTP, by name. ConfigError if http.allowed.hosts has something else than names."""
+        """Return which hosts HTTP requests may name. Raises ConfigError if http.allowed.hosts is not valid."""
         from flowstone.broker.http_access import HttpAccess
 
         assert self._http_wanted is not None

@@ -38,7 +38,7 @@ async def change_in_parts(
     timeout_ms: int = CHANGE_TIMEOUT_MS,
     weigh: Callable[[Item], int] = lambda _: 1,
 ) -> list[Result]:
-    """As `change`, for a decision about each of many items: of so many at once that nobody else waits for long.
+    """Run `change` for many items, in parts that are small enough for other requests not to wait for long.
 
     Each part is a change of its own. A request that fails in the middle leaves what was done before, as it says.
     `weigh` says how much work an item is, `PART_WEIGHT` being one turn of the loop.

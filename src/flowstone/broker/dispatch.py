@@ -119,7 +119,7 @@ class Dispatcher:
     # Large requests
 
     def _answer_large(self, route: Route, context: RequestContext, frame: memoryview, body: int) -> Deferred:
-        """As `answer`, in as many turns of the loop as it takes."""
+        """Return the answer to a large request, which is decoded, handled and encoded in several turns of the loop."""
         frame_bytes = len(frame)
         if frame_bytes > REQUEST_BYTES_MAX_BUT_PRODUCE:
             raise ProtocolError(f"{route.name} of {frame_bytes} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")

@@ -105,7 +105,7 @@ class FullDisks:
     # While a disk is full
 
     def _look_soon(self) -> None:
-        """Not at once: the caller may be in the middle of a fetch that a look would end."""
+        """Schedule a look for the loop's next turn: a look now could end a fetch that the caller is working on."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._is_closed:

@@ -41,7 +41,7 @@ def answer_all(tokens: Sequence[Token], respond: Callable[[Sequence[Any]], Respo
 
 
 async def outcome_of(token: Token) -> Any:
-    """What has become of a token: the response, or ApiError; waits for it."""
+    """Wait for a token and return its response. Raises ApiError if it failed."""
     try:
         return await token
     except ApiError as error:

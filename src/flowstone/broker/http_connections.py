@@ -43,7 +43,7 @@ WARNING_INTERVAL_S = 60.0
 
 
 class Phase(IntEnum):
-    """What a connection does, the least worth keeping first."""
+    """The phases of a connection, from the least worth keeping to the most."""
 
     WAITING = 0  # for a request, or for the rest of its head
     RECEIVING = 1  # a body
@@ -72,7 +72,7 @@ class SparingFilter(logging.Filter):
 
 
 class State(ServerState):
-    """What the connections share."""
+    """The state that all connections of the listener share."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Stretches:
-    """What one request has taken of the loop's time so far."""
+    """The loop time that one request has taken so far: in total, and in its longest step."""
 
     __slots__ = ("longest_s", "monotonic", "total_s")
 

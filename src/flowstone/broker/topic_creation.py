@@ -46,7 +46,7 @@ async def create_in_parts(
     timeout_ms: int = CHANGE_TIMEOUT_MS,
     validate_only: bool = False,
 ) -> list[TopicResult]:
-    """As `create_topics`. Topics whose names collide are noticed if they are made, not if they are only validated."""
+    """Create topics in parts. Names that collide with each other are noticed on creation, not on mere validation."""
     times = Counter(topic.name for topic in topics)
     budget = _Budget()
 
@@ -65,7 +65,7 @@ async def create_in_parts(
 async def add_partitions_in_parts(
     services: Services, topics: Sequence[NewPartitions], timeout_ms: int, *, validate_only: bool
 ) -> list[TopicResult]:
-    """As `create_partitions`."""
+    """Add partitions to topics in parts."""
     times = Counter(topic.name for topic in topics)
     budget = _Budget()
 

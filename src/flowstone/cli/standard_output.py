@@ -17,7 +17,7 @@ _DESCRIPTOR = 1
 
 
 class OutputClosed(Exception):
-    """Whatever read the command's output, such as `head`, has closed its end of the pipe."""
+    """The reader of the command's output, such as `head`, has closed its end of the pipe."""
 
 
 class StandardOutput(io.FileIO):

@@ -136,7 +136,7 @@ class Brokers:
     def describe(
         self, topics: Sequence[str] | None, timeout_s: float, *, creates_missing: bool = False
     ) -> Sequence[MetadataResponseTopic]:
-        """What the cluster says of the topics, None meaning all; leaders are remembered on the way.
+        """Return the cluster's description of the topics, None meaning all, and remember their leaders.
 
         With `creates_missing` the broker creates topics that do not exist, if its auto.create.topics.enable says so.
         """

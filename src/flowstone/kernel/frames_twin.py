@@ -20,7 +20,7 @@ _CHECKSUM_BYTES = 4
 
 
 class FrameStatus(IntEnum):
-    """What is wrong with a frame. Keep equal to `enum frame_status` in frames.c."""
+    """The defects that a scan finds in a frame. Keep equal to `enum frame_status` in frames.c."""
 
     WHOLE = 0
     TRUNCATED = 1  # the bytes end inside the frame
@@ -31,7 +31,7 @@ class FrameStatus(IntEnum):
 
 
 class Frame(NamedTuple):
-    """What the headers of a frame say. All but the status mean nothing unless the status is WHOLE."""
+    """The values in the headers of a frame. All but the status mean nothing unless the status is WHOLE."""
 
     status: FrameStatus
     frame_bytes: int

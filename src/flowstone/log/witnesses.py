@@ -28,7 +28,7 @@ from flowstone.types import TopicPartition
 
 
 class Witnesses(NamedTuple):
-    """What the files of a log directory say of its partitions."""
+    """The start and end of each partition as recorded by the files of a log directory."""
 
     recovery_points: Mapping[TopicPartition, int]
     log_starts: Mapping[TopicPartition, int]

@@ -45,7 +45,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
 async def delete_in_parts(
     services: Services, asked: Iterable[tuple[str | None, bytes]], timeout_ms: int
 ) -> list[TopicResult]:
-    """As `delete_topics`, some at a time."""
+    """Delete the topics in parts, so that other requests are handled in between."""
     image = services.metadata.image
     times = Counter(asked)
 

@@ -96,7 +96,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
 
 
 def handle_large(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
-    """As `handle`, for a request that may name many partitions."""
+    """Handle a request that may name many partitions, in several turns of the loop."""
     element_count = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
     state = request.replica_state
     is_replicas = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
@@ -177,7 +177,7 @@ class _Fetch:
         self._read(self._session.to_read(), left_bytes, self._services.unsent.response_slices_max)
 
     async def read_in_turns(self, turns: Turns) -> None:
-        """As `read`, with turns for others in between, and with the help of a worker where it is needed."""
+        """Read every partition in several turns of the loop; a worker reads what the page cache does not have."""
         for _ in range(COLD_READS_MAX):
             self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
             self._leaders = []
@@ -259,7 +259,7 @@ class _Fetch:
         return self._response([_topic_response(*told) for told in topics.values()])
 
     async def respond_in_turns(self, turns: Turns) -> FetchResponse:
-        """As `respond`, with turns for others in between."""
+        """Return the response, made in several turns of the loop."""
         topics: _Topics = {}
         for some in batched(self._results):
             self._tell(some, topics)

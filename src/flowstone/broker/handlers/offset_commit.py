@@ -53,7 +53,7 @@ def handle(services: Services, context: RequestContext, request: OffsetCommitReq
 def handle_large(
     services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> _Response | Promise[_Response] | Coroutine[Any, Any, OffsetCommitResponse]:
-    """As `handle`, for a request that may name many partitions."""
+    """Handle a request that may name many partitions, in several turns of the loop."""
     if is_large(request.topics, "partitions"):
         return _commit_in_parts(services, context, request)
     return handle(services, context, request)
