@@ -133,11 +133,16 @@ async def _by_name(services: Services, request: MetadataRequest, turns: Turns) -
 
 
 async def _create(services: Services, names: list[str], turns: Turns) -> dict[str, ErrorCode]:
-    """Creates topics with the broker's defaults; what went wrong, by name. Somebody else having been first is fine."""
+    """Create topics with the broker's defaults; return what went wrong, by name.
+
+    A topic that another request is creating is not there yet: clients ask again after LEADER_NOT_AVAILABLE.
+    """
     results = await create_in_parts(services, [NewTopic(name) async for name in turns.over(names)])
-    return {
+    errors = {
         result.name: result.error async for result in turns.over(results) if result.name is not None and result.error
     }
+    being_created = (name for name, error in errors.items() if error is ErrorCode.TOPIC_ALREADY_EXISTS)
+    return errors | dict.fromkeys(being_created, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def _brokers(image: ClusterImage, listener_name: str) -> list[MetadataResponseBroker]:

@@ -59,6 +59,26 @@ def test_an_unknown_topic_is_created_and_ready_in_the_answer(make_broker: Any, v
     assert "new" in broker.image.topics
 
 
+def test_a_topic_that_another_request_is_creating_is_asked_for_again(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def both() -> tuple[int, int]:
+        may_commit, append = asyncio.Event(), broker.log.append
+
+        async def append_later(records: Any) -> None:
+            await may_commit.wait()
+            await append(records)
+
+        monkeypatch.setattr(broker.log, "append", append_later)
+        first = asyncio.ensure_future(broker.ask(9, ask("new")))
+        await asyncio.sleep(0.01)
+        second = await broker.ask(9, ask("new"))
+        may_commit.set()
+        return (await first).topics[0].error_code, second.topics[0].error_code
+
+    assert asyncio.run(both()) == (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
 def test_a_dynamic_number_of_partitions_counts_for_topics_made_on_demand(broker: Any) -> None:
     asyncio.run(broker.metadata.append([BrokerConfigChanged("", {"num.partitions": "4"})]))
     assert len(broker.call(13, ask("new")).topics[0].partitions) == 4
