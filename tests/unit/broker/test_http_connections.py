@@ -19,7 +19,7 @@ from tests.support.running_app import TIMEOUT_S, LoopThread, get
 
 MANY = http_connections.CONNECTIONS_MAX + 50
 LARGE_BYTES = 4 << 20
-PROBE_S = 5.0  # on a busy machine; a connection that is not accepted is tried again after 1, 3 and 7 s
+PROBE_S = 2.0  # a connection that is not accepted is tried again after 1, 3 and 7 s
 LOOP_HELD_S = 0.05
 
 HALF_A_HEAD = b"GET /health HTTP/1.1\r\nhost: local"
