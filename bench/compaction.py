@@ -35,7 +35,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from bench import processes
 from bench.servers import Kafka, disk_folder
 from flowstone.log.compaction.cleaner_process import CompactorProcess
-from flowstone.log.compaction.job import CompactionJob, SourceSegment
+from flowstone.log.segments.compaction_job import CompactionJob, SourceSegment
 
 SEGMENT_BYTES = 16 << 20
 MAP_BYTES = 128 << 20

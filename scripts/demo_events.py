@@ -11,7 +11,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from scripts.demo_broker import PARTITIONS, client_config
 
-from flowstone.cli.event_streams import Event, generate
+from flowstone.cli.records.event_streams import Event, generate
 
 ROWS = {"orders": 200_000, "clicks": 60_000, "devices": 40_000}
 SPAN_S = 3600

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from scripts.demo_broker import LagWatch
 from scripts.demo_events import events
 
-from flowstone.cli.event_streams import PRODUCTS, Product
+from flowstone.cli.records.event_streams import PRODUCTS, Product
 
 TABLE_GROUP, TOPIC_GROUP = "revenue-table", "revenue-topic"
 RESULT_TOPIC = "revenue"

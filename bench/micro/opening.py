@@ -12,7 +12,7 @@ import time
 from random import Random
 
 from flowstone.config import TopicConfig
-from flowstone.log.validation import check_batch
+from flowstone.log.partition.validation import check_batch
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch
 

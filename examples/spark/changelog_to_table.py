@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json, max_by, struct
 
 from examples.spark import stage
-from flowstone.cli.event_streams import Event
+from flowstone.cli.records.event_streams import Event
 
 READINGS = 3_000
 RETIRED = (b"device-003", b"device-042")

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, coalesce, col, from_json, lit, max_by
 
 from examples.spark import stage
-from flowstone.cli.event_streams import PRODUCTS, Event
+from flowstone.cli.records.event_streams import PRODUCTS, Event
 
 ORDERS = 2_000
 MISSING = PRODUCTS[7].product_id

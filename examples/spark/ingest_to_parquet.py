@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, from_json
 
 from examples.spark import stage
-from flowstone.cli.event_streams import Event
+from flowstone.cli.records.event_streams import Event
 
 ORDERS = 2_000
 BROKEN = Event(b"customer-0007", b'{"order_id": "o-cut-o', stage.START_MS)

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import flowstone
 from examples.patterns.stage import new_topic
-from flowstone.cli.event_streams import Event, generate
+from flowstone.cli.records.event_streams import Event, generate
 from flowstone.client import LATEST, Cluster
 from flowstone.types import TopicPartition
 

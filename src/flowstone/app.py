@@ -17,28 +17,29 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from flowstone import kernel
-from flowstone.broker.assignments import Assignments
-from flowstone.broker.context import Intercept, Services
-from flowstone.broker.disk_space import DiskSpace
-from flowstone.broker.fetch_sessions import FetchSessions
-from flowstone.broker.group_coordinator import GroupCoordinator
-from flowstone.broker.group_survey import GroupSurvey
-from flowstone.broker.http import HttpListener, parse_address
-from flowstone.broker.listeners import advertise, parse_listeners
-from flowstone.broker.preparing import Preparing
-from flowstone.broker.server import Server
-from flowstone.broker.waiting import Waiting
-from flowstone.broker.workers import Workers
-from flowstone.cluster.consensus import Consensus
-from flowstone.cluster.controller import found_cluster, register_broker
-from flowstone.cluster.file_log import FileLog
-from flowstone.cluster.ids import parse_id, random_id
-from flowstone.cluster.image import BrokerImage, Endpoint
+from flowstone.broker.clustering.assignments import Assignments
+from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+from flowstone.broker.disks.disk_space import DiskSpace
+from flowstone.broker.fetching.fetch_sessions import FetchSessions
+from flowstone.broker.http.listener import HttpListener, parse_address
+from flowstone.broker.lag.group_survey import GroupSurvey
+from flowstone.broker.loop.workers import Workers
+from flowstone.broker.network.listeners import advertise, parse_listeners
+from flowstone.broker.network.server import Server
+from flowstone.broker.requests.batch_preparation import Preparing
+from flowstone.broker.requests.context import Intercept, Services
+from flowstone.broker.requests.parked import Waiting
+from flowstone.broker.wiring import make_services
+from flowstone.cluster.decisions.registration import found_cluster, register_broker
+from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint
+from flowstone.cluster.image.ids import parse_id, random_id
+from flowstone.cluster.logs.consensus import Consensus
+from flowstone.cluster.logs.file_log import FileLog
+from flowstone.cluster.logs.metadata_copies import MetadataCopies, is_only_a_copy
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.metadata_copies import MetadataCopies, is_only_a_copy
 from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_config
 from flowstone.errors import ConfigError, StartupError, StorageFault
-from flowstone.log.log_directories import check_unused
+from flowstone.log.directories.opened_directories import check_unused
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.files import Files
@@ -47,9 +48,9 @@ from flowstone.ports.system_files import SystemFiles, open_files_limit
 from flowstone.replication.partitions import Partitions
 
 if TYPE_CHECKING:
-    from flowstone.broker.clustering import Clustering
-    from flowstone.broker.http_access import HttpAccess
-    from flowstone.broker.pages.parts import BrokerPages
+    from flowstone.broker.clustering.cluster_node import Clustering
+    from flowstone.broker.http.access import HttpAccess
+    from flowstone.broker.http.pages.broker_pages import BrokerPages
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +204,7 @@ class App:
         return self._serving and not self._failed.done()
 
     def _open_pages(self) -> BrokerPages:
-        from flowstone.broker.pages.parts import BrokerPages
+        from flowstone.broker.http.pages.broker_pages import BrokerPages
 
         self._pages = BrokerPages(self, self.services, self._server, self.survey, self._disks)
         return self._pages
@@ -226,7 +227,7 @@ class App:
             copies = MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
             self._metadata = Metadata(FileLog(copies, self._clock))
             return
-        from flowstone.broker.clustering import Clustering  # a single broker starts sooner without
+        from flowstone.broker.clustering.cluster_node import Clustering  # a single broker starts sooner without
 
         self._metadata = Metadata(self._consensus.log)
         self._logs = self._open_logs(await self._metadata.change(partial(found_cluster, new_id=random_id)))
@@ -243,8 +244,8 @@ class App:
         )
 
     def _open_zookeeper(self) -> Consensus:
-        from flowstone.cluster.local_copy import LocalCopy
-        from flowstone.cluster.zookeeper import ZooKeeperConsensus
+        from flowstone.cluster.logs.local_copy import LocalCopy
+        from flowstone.cluster.zookeeper.consensus import ZooKeeperConsensus
 
         check_unused(self._files, self.config.log_directories)
         copy = LocalCopy(self._files, self.config.log_directories, self._clock)
@@ -271,7 +272,7 @@ class App:
         self._metadata.on_change(self._assignments.follow)
         self._metadata.on_wait(self._assignments.settled)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
-        return Services(
+        return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,
             clock=self._clock,
@@ -300,7 +301,7 @@ class App:
 
     def _allowed_hosts(self) -> HttpAccess:
         """Return which hosts HTTP requests may name. Raises ConfigError if http.allowed.hosts is not valid."""
-        from flowstone.broker.http_access import HttpAccess
+        from flowstone.broker.http.access import HttpAccess
 
         assert self._http_wanted is not None
         hosts = [listener.host for listener in (*self._listeners, *self._advertised.values())]

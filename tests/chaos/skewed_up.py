@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from flowstone.cli.up import run_up
+from flowstone.cli.up.command import run_up
 
 LOOK_S = 0.2
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from flowstone.broker.registry import ENDPOINTS
+from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.embedded import Broker
 from tests.clients.conftest import DRIVERS, Java
 from tests.clients.driver import Sent

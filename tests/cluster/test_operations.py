@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import flowstone
-from flowstone.cli.cluster_moves import move, throttle, unthrottle
-from flowstone.cli.cluster_state import ClusterReader
+from flowstone.cli.cluster.moves import move, throttle, unthrottle
+from flowstone.cli.cluster.state import ClusterReader
 from flowstone.types import TopicPartition as Partition
 
 TIMEOUT_S = 30.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flowstone.cli.survey import open_for_reading, walk
-from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT, decode_offsets, encode_offsets
-from flowstone.log.scanning import ScannedBatch
+from flowstone.cli.log_files.survey import open_for_reading, walk
+from flowstone.log.segments.batch_scan import ScannedBatch
+from flowstone.log.segments.checkpoints import RECOVERY_POINT_CHECKPOINT, decode_offsets, encode_offsets
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from flowstone.log.log_directory import DELETE_SUFFIX
+from flowstone.log.lifecycle.directory_identity import DELETE_SUFFIX
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import Record, build_batch, decode_records, parse_header
 from tests.support.broker_process import BrokerProcess

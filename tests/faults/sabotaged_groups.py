@@ -12,10 +12,11 @@ from typing import Any
 
 import sabotaged_up  # beside this program
 
-from flowstone.broker.internal_logs import PartitionInternalLog
-from flowstone.cli.up import run_up
+from flowstone.broker.coordinators.internal_logs import PartitionInternalLog
+from flowstone.cli.up.command import run_up
 from flowstone.config import BROKER_SETTINGS, TOPIC_SETTINGS
-from flowstone.coordinator.groups import commits, membership, rebalancing
+from flowstone.coordinator.groups import commits
+from flowstone.coordinator.groups.classic import membership, rebalancing
 from flowstone.coordinator.groups.messages import CommittedOffset
 from flowstone.coordinator.shard_log import ShardLog
 from flowstone.errors import ErrorCode

@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from flowstone.cli.up import run_up
+from flowstone.cli.up.command import run_up
 from flowstone.errors import ErrorCode
-from flowstone.log import partition_log, recovery, scanning
-from flowstone.log.partition_log import FlushTask, PartitionLog
-from flowstone.log.producer_state import ProducerStates
-from flowstone.log.truncation import cut_at
+from flowstone.log.lifecycle import log_recovery
+from flowstone.log.partition import partition_log
+from flowstone.log.partition.partition_log import FlushTask, PartitionLog
+from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.truncation_plan import cut_at
+from flowstone.log.segments import batch_scan
 from flowstone.ports.system_files import SystemFile, SystemFiles
 from flowstone.replication.partition import Partition
 from flowstone.replication.replica import add_waiter
@@ -164,30 +166,30 @@ def write_later() -> None:
 
 def truncate_below_the_recovery_point() -> None:
     """Recovery takes any damage for an unfinished write."""
-    _replace(recovery._Recovery, "_refuse_below_durable_end", lambda self, offset, damage: None)
-    _replace(recovery._Recovery, "_refuse_before_good_batches", lambda self, *arguments: None)
-    finish = recovery._Recovery._finish
+    _replace(log_recovery._Recovery, "_refuse_below_durable_end", lambda self, offset, damage: None)
+    _replace(log_recovery._Recovery, "_refuse_before_good_batches", lambda self, *arguments: None)
+    finish = log_recovery._Recovery._finish
 
     def forgiving(self: Any, segments: Any, end_offset: int) -> None:
         self._stored = self._stored._replace(recovery_point=min(self._stored.recovery_point, end_offset), durable_end=0)
         finish(self, segments, end_offset)
 
-    _replace(recovery._Recovery, "_finish", forgiving)
+    _replace(log_recovery._Recovery, "_finish", forgiving)
 
 
 def ignore_checksums_in_recovery() -> None:
     """Recovery looks at headers only."""
-    scan = scanning.scan
+    scan = batch_scan.scan
 
-    def trusting(*arguments: Any, **_verify: Any) -> Iterator[scanning.ScannedBatch]:
+    def trusting(*arguments: Any, **_verify: Any) -> Iterator[batch_scan.ScannedBatch]:
         return scan(*arguments)
 
-    _replace(recovery, "scan", trusting)
+    _replace(log_recovery, "scan", trusting)
 
 
 def recover_one_batch_less() -> None:
     """Recovery takes the last whole batch for an unfinished one."""
-    recover = recovery._Recovery.run
+    recover = log_recovery._Recovery.run
 
     def short(self: Any) -> None:
         recover(self)
@@ -198,12 +200,12 @@ def recover_one_batch_less() -> None:
             log.cut(cut)
             log.flushed_end = log.end
 
-    _replace(recovery._Recovery, "run", short)
+    _replace(log_recovery._Recovery, "run", short)
 
 
 def forget_producers() -> None:
     """Recovery does not know which batches it has already: retries are appended again."""
-    _replace(recovery, "load_producers", lambda *arguments: ProducerStates())
+    _replace(log_recovery, "load_producers", lambda *arguments: ProducerStates())
     _replace(ProducerStates, "check", lambda self, header, now_ms: None)
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from flowstone.errors import ErrorCode
-from flowstone.log.checkpoints import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from flowstone.log.extents import LOG_EXTENTS
+from flowstone.log.lifecycle.durable_extents import LOG_EXTENTS
+from flowstone.log.segments.checkpoints import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES, MAGIC_POSITION
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flowstone.errors import ErrorCode
-from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER
+from flowstone.log.lifecycle.directory_identity import CLEAN_SHUTDOWN_MARKER
 
 from .checker import ACKS_ALL
 from .crash_points import HAS_TRACER

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flowstone.log.log_directory import CLEAN_SHUTDOWN_MARKER
+from flowstone.log.lifecycle.directory_identity import CLEAN_SHUTDOWN_MARKER
 from tests.support.broker_process import BrokerProcess
 
 from .checker import Fault

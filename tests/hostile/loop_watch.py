@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 
-from flowstone.broker.turns import others_turn
+from flowstone.broker.loop.time_slices import others_turn
 from tests.support.running_app import LoopThread
 
 

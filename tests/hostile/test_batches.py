@@ -11,7 +11,7 @@ import pytest
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode, RecordError
-from flowstone.log.validation import DECOMPRESSED_BYTES_MAX, check_batch
+from flowstone.log.partition.validation import DECOMPRESSED_BYTES_MAX, check_batch
 from flowstone.wire.compression import Codec, compress
 from flowstone.wire.messages import FetchRequest, FetchRequestReplicaState, ProduceRequest
 from flowstone.wire.record_batch import BatchHeader, Record, build_batch, encode_header, parse_header

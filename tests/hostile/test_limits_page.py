@@ -15,18 +15,19 @@ ROW = re.compile(r"^\| `([^`]+)` \| ([\d.]+) \| (.+) \|$")
 ROWS = [match.groups() for line in PAGE.read_text().splitlines() if (match := ROW.match(line))]
 # Constants of these modules that end in _MAX are limits on what clients do.
 MODULES = (
-    "broker.buffers",
-    "broker.cold",
-    "broker.dispatch",
-    "broker.preparing",
-    "broker.producer_admission",
-    "broker.unsent",
-    "broker.waiting",
-    "log.record_checks",
-    "log.validation",
+    "broker.network.receive_buffers",
+    "broker.network.unsent_bytes",
+    "broker.loop.cold_reads",
+    "broker.dispatch.dispatcher",
+    "broker.dispatch.large_requests",
+    "broker.requests.batch_preparation",
+    "broker.requests.parked",
+    "broker.requests.producer_admission",
+    "log.partition.record_checks",
+    "log.partition.validation",
     "wire.compression",
     "wire.primitives",
-    "cluster.partition_plans",
+    "cluster.decisions.partition_plans",
 )
 NOT_LIMITS = {"ARRAY_LENGTH_UNCHECKED_MAX", "TIMESTAMP_MAX"}
 

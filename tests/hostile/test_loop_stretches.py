@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import pytest
 
-from flowstone.broker.registry import ENDPOINTS
-from flowstone.cli.process import collector_paused
+from flowstone.broker.dispatch.registry import ENDPOINTS
+from flowstone.cli.up.process import collector_paused
 from flowstone.wire.apis import APIS
 from tests.support.running_app import RunningApp
 from tests.support.wire_client import Client, Closed, api_key, frame

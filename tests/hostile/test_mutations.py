@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from flowstone.broker.dispatch import PRODUCE_KEY
+from flowstone.broker.dispatch.dispatcher import PRODUCE_KEY
 from flowstone.errors import ProtocolError
 from flowstone.wire.apis import API_VERSIONS_KEY
 from flowstone.wire.codec import request_decoder

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from flowstone.broker.fetch_sessions import CACHED_PARTITIONS_MAX, SESSION_PARTITIONS_MAX
+from flowstone.broker.fetching.fetch_sessions import CACHED_PARTITIONS_MAX, SESSION_PARTITIONS_MAX
 from flowstone.errors import ErrorCode
 from flowstone.wire.codec import response_decoder
 from flowstone.wire.frames import parse_response_header

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.dispatch import REQUEST_BYTES_MAX_BUT_PRODUCE
-from flowstone.cluster.topic_names import check_topic_name
+from flowstone.broker.dispatch.dispatcher import REQUEST_BYTES_MAX_BUT_PRODUCE
+from flowstone.cluster.decisions.topic_names import check_topic_name
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire import messages as m
 from flowstone.wire.message import Message

@@ -37,8 +37,8 @@ from tests.mutants.operators import Mutant, find_mutants
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("log", "replication", "coordinator", "cluster")
-HOT_PATH = ("connection", "dispatch", "outbox", "waiting", "fetch_partitions", "fetch_sessions", "buffers")
-HOT_HANDLERS = ("produce", "fetch")
+HOT_PATH = ("network/connection", "network/outbox", "network/receive_buffers", "dispatch/dispatcher", "requests/parked")
+HOT_PATH += ("fetching/fetch_partitions", "fetching/fetch_sessions", "handlers/produce", "handlers/fetch")
 # Tested against a real ZooKeeper only (tests/zookeeper).
 LEFT_OUT = ("cluster/zookeeper",)
 LINE_TESTS = ("tests/unit/log", "tests/unit/replication", "tests/unit/coordinator", "tests/unit/cluster")
@@ -171,7 +171,6 @@ def sources() -> list[str]:
     base = ROOT / "src" / "flowstone"
     files = [path for package in PACKAGES for path in (base / package).rglob("*.py")]
     files += [base / "broker" / f"{name}.py" for name in HOT_PATH]
-    files += [base / "broker" / "handlers" / f"{name}.py" for name in HOT_HANDLERS]
     names = sorted(str(path.relative_to(base)) for path in files)
     return [name for name in names if not name.startswith(LEFT_OUT)]
 

@@ -13,7 +13,7 @@ from random import Random
 
 from flowstone.app import App
 from flowstone.client.connection import Address
-from flowstone.cluster.image import NO_LEADER, ClusterImage
+from flowstone.cluster.image.cluster_image import NO_LEADER, ClusterImage
 from flowstone.cluster.memory_ensemble import MemoryConsensus, MemoryEnsemble
 from flowstone.config.cluster import RACK_AWARE_REPLICA_SELECTOR
 from flowstone.errors import StartupError, StorageFault

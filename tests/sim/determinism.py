@@ -16,13 +16,13 @@ from unittest.mock import patch
 
 # Modules that keep sets of objects and go through them.
 _MODULES_WITH_SETS = (
-    "flowstone.broker.fetch_sessions",
-    "flowstone.broker.group_coordinator",
-    "flowstone.broker.server",
-    "flowstone.broker.waiting",
+    "flowstone.broker.fetching.fetch_sessions",
+    "flowstone.broker.coordinators.group_coordinator",
+    "flowstone.broker.network.server",
+    "flowstone.broker.requests.parked",
     "flowstone.coordinator.runtime",
-    "flowstone.log.flusher",
-    "flowstone.log.housekeeping",
+    "flowstone.log.lifecycle.flusher",
+    "flowstone.log.lifecycle.housekeeping",
     "flowstone.replication.partition",
     "flowstone.replication.replica",
 )

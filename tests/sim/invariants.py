@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from flowstone.log.partition_log import LogPosition
+from flowstone.log.partition.partition_log import LogPosition
 from flowstone.replication.partition import Partition
 from flowstone.replication.replica import Replica as BrokersReplica
 from flowstone.types import TopicPartition

@@ -5,7 +5,7 @@ After each rebalance it also tries, now and then, to commit as the member it was
 
 from __future__ import annotations
 
-from flowstone.coordinator.groups.consumer_protocol import assigned_partitions
+from flowstone.coordinator.groups.classic.consumer_protocol import assigned_partitions
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (

@@ -12,19 +12,19 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from flowstone.cluster import elections, in_sync_changes, withdrawals
-from flowstone.cluster.image import NO_LEADER, NO_VERSION, PartitionImage
-from flowstone.cluster.memory_log import MemoryLog, SharedLog
-from flowstone.cluster.replay import apply
+from flowstone.cluster.decisions import elections, in_sync_changes, withdrawals
+from flowstone.cluster.image.cluster_image import NO_LEADER, NO_VERSION, PartitionImage
+from flowstone.cluster.image.replay import apply
+from flowstone.cluster.logs.memory_log import MemoryLog, SharedLog
 from flowstone.coordinator.shard_log import ShardLog
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log import replica_append
-from flowstone.log.partition_directory import FlushTask
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.producer_state import ProducerBatch, ProducerStates
-from flowstone.log.steady_clock import SteadyClock
+from flowstone.log.lifecycle.steady_clock import SteadyClock
+from flowstone.log.partition import replica_append
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.partition.producer_state import ProducerBatch, ProducerStates
+from flowstone.log.segments.partition_directory import FlushTask
 from flowstone.replication import partition as partition_module
-from flowstone.replication.fetcher import DueCut, LeaderFetches
+from flowstone.replication.follower_protocol import DueCut, LeaderFetches
 from flowstone.replication.in_sync import InSyncReplicas
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition

@@ -17,7 +17,7 @@ from random import Random
 from unittest.mock import patch
 
 from flowstone.errors import ErrorCode
-from flowstone.log import room
+from flowstone.log.segments import preallocation
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     CreateTopicsRequest,
@@ -277,7 +277,7 @@ def simulate(seed: int, faults: Sequence[str] = EVERYTHING, *, ends_early: bool 
 
 def _simulate(seed: int, faults: Sequence[str], *, ends_early: bool) -> Outcome:
     # Logs stay small here: they find room early, and little of it.
-    with chance_from(seed), patch.multiple(room, **ROOM):
+    with chance_from(seed), patch.multiple(preallocation, **ROOM):
         simulation = Simulation(seed, faults, ends_early=ends_early)
         with _quiet(simulation.outcome.problems), simulation.invariants.watching():
             return simulation.run()

@@ -28,7 +28,7 @@ from examples.spark import (
     topic_to_topic,
     windowed_aggregation,
 )
-from flowstone.cli.event_streams import PRODUCTS, Event
+from flowstone.cli.records.event_streams import PRODUCTS, Event
 from tests.support.pages import DOCS, ROOT, assert_prints, blocks, is_same
 
 PAGE = DOCS / "spark-examples.md"

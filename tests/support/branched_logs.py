@@ -9,8 +9,8 @@ from typing import Any
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StorageFault
 from flowstone.log.manager import LogManager
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.reading import wait_for
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.cached_reads import wait_for
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition

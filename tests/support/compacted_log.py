@@ -14,8 +14,8 @@ from flowstone.kernel.compaction import DELETE_HORIZON_FLAG
 from flowstone.log.compaction.cleaner import job_of, sealed_facts
 from flowstone.log.compaction.one_log import Compaction
 from flowstone.log.compaction.plan import plan_compaction
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.reading import wait_for
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.cached_reads import wait_for
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.wire.record_batch import decode_records, parse_header

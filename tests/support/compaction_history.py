@@ -8,9 +8,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from flowstone.log.index import IndexEntries
-from flowstone.log.reading import wait_for
-from flowstone.log.timestamps import first_record_at
+from flowstone.log.partition.timestamps import first_record_at
+from flowstone.log.segments.cached_reads import wait_for
+from flowstone.log.segments.sparse_index import IndexEntries
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch, checksum_matches, parse_header
 from tests.support.compacted_log import (

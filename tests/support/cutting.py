@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.reading import wait_for
-from flowstone.log.truncating import Truncating
+from flowstone.log.lifecycle.truncator import Truncating
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.cached_reads import wait_for
 from flowstone.ports.clock import Clock
 
 T = TypeVar("T")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flowstone.cluster.image import PartitionImage
+from flowstone.cluster.image.cluster_image import PartitionImage
 from flowstone.config import LONG_MAX, TopicConfig
-from flowstone.log.handles import FileHandles
-from flowstone.log.partition_directory import PartitionDirectory
-from flowstone.log.partition_log import PartitionLog
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.partition_directory import PartitionDirectory
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.replication.partition import Partition

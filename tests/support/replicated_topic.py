@@ -12,26 +12,26 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from flowstone.broker.context import Services
-from flowstone.broker.fetch_sessions import FetchSessions
-from flowstone.broker.preparing import Preparing
-from flowstone.broker.server import Server
-from flowstone.broker.waiting import Waiting
-from flowstone.broker.workers import Workers
+from flowstone.broker.fetching.fetch_sessions import FetchSessions
+from flowstone.broker.loop.workers import Workers
+from flowstone.broker.network.server import Server
+from flowstone.broker.requests.batch_preparation import Preparing
+from flowstone.broker.requests.parked import Waiting
+from flowstone.broker.wiring import make_services
 from flowstone.client.connection import Address
 from flowstone.client.peer import Peer
-from flowstone.cluster.image import BrokerImage, Endpoint, PartitionImage
-from flowstone.cluster.memory_log import MemoryLog
+from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint, PartitionImage
+from flowstone.cluster.image.records import BrokerRegistered, PartitionChanged, TopicCreated
+from flowstone.cluster.logs.memory_log import MemoryLog
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.records import BrokerRegistered, PartitionChanged, TopicCreated
 from flowstone.config import TopicConfig, parse_broker_config
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import SystemClock
 from flowstone.ports.loops import new_event_loop
 from flowstone.ports.simulated_network import SimulatedNetwork
 from flowstone.ports.system_files import SystemFiles
-from flowstone.replication.fetcher import Limits
-from flowstone.replication.fetchers import ReplicaFetchers
+from flowstone.replication.follower_protocol import Limits
+from flowstone.replication.follower_tasks import ReplicaFetchers
 from flowstone.replication.in_sync import ProposedIsr
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import ACKS_ALL, Partition
@@ -65,7 +65,7 @@ class TopicBroker:
             decides_retention=self.partitions.leads,
         )
         workers = Workers(1)
-        self.services = Services(
+        self.services = make_services(
             config=config,
             topic_defaults=defaults,
             clock=clock,

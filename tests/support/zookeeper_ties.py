@@ -9,11 +9,11 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from flowstone.cluster.image import ClusterImage
-from flowstone.cluster.local_copy import LocalCopy
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.image.records import BrokerConfigChanged, ClusterCreated, MetadataRecord, ProducerIdsReserved
+from flowstone.cluster.logs.local_copy import LocalCopy
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.records import BrokerConfigChanged, ClusterCreated, MetadataRecord, ProducerIdsReserved
-from flowstone.cluster.zookeeper import ZooKeeperConsensus
+from flowstone.cluster.zookeeper.consensus import ZooKeeperConsensus
 from flowstone.ports.clock import SystemClock
 from flowstone.ports.system_files import SystemFiles
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flowstone.broker.listeners import parse_listeners
-from flowstone.cli.settings import ENVIRONMENT_PREFIX, read_environment, read_file
+from flowstone.broker.network.listeners import parse_listeners
+from flowstone.cli.up.settings import ENVIRONMENT_PREFIX, read_environment, read_file
 from flowstone.config import BrokerConfig, parse_broker_config
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

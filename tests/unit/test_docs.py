@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from flowstone.cli import settings_table
 from flowstone.cli.commands import build_app
-from flowstone.cli.up import build_parser
+from flowstone.cli.up import settings_table
+from flowstone.cli.up.command import build_parser
 from tests.support.pages import DOCS, ROOT, STOP, Block, assert_prints, blocks, is_same, is_same_word
 from tests.support.ports import free_ports
 from tests.unit.cli.command_server import commands_in
@@ -216,7 +216,7 @@ def test_every_command_is_in_a_block_that_is_run() -> None:
 
 def test_the_settings_table_is_up_to_date() -> None:
     assert settings_table.main([str(DOCS / "configuration.md"), "--check"]) == 0, (
-        "run: python -m flowstone.cli.settings_table docs/configuration.md"
+        "run: python -m flowstone.cli.up.settings_table docs/configuration.md"
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import flowstone
-from flowstone.log.checkpoints import RECOVERY_POINT_CHECKPOINT
+from flowstone.log.segments.checkpoints import RECOVERY_POINT_CHECKPOINT
 
 VALUES = [b"%d" % number for number in range(200)]
 

@@ -105,8 +105,8 @@ UNUSED_LIBRARIES = {
 }
 UNUSED_MODULES = {
     *("flowstone.cli", "flowstone.client", "flowstone.arrow"),
-    *("flowstone.broker.pages", "flowstone.broker.clustering"),
-    *("flowstone.cluster.zookeeper", "flowstone.cluster.memory_ensemble"),
+    *("flowstone.broker.http.pages", "flowstone.broker.clustering.cluster_node"),
+    *("flowstone.cluster.zookeeper.consensus", "flowstone.cluster.memory_ensemble"),
     *("flowstone.embedded.cluster", "flowstone.embedded.process_host", "flowstone.embedded.zookeeper_server"),
 }
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from flowstone.cluster import zookeeper_client
-from flowstone.cluster.file_log import FileLog
-from flowstone.cluster.image import ClusterImage
-from flowstone.cluster.metadata_copies import DIRECTORY, FILE_NAME, MetadataCopies
-from flowstone.cluster.records import MetadataRecord
-from flowstone.cluster.replay import apply
-from flowstone.cluster.zookeeper_founding import found_from_file_home, restore_from_local_copy
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.image.records import MetadataRecord
+from flowstone.cluster.image.replay import apply
+from flowstone.cluster.logs.file_log import FileLog
+from flowstone.cluster.logs.metadata_copies import DIRECTORY, FILE_NAME, MetadataCopies
+from flowstone.cluster.zookeeper import client
+from flowstone.cluster.zookeeper.founding import found_from_file_home, restore_from_local_copy
 from flowstone.errors import StartupError
 from flowstone.ports.clock import SystemClock
 from flowstone.ports.system_files import SystemFiles
@@ -202,7 +202,7 @@ def test_a_damaged_copy_with_an_empty_zookeeper_is_refused(ties: Ties, tmp_path:
 def test_a_zookeeper_that_does_not_answer_is_an_error_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zookeeper_client, "ZOOKEEPER_CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(client, "ZOOKEEPER_CONNECT_TIMEOUT_S", 0.2)
     with pytest.raises(StartupError, match=r"ZooKeeper at 127.0.0.1:1 did not answer within 0.2 s"):
         start(Ties("127.0.0.1:1", tmp_path))
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from flowstone.cluster import zookeeper_store
-from flowstone.cluster.image import ClusterImage, PartitionImage
-from flowstone.cluster.metadata_log import Outrun
-from flowstone.cluster.records import MetadataRecord, PartitionChanged, TopicCreated
-from flowstone.cluster.zookeeper_nodes import LOG_NODE_BYTES_MAX
+from flowstone.cluster.image.cluster_image import ClusterImage, PartitionImage
+from flowstone.cluster.image.records import MetadataRecord, PartitionChanged, TopicCreated
+from flowstone.cluster.logs.metadata_log import Outrun
+from flowstone.cluster.zookeeper import store
+from flowstone.cluster.zookeeper.nodes import LOG_NODE_BYTES_MAX
 from flowstone.embedded.zookeeper_server import ZooKeeperServer
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from tests.support.zookeeper_ties import Tie, Ties, count_one, found, note
@@ -145,7 +145,7 @@ def test_of_two_large_appends_that_race_one_is_done_and_the_other_leaves_nothing
 
 
 def test_an_append_beyond_the_limit_is_refused_and_the_log_goes_on(ties: Ties, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zookeeper_store, "APPEND_BYTES_MAX", LOG_NODE_BYTES_MAX)
+    monkeypatch.setattr(store, "APPEND_BYTES_MAX", LOG_NODE_BYTES_MAX)
 
     async def body() -> None:
         async with ties.open("a") as (broker,):

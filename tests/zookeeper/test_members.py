@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from kazoo.client import KazooClient
 
-from flowstone.cluster.consensus import Member
+from flowstone.cluster.logs.consensus import Member
 from flowstone.embedded.zookeeper_server import ZooKeeperServer
 from flowstone.errors import ApiError, StartupError
 from tests.support.zookeeper_ties import Tie, Ties, note, until
@@ -170,7 +170,7 @@ def test_the_session_timeout_is_what_zookeeper_grants(fragile_ties: Ties) -> Non
 def test_a_broker_that_cannot_reach_zookeeper_stops_all_the_same(
     fragile_zookeeper: ZooKeeperServer, fragile_ties: Ties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowstone.cluster.zookeeper_log.CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("flowstone.cluster.zookeeper.log.CLOSE_TIMEOUT_S", 0.1)
 
     async def body() -> None:
         async with fragile_ties.open("a", session_timeout_s=10) as (broker,):

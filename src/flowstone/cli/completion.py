@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowstone.cli.errors import CommandError
+from flowstone.cli.common.errors import CommandError
 
 NAMES_TIMEOUT_S = 0.5
 
@@ -61,7 +61,7 @@ def candidates(words: list[str]) -> list[str]:
 
 def _options(before: list[str]) -> list[str]:
     """Of `up`, which typer does not know."""
-    from flowstone.cli.up import build_parser
+    from flowstone.cli.up.command import build_parser
 
     # After an option that takes a value, anything may come.
     taken = [action for action in build_parser()._actions if before[-1:] and before[-1] in action.option_strings]
@@ -107,7 +107,7 @@ def _names(kind: str, rest: list[str]) -> list[str]:
     """All the broker has; none if it does not answer at once, since somebody waits at the prompt."""
     from confluent_kafka.admin import AdminClient
 
-    from flowstone.cli.clients import DEFAULT_BOOTSTRAP, client_config, split_address
+    from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, client_config, split_address
 
     bootstrap = os.environ.get("FLOWSTONE_BOOTSTRAP", DEFAULT_BOOTSTRAP)
     if "--bootstrap" in rest[:-1]:

@@ -11,8 +11,8 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from flowstone.cli.errors import EXIT_CLOSED_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED
-from flowstone.cli.standard_output import OutputClosed, guard_output
+from flowstone.cli.common.errors import EXIT_CLOSED_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED
+from flowstone.cli.common.standard_output import OutputClosed, guard_output
 from flowstone.errors import FlowstoneError
 
 SENTENCE_CHARACTERS_MAX = 2000  # of an error message: a value in it may be of any length
@@ -52,7 +52,7 @@ def _run_and_flush(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["up"]:
-        from flowstone.cli.up import run_up
+        from flowstone.cli.up.command import run_up
 
         return run_up(arguments[1:])
     if arguments[:1] == [COMPLETE_COMMAND]:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from flowstone.cluster.consensus import Member
-from flowstone.cluster.ids import IdSource, id_text, random_id
-from flowstone.cluster.memory_log import Deliver, MemoryLog, SharedLog, straight
+from flowstone.cluster.image.ids import IdSource, id_text, random_id
+from flowstone.cluster.logs.consensus import Member
+from flowstone.cluster.logs.memory_log import Deliver, MemoryLog, SharedLog, straight
 from flowstone.errors import StartupError
 from flowstone.ports.clock import Clock
 

@@ -17,11 +17,11 @@ from contextlib import suppress
 from functools import reduce
 from typing import TypeVar
 
-from flowstone.cluster.controller import reserve_producer_ids
-from flowstone.cluster.image import ClusterImage
-from flowstone.cluster.metadata_log import MetadataLog, Outrun
-from flowstone.cluster.records import MetadataRecord
-from flowstone.cluster.replay import apply
+from flowstone.cluster.decisions.registration import reserve_producer_ids
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.image.records import MetadataRecord
+from flowstone.cluster.image.replay import apply
+from flowstone.cluster.logs.metadata_log import MetadataLog, Outrun
 
 logger = logging.getLogger(__name__)
 

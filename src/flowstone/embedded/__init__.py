@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowstone.broker.group_status import GroupMember, GroupStatus, PartitionLag
+from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.embedded.broker import Broker, BrokerClock
 from flowstone.embedded.faults import Fault
 from flowstone.embedded.host import NotInProcessMode, NotServing, Record

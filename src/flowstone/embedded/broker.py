@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Literal, Self
 from weakref import finalize
 
-from flowstone.broker.group_status import GroupStatus
+from flowstone.broker.lag.group_status import GroupStatus
 from flowstone.embedded.faults import Fault, Faults
 from flowstone.embedded.host import BROKERS_DEFAULT, Host, NotInProcessMode, Record
 from flowstone.embedded.settings import HOST, broker_settings

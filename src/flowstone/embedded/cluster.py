@@ -14,8 +14,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from flowstone.cluster.consensus import Consensus
-from flowstone.cluster.image import ClusterImage, PartitionImage
+from flowstone.cluster.image.cluster_image import ClusterImage, PartitionImage
+from flowstone.cluster.logs.consensus import Consensus
 from flowstone.cluster.memory_ensemble import MemoryEnsemble
 from flowstone.embedded.broker import WAIT_TIMEOUT_S, Broker
 from flowstone.embedded.cut_network import CutNetwork, Links

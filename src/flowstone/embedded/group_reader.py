@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowstone.broker.context import Services
-from flowstone.broker.group_status import GroupStatus
-from flowstone.broker.group_survey import GroupSurvey
-from flowstone.cluster.image import ClusterImage
-from flowstone.cluster.records import MetadataRecord
+from flowstone.broker.lag.group_status import GroupStatus
+from flowstone.broker.lag.group_survey import GroupSurvey
+from flowstone.broker.requests.context import Services
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.image.records import MetadataRecord
 from flowstone.embedded.bell import Bell
 from flowstone.types import TopicPartition
 

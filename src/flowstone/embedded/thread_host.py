@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from flowstone.app import App
-from flowstone.broker.context import RequestContext
-from flowstone.broker.group_status import GroupStatus
 from flowstone.broker.handlers import create_topics
-from flowstone.cluster.consensus import Consensus
-from flowstone.cluster.image import ClusterImage
+from flowstone.broker.lag.group_status import GroupStatus
+from flowstone.broker.requests.context import RequestContext
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.logs.consensus import Consensus
 from flowstone.embedded.faults import Faults
 from flowstone.embedded.group_reader import GroupReader
 from flowstone.embedded.host import BROKERS_DEFAULT, NotServing, Record, timed_out

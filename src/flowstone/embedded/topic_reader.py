@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from flowstone.broker.cold import read_when_cached
-from flowstone.broker.context import Services
-from flowstone.cluster.image import ClusterImage
-from flowstone.cluster.records import MetadataRecord
+from flowstone.broker.loop.cold_reads import read_when_cached
+from flowstone.broker.requests.context import Services
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.image.records import MetadataRecord
 from flowstone.embedded.bell import Bell
 from flowstone.embedded.host import Record
 from flowstone.errors import ApiError, ErrorCode

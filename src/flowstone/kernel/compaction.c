@@ -42,7 +42,7 @@ struct filter_records_call {
     int64_t stop, changed, output_size, kept_count, max_timestamp, has_new_horizon;
 };
 
-/* Keep equal to _IndexBatchesCall in compaction_native.py. The entries are those of log/segment_index.py. */
+/* Keep equal to _IndexBatchesCall in compaction_native.py. The entries are those of log/segments/index_pair.py. */
 struct index_batches_call {
     int64_t size, base_offset, file_position, interval_bytes;
     int64_t unindexed_bytes, newest_timestamp, newest_offset, indexed_timestamp;

@@ -242,7 +242,7 @@ class RecordFilter:
 
 
 class IndexBuilder:
-    """The indexes of a segment, in their files' formats, from its batches: see log/segment_index.py."""
+    """The indexes of a segment, in their files' formats, from its batches: see log/segments/index_pair.py."""
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
         self.offset_entries, self.time_entries = bytearray(), bytearray()

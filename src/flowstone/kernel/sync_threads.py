@@ -1,7 +1,7 @@
 """Native sync threads through ctypes: descriptors in, outcomes out. Nothing here knows what the descriptors are.
 
 Importing this module raises ImportError unless the library is there and has the calls. There is no Python twin: Python
-threads that call `fdatasync` do the same work, and whoever wants them has them (log/flusher.py).
+threads that call `fdatasync` do the same work, and whoever wants them has them (log/lifecycle/flusher.py).
 
 The calls hold the GIL: each keeps a lock for a few list operations, which takes less time than getting the GIL back.
 """

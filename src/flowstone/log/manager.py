@@ -17,16 +17,16 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import StartupError, StorageFault
 from flowstone.log.branching.branches import Branches
-from flowstone.log.directory_logs import DirectoryLogs
-from flowstone.log.handles import FileHandles
-from flowstone.log.log_directories import open_directories
-from flowstone.log.log_directory import LogDirectory
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.restoring import StagedLog, install
+from flowstone.log.directories.log_set import DirectoryLogs
+from flowstone.log.directories.opened_directories import open_directories
+from flowstone.log.directories.restored_partitions import StagedLog, install
+from flowstone.log.lifecycle.directory_identity import LogDirectory
+from flowstone.log.lifecycle.steady_clock import SteadyClock
+from flowstone.log.lifecycle.stored_offsets import OfflineLog, StoredOffsets
+from flowstone.log.lifecycle.truncator import IsDue
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.scrubbing.scrubber import Scrubber, checker_for
-from flowstone.log.steady_clock import SteadyClock
-from flowstone.log.stored_offsets import OfflineLog, StoredOffsets
-from flowstone.log.truncating import IsDue
+from flowstone.log.segments.file_handles import FileHandles
 from flowstone.ports.clock import Clock, SimulatedClock, VirtualClock
 from flowstone.ports.files import Files
 from flowstone.types import ZERO_UUID, TopicPartition

@@ -17,7 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 from flowstone.ports.files import IOVECS_MAX, Lock, Stamp
 from flowstone.ports.page_cache import cached_pages, end_read_ahead, read_nowait
-from flowstone.ports.room import reserve
+from flowstone.ports.preallocation import reserve
 from flowstone.types import Bytes
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

@@ -8,7 +8,7 @@ it (R5): a follower's may be older than what its leader has committed.
 
 from __future__ import annotations
 
-from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.replication.state import NO_LEADER_EPOCH, DivergingEpoch
 
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition_log import PartitionLog, Replicated, UnfitRecords
+from flowstone.log.partition.partition_log import PartitionLog, Replicated, UnfitRecords
 from flowstone.replication.divergence import truncation_offset
 from flowstone.replication.replica import OnFault, Replica
 from flowstone.replication.services import Flushing, ReplicaServices

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition_log import Appended, LogSlice, PartitionLog, Timestamps
-from flowstone.log.producer_state import SequenceGap
+from flowstone.log.partition.partition_log import Appended, LogSlice, PartitionLog, Timestamps
+from flowstone.log.partition.producer_state import SequenceGap
 from flowstone.ports.clock import Timer
 from flowstone.ports.replies import Reply
 from flowstone.replication.divergence import find_divergence

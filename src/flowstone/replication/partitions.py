@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition_log import PartitionLog
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
 

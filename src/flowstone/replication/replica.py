@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition_log import LogPosition, LogSlice, PartitionLog
+from flowstone.log.partition.partition_log import LogPosition, LogSlice, PartitionLog
 from flowstone.replication.services import Flushing
 from flowstone.types import TopicPartition
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from flowstone.log.partition_log import PartitionLog
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import Timer
 from flowstone.ports.replies import Reply
 from flowstone.replication.in_sync import IsEligible, ProposedIsr

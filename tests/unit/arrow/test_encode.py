@@ -15,7 +15,7 @@ from flowstone.arrow.encode import BATCH_BYTES_MAX, EncodedBatch, Encoder, RowRe
 from flowstone.arrow.row_inputs import ColumnError
 from flowstone.arrow.schema import HEADERS_TYPE
 from flowstone.config import TopicConfig
-from flowstone.log.validation import check_batch
+from flowstone.log.partition.validation import check_batch
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import BatchHeader, Record, decode_records, parse_header

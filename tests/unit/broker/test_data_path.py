@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.dispatch import REQUEST_BYTES_MAX_BUT_PRODUCE
+from flowstone.broker.dispatch.dispatcher import REQUEST_BYTES_MAX_BUT_PRODUCE
 from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import (

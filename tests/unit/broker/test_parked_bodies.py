@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.answers import Deferred
+from flowstone.broker.dispatch.deferred import Deferred
 from flowstone.wire import messages as m
 from tests.support.running_app import RunningApp
 from tests.support.wire_client import batch_of, frame, produce_request

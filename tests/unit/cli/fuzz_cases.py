@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import typer.main
 
 from flowstone.cli.commands import build_app
-from flowstone.cli.up import build_parser
+from flowstone.cli.up.command import build_parser
 
 # Names that exist in the directory a case runs in, and at its broker.
 TOPIC, TARGET, VICTIM, GROUP = "fuzzed", "target", "victim", "fuzzers"

@@ -135,6 +135,6 @@ def run_all(cases: list[Case]) -> None:
 
 
 if __name__ == "__main__":
-    for module in (*GROUPS.values(), "flowstone.cli.up", "flowstone.app", "flowstone.cli.completion"):
+    for module in (*GROUPS.values(), "flowstone.cli.up.command", "flowstone.app", "flowstone.cli.completion"):
         importlib.import_module(module)
     run_all([Case(**each) for each in json.load(sys.stdin)])

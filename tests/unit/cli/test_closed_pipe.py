@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 import flowstone
-from flowstone.cli.errors import EXIT_CLOSED_PIPE
+from flowstone.cli.common.errors import EXIT_CLOSED_PIPE
 from tests.unit.cli.conftest import COMMAND_TIMEOUT_S, Prepare, command_environment
 
 RunInto = Callable[..., tuple[int, str]]

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import flowstone
-from flowstone.cli.errors import CommandError
-from flowstone.cli.times import parse_time
+from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.times import parse_time
 from tests.unit.cli.conftest import Call, Prepare, Run
 
 START_MS = 1_700_000_000_000

@@ -23,15 +23,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from flowstone.cluster.consensus import Member
-from flowstone.cluster.controller import register_broker
-from flowstone.cluster.elections import ElectionType, balance_leaders, elect_leaders, reconcile
-from flowstone.cluster.image import EMPTY_IMAGE, NO_LEADER, BrokerImage, ClusterImage, PartitionImage
-from flowstone.cluster.in_sync_changes import change_in_sync
-from flowstone.cluster.partition_plans import NewPartitions, NewTopic
-from flowstone.cluster.partition_states import TopicRules, alive_brokers
-from flowstone.cluster.reassignments import WantedReplicas, alter_reassignments, list_reassignments
-from flowstone.cluster.records import (
+from flowstone.cluster.decisions.elections import ElectionType, balance_leaders, elect_leaders, reconcile
+from flowstone.cluster.decisions.in_sync_changes import change_in_sync
+from flowstone.cluster.decisions.partition_plans import NewPartitions, NewTopic
+from flowstone.cluster.decisions.partition_states import TopicRules, alive_brokers
+from flowstone.cluster.decisions.reassignments import WantedReplicas, alter_reassignments, list_reassignments
+from flowstone.cluster.decisions.registration import register_broker
+from flowstone.cluster.decisions.topic_changes import TopicResult, create_partitions, create_topics
+from flowstone.cluster.decisions.withdrawals import replica_failed, shut_down, unregister_broker
+from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, NO_LEADER, BrokerImage, ClusterImage, PartitionImage
+from flowstone.cluster.image.records import (
     BrokerConfigChanged,
     BrokerFenced,
     BrokerRegistered,
@@ -42,9 +43,8 @@ from flowstone.cluster.records import (
     PartitionsAdded,
     TopicCreated,
 )
-from flowstone.cluster.replay import apply
-from flowstone.cluster.topic_changes import TopicResult, create_partitions, create_topics
-from flowstone.cluster.withdrawals import replica_failed, shut_down, unregister_broker
+from flowstone.cluster.image.replay import apply
+from flowstone.cluster.logs.consensus import Member
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, ErrorCode, StartupError
 from flowstone.types import TopicPartition

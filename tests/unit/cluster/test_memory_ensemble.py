@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from flowstone.cluster.consensus import Member
-from flowstone.cluster.image import ClusterImage
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.image.records import BrokerConfigChanged, MetadataRecord, ProducerIdsReserved
+from flowstone.cluster.logs.consensus import Member
+from flowstone.cluster.logs.metadata_log import Outrun
 from flowstone.cluster.memory_ensemble import MemoryConsensus, MemoryEnsemble
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.metadata_log import Outrun
-from flowstone.cluster.records import BrokerConfigChanged, MetadataRecord, ProducerIdsReserved
 from flowstone.errors import StartupError
 from flowstone.ports.clock import SimulatedClock
 

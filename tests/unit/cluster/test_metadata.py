@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from flowstone.cluster.controller import PRODUCER_ID_BLOCK_SIZE, register_broker
-from flowstone.cluster.file_log import FileLog
-from flowstone.cluster.ids import random_id
-from flowstone.cluster.image import BrokerImage, ClusterImage, Endpoint
-from flowstone.cluster.memory_log import MemoryLog
+from flowstone.cluster.decisions.partition_plans import NewTopic
+from flowstone.cluster.decisions.registration import PRODUCER_ID_BLOCK_SIZE, register_broker
+from flowstone.cluster.decisions.topic_changes import TopicResult, create_topics
+from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage, Endpoint
+from flowstone.cluster.image.ids import random_id
+from flowstone.cluster.image.records import ClusterCreated
+from flowstone.cluster.logs.file_log import FileLog
+from flowstone.cluster.logs.memory_log import MemoryLog
+from flowstone.cluster.logs.metadata_copies import MetadataCopies
 from flowstone.cluster.metadata import Metadata
-from flowstone.cluster.metadata_copies import MetadataCopies
-from flowstone.cluster.partition_plans import NewTopic
-from flowstone.cluster.records import ClusterCreated
-from flowstone.cluster.topic_changes import TopicResult, create_topics
 from flowstone.config import BrokerConfig
 from flowstone.errors import ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock

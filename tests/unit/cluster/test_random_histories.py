@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import pytest
 
-from flowstone.cluster import controller, elections, partition_states
-from flowstone.cluster.consensus import Member
-from flowstone.cluster.image import NO_LEADER, PartitionImage
+from flowstone.cluster.decisions import elections, partition_states, registration
+from flowstone.cluster.image.cluster_image import NO_LEADER, PartitionImage
+from flowstone.cluster.logs.consensus import Member
 from flowstone.types import TopicPartition
 from tests.unit.cluster.interpreter import Interpreter
 
@@ -192,10 +192,10 @@ def test_an_election_outside_the_in_sync_replicas_is_caught(monkeypatch: pytest.
 
 
 def test_an_empty_disk_taken_for_a_full_one_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "withdraw", lambda state, node_id: state)
+    monkeypatch.setattr(registration, "withdraw", lambda state, node_id: state)
     assert is_caught()
 
 
 def test_a_refusal_left_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "_check_replaceable", lambda image, node_id: None)
+    monkeypatch.setattr(registration, "_check_replaceable", lambda image, node_id: None)
     assert is_caught()

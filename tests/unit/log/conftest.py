@@ -8,17 +8,17 @@ from collections.abc import Callable
 import pytest
 
 from flowstone.config import TopicConfig
-from flowstone.log import room
-from flowstone.log.extents import Extent, LogExtents
-from flowstone.log.handles import FileHandles
-from flowstone.log.log_directory import LogDirectory
-from flowstone.log.partition_directory import PartitionDirectory
-from flowstone.log.partition_log import Appended, FlushTask, PartitionLog
-from flowstone.log.reading import wait_for
-from flowstone.log.recovery import recover
-from flowstone.log.stored_offsets import StoredOffsets
-from flowstone.log.truncating import Truncating
-from flowstone.log.witnesses import read_witnesses
+from flowstone.log.lifecycle.directory_identity import LogDirectory
+from flowstone.log.lifecycle.durable_extents import Extent, LogExtents
+from flowstone.log.lifecycle.extent_witnesses import read_witnesses
+from flowstone.log.lifecycle.log_recovery import recover
+from flowstone.log.lifecycle.stored_offsets import StoredOffsets
+from flowstone.log.lifecycle.truncator import Truncating
+from flowstone.log.partition.partition_log import Appended, FlushTask, PartitionLog
+from flowstone.log.segments import preallocation
+from flowstone.log.segments.cached_reads import wait_for
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.partition_directory import PartitionDirectory
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
@@ -139,7 +139,7 @@ class LogWorld:
 def early_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs stay small here: they find room early, and little of it."""
     for name, value in {"ZEROS_FROM_BYTES": 300, "ZEROS_BYTES_MIN": 400, "ZEROS_BYTES_MAX": 1500}.items():
-        monkeypatch.setattr(room, name, value)
+        monkeypatch.setattr(preallocation, name, value)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from flowstone.errors import ApiError
 from flowstone.log.branching import staging as branch_staging
-from flowstone.log.branching.point import branch_point_name, read_branch_point
-from flowstone.log.partition_log import PartitionLog
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.branch_point import branch_point_name, read_branch_point
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec

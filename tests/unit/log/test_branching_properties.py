@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from flowstone.log import stored_log
 from flowstone.log.branching import files as branching
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.reading import wait_for
+from flowstone.log.partition import stored_log
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.cached_reads import wait_for
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record

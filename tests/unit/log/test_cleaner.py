@@ -19,8 +19,8 @@ from flowstone.kernel.compaction_contract import SLOT_BYTES
 from flowstone.log.compaction.cleaner_process import CompactorProcess
 from flowstone.log.compaction.one_log import MAP_KEYS_MIN
 from flowstone.log.manager import LogManager
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.reading import wait_for
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.cached_reads import wait_for
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.ports.system_files import SystemFiles

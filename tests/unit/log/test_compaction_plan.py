@@ -6,7 +6,7 @@ import pytest
 
 from flowstone.config import TopicConfig
 from flowstone.log.compaction.plan import CompactionPlan, SealedFacts, group_segments, plan_compaction
-from flowstone.log.segment import RELATIVE_OFFSET_MAX
+from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX
 
 NOW_MS = 1_000_000
 # Four sealed segments of ten offsets and 100 bytes each, written one second after the other.

@@ -14,8 +14,8 @@ from flowstone.log.compaction import cleaner
 from flowstone.log.compaction import filter as compaction_filter
 from flowstone.log.compaction import one_log as compaction
 from flowstone.log.compaction import output as compaction_output
-from flowstone.log.compaction.job import CompactionJob
-from flowstone.log.segment_swap import SegmentSwap
+from flowstone.log.segments.compaction_job import CompactionJob
+from flowstone.log.segments.segment_swap import SegmentSwap
 from tests.support.compaction_history import run_history
 
 SEEDS = 150

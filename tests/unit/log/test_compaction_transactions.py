@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowstone.log.compaction.job import CompactionError
-from flowstone.log.segment import segment_path
+from flowstone.log.segments.compaction_job import CompactionError
+from flowstone.log.segments.segment import segment_path
 from flowstone.wire.compression import Codec, compress
 from flowstone.wire.record_batch import (
     HEADER_BYTES,

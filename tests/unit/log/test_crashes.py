@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.reading import wait_for
-from flowstone.log.timestamps import first_record_at
+from flowstone.log.partition.timestamps import first_record_at
+from flowstone.log.segments.cached_reads import wait_for
 from flowstone.wire.record_batch import checksum_matches, decode_records, parse_header
 
 SEEDS = 60

@@ -11,9 +11,9 @@ import pytest
 from scripts.fetch_kafka import cache_folder
 
 from flowstone.config import TopicConfig
-from flowstone.log.handles import FileHandles
-from flowstone.log.partition_directory import PartitionDirectory
-from flowstone.log.partition_log import PartitionLog
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.partition_directory import PartitionDirectory
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition

@@ -14,9 +14,9 @@ import pytest
 
 from flowstone.config import LONG_MAX, BrokerConfig, TopicConfig
 from flowstone.errors import ApiError, StartupError, StorageFault
+from flowstone.log.lifecycle.stored_offsets import StoredOffsets
 from flowstone.log.manager import LogManager, OfflineLog
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.stored_offsets import StoredOffsets
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.ports.system_files import SystemFiles

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import pytest
 
-from flowstone.broker.lag import headroom_s
-from flowstone.broker.unread import _segment_at
-from flowstone.log import housekeeping
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.reading import wait_for
-from flowstone.log.retention import SegmentFacts
+from flowstone.broker.lag.lag import headroom_s
+from flowstone.broker.lag.next_unread import _segment_at
+from flowstone.log.lifecycle import housekeeping
+from flowstone.log.lifecycle.retention import SegmentFacts
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.cached_reads import wait_for
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import Record, build_batch
 from tests.support.branched_logs import CONFIG, Directory, stored

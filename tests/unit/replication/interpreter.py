@@ -11,7 +11,7 @@ After each command the high watermark is moved, and the trace tells what changed
 
 from __future__ import annotations
 
-from flowstone.cluster.image import PartitionImage
+from flowstone.cluster.image.cluster_image import PartitionImage
 from flowstone.errors import ApiError
 from flowstone.replication.in_sync import InSyncReplicas
 

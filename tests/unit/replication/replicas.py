@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowstone.cluster.image import PartitionImage
+from flowstone.cluster.image.cluster_image import PartitionImage
 from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode
-from flowstone.log.partition_log import PartitionLog
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import SimulatedClock
 from flowstone.replication.in_sync import ProposedIsr
 from flowstone.replication.lease import Lease

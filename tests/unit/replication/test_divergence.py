@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowstone.log.epochs import LeaderEpochs
+from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.replication.divergence import find_divergence, truncation_offset
 from flowstone.replication.state import DivergingEpoch
 

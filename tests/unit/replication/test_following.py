@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.replica_append import UnfitRecords
+from flowstone.log.partition.replica_append import UnfitRecords
 from flowstone.replication.state import DivergingEpoch
 from flowstone.wire.record_batch import PREFIX_BYTES, parse_header, prefix
 from tests.support.partitions import IN_PAGE_CACHE, a_batch

@@ -1,4 +1,4 @@
-from flowstone.cluster.image import PartitionImage
+from flowstone.cluster.image.cluster_image import PartitionImage
 from flowstone.errors import StorageFault
 from flowstone.replication.partition import Partition
 from flowstone.replication.partitions import Partitions

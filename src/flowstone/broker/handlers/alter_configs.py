@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowstone.broker.changes import PART_WEIGHT, change_in_parts
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.turns import Turns
-from flowstone.cluster.config_changes import (
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.topics.metadata_changes import PART_WEIGHT, change_in_parts
+from flowstone.cluster.decisions.config_changes import (
     AlterationResult,
     ConfigAlteration,
     ConfigOperation,
@@ -16,8 +16,8 @@ from flowstone.cluster.config_changes import (
     alter_configs,
     find_repeated,
 )
-from flowstone.cluster.image import ClusterImage
-from flowstone.cluster.records import MetadataRecord
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.image.records import MetadataRecord
 from flowstone.wire.messages import AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResponseResource
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from flowstone.broker.changes import change_in_parts
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.turns import Turns
-from flowstone.cluster.reassignments import WantedReplicas, alter_reassignments
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.topics.metadata_changes import change_in_parts
+from flowstone.cluster.decisions.reassignments import WantedReplicas, alter_reassignments
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     AlterPartitionReassignmentsRequest,

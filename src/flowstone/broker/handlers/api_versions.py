@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
 

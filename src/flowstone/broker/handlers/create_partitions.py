@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.topic_creation import add_partitions_in_parts
-from flowstone.broker.turns import Turns
-from flowstone.cluster.partition_plans import NewPartitions
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.topics.topic_creation import add_partitions_in_parts
+from flowstone.cluster.decisions.partition_plans import NewPartitions
 from flowstone.wire.messages import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsResponseTopic
 
 

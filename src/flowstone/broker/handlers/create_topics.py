@@ -5,13 +5,13 @@ A topic is there as soon as the metadata log has it.
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.long_responses import encode_if_long
-from flowstone.broker.topic_creation import create_in_parts
-from flowstone.broker.turns import Turns
-from flowstone.cluster.configs import describe_topic
-from flowstone.cluster.partition_plans import NewTopic
-from flowstone.cluster.topic_changes import TopicResult
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.long_responses import encode_if_long
+from flowstone.broker.topics.topic_creation import create_in_parts
+from flowstone.cluster.decisions.configs import describe_topic
+from flowstone.cluster.decisions.partition_plans import NewTopic
+from flowstone.cluster.decisions.topic_changes import TopicResult
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     CreateTopicsRequest,

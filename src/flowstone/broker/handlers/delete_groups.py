@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import outcome_of, settle
-from flowstone.broker.turns import Turns
+from flowstone.broker.coordinators.group_answers import outcome_of, settle
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups import messages
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode

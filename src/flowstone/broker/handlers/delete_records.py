@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.leaders import find_led
-from flowstone.broker.log_starts import low_watermark
-from flowstone.broker.turns import Turns
+from flowstone.broker.clustering.log_starts import low_watermark
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.partition_lookup import find_led
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
 from flowstone.wire.messages import (

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from flowstone.broker.changes import PART_WEIGHT, change_in_parts
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.turns import Turns
-from flowstone.cluster.image import ClusterImage
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.topics.metadata_changes import PART_WEIGHT, change_in_parts
+from flowstone.cluster.decisions.topic_changes import TopicResult, delete_topics
+from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.metadata import Decision
-from flowstone.cluster.topic_changes import TopicResult, delete_topics
 from flowstone.errors import ErrorCode
 from flowstone.types import ZERO_UUID
 from flowstone.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicsResponseTopic

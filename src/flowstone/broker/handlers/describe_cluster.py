@@ -6,10 +6,10 @@ Brokers are asked for here; the controller has no listener of its own, so asking
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.leaders import live_brokers
-from flowstone.cluster.acl_operations import ALL_CLUSTER_OPERATIONS, NOT_ASKED
-from flowstone.cluster.controller import controller_id
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.partition_lookup import live_brokers
+from flowstone.cluster.decisions.acl_operations import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from flowstone.cluster.decisions.registration import controller_id
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import DescribeClusterRequest, DescribeClusterResponse, DescribeClusterResponseBroker
 

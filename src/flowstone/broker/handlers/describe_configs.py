@@ -7,13 +7,13 @@ thousand times as long as the question.
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.long_responses import encode_if_long
-from flowstone.broker.turns import Turns
-from flowstone.cluster.config_changes import ResourceType, check_broker_name
-from flowstone.cluster.configs import ConfigEntry, describe_broker, describe_cluster_default, describe_topic
-from flowstone.cluster.image import CLUSTER_DEFAULT
-from flowstone.cluster.topic_names import check_topic_name
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.long_responses import encode_if_long
+from flowstone.cluster.decisions.config_changes import ResourceType, check_broker_name
+from flowstone.cluster.decisions.configs import ConfigEntry, describe_broker, describe_cluster_default, describe_topic
+from flowstone.cluster.decisions.topic_names import check_topic_name
+from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import outcome_of, settle
-from flowstone.broker.long_responses import encode_if_long
-from flowstone.broker.turns import Turns
-from flowstone.cluster.acl_operations import NOT_ASKED, AclOperation
+from flowstone.broker.coordinators.group_answers import outcome_of, settle
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.long_responses import encode_if_long
+from flowstone.cluster.decisions.acl_operations import NOT_ASKED, AclOperation
 from flowstone.coordinator.groups.messages import DescribedGroup
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode

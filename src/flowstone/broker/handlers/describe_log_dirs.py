@@ -10,11 +10,11 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.long_responses import encode_if_long
-from flowstone.broker.turns import Turns
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.directory_logs import DirectoryLogs
+from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.replication.partition import Partition
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (

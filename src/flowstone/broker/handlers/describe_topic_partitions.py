@@ -5,13 +5,13 @@ The cursor names the first partition of the next page. An empty list of topics a
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.handlers.metadata import error_for_missing
-from flowstone.broker.topic_descriptions import leader_as_seen, offline_replicas
-from flowstone.broker.turns import Turns
-from flowstone.cluster.acl_operations import ALL_TOPIC_OPERATIONS
-from flowstone.cluster.image import ClusterImage, TopicImage
-from flowstone.cluster.topic_names import is_internal
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.topics.topic_descriptions import leader_as_seen, offline_replicas
+from flowstone.cluster.decisions.acl_operations import ALL_TOPIC_OPERATIONS
+from flowstone.cluster.decisions.topic_names import is_internal
+from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import (
     DescribeTopicPartitionsCursor,

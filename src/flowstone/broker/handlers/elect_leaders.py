@@ -6,10 +6,10 @@ No partitions named means all of them, and answers only for those where there wa
 
 from __future__ import annotations
 
-from flowstone.broker.changes import change_in_parts
-from flowstone.broker.context import RequestContext, Services
-from flowstone.cluster.elections import ElectionResult, ElectionType, elect_leaders
-from flowstone.cluster.image import ClusterImage, TopicImage
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.topics.metadata_changes import change_in_parts
+from flowstone.cluster.decisions.elections import ElectionResult, ElectionType, elect_leaders
+from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.metadata import Decision
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition

@@ -22,13 +22,10 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from flowstone.broker.cold import COLD_READS_MAX, warm
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.fetch_partitions import FetchPartition
-from flowstone.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
-from flowstone.broker.leaders import as_seen_by_the_cluster, node_endpoints, partition_state
-from flowstone.broker.near_replicas import send_to_near_replica
-from flowstone.broker.replica_reads import (
+from flowstone.broker.fetching.fetch_partitions import FetchPartition
+from flowstone.broker.fetching.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
+from flowstone.broker.fetching.rack_replica import send_to_near_replica
+from flowstone.broker.fetching.replica_reads import (
     NO_REPLICA,
     LogEnd,
     ReplicaReader,
@@ -37,11 +34,14 @@ from flowstone.broker.replica_reads import (
     refuse_replica,
     replica_reader,
 )
-from flowstone.broker.topic_parts import split_topics
-from flowstone.broker.turns import Turns, batched
-from flowstone.broker.waiting import FETCH_WAIT_MS_MAX, ParkedFetch, Watched
+from flowstone.broker.loop.cold_reads import COLD_READS_MAX, warm
+from flowstone.broker.loop.time_slices import Turns, batched
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.parked import FETCH_WAIT_MS_MAX, ParkedFetch, Watched
+from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
+from flowstone.broker.topics.topic_slices import split_topics
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.reading import NotCached
+from flowstone.log.segments.cached_reads import NotCached
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
 from flowstone.wire.messages import (

@@ -7,9 +7,9 @@ Transactions are refused for good, for a client would otherwise retry for ever; 
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.leaders import node_endpoints
-from flowstone.broker.turns import Turns
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.partition_lookup import node_endpoints
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import (
     FindCoordinatorRequest,

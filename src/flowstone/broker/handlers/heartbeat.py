@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import Answer
+from flowstone.broker.coordinators.group_answers import Answer
+from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups import messages
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise

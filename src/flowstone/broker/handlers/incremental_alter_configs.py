@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
 from flowstone.broker.handlers.alter_configs import alter
-from flowstone.broker.turns import Turns
-from flowstone.cluster.config_changes import ConfigAlteration, ConfigOperation
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.cluster.decisions.config_changes import ConfigAlteration, ConfigOperation
 from flowstone.wire.messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 
-from flowstone.broker.context import RequestContext, Services
+from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 

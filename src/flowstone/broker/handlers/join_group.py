@@ -6,8 +6,8 @@ and asks again with it; since version 9 a leader that comes back may be told to 
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import answer, client_host
+from flowstone.broker.coordinators.group_answers import answer, client_host
+from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups.messages import JoinRequest, JoinResponse
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import Answer
-from flowstone.broker.turns import batched, others_turn
+from flowstone.broker.coordinators.group_answers import Answer
+from flowstone.broker.loop.time_slices import batched, others_turn
+from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups.messages import LeaveRequest, LeaveResponse, LeavingMember
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise

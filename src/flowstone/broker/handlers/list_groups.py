@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import answer_all
+from flowstone.broker.coordinators.group_answers import answer_all
+from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups import messages
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.promise import Promise

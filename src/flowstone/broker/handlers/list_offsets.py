@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from flowstone.broker.cold import read_when_cached
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.leaders import find_led
-from flowstone.broker.turns import Turns
+from flowstone.broker.loop.cold_reads import read_when_cached
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.partition_lookup import find_led
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.reading import LogSlice
-from flowstone.log.timestamps import first_record_at
+from flowstone.log.partition.timestamps import first_record_at
+from flowstone.log.segments.cached_reads import LogSlice
 from flowstone.replication.partition import Partition
 from flowstone.wire.messages import (
     ListOffsetsRequest,

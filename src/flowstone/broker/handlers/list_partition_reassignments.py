@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.turns import Turns, batched
-from flowstone.cluster.image import PartitionImage
-from flowstone.cluster.reassignments import list_reassignments
+from flowstone.broker.loop.time_slices import Turns, batched
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.cluster.decisions.reassignments import list_reassignments
+from flowstone.cluster.image.cluster_image import PartitionImage
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     ListPartitionReassignmentsRequest,

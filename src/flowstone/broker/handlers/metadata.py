@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.leaders import live_brokers
-from flowstone.broker.metadata_parts import PARTS_PARTITIONS_MIN, Topic
-from flowstone.broker.topic_creation import create_in_parts
-from flowstone.broker.topic_descriptions import Form, describe
-from flowstone.broker.turns import Turns
-from flowstone.cluster.acl_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
-from flowstone.cluster.controller import controller_id
-from flowstone.cluster.image import ClusterImage, TopicImage
-from flowstone.cluster.partition_plans import NewTopic
-from flowstone.cluster.topic_names import check_topic_name, is_internal
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.partition_lookup import live_brokers
+from flowstone.broker.topics.encoded_topics import PARTS_PARTITIONS_MIN, Topic
+from flowstone.broker.topics.topic_creation import create_in_parts
+from flowstone.broker.topics.topic_descriptions import Form, describe
+from flowstone.cluster.decisions.acl_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
+from flowstone.cluster.decisions.partition_plans import NewTopic
+from flowstone.cluster.decisions.registration import controller_id
+from flowstone.cluster.decisions.topic_names import check_topic_name, is_internal
+from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import ZERO_UUID
 from flowstone.wire.message import Message

@@ -12,12 +12,12 @@ from functools import lru_cache
 from itertools import repeat
 from typing import Any, cast
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.encoded_response import EncodedResponse
-from flowstone.broker.group_answers import Answer
-from flowstone.broker.topic_parts import is_large, join_topics, split_topics
-from flowstone.broker.turns import others_turn
-from flowstone.cluster.image import ClusterImage, TopicImage
+from flowstone.broker.coordinators.group_answers import Answer
+from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.encoded_response import EncodedResponse
+from flowstone.broker.topics.topic_slices import is_large, join_topics, split_topics
+from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse, OffsetToCommit
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise

@@ -6,10 +6,10 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import Answer
-from flowstone.broker.topic_parts import is_large, join_topics, split_topics
-from flowstone.broker.turns import others_turn
+from flowstone.broker.coordinators.group_answers import Answer
+from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.topics.topic_slices import is_large, join_topics, split_topics
 from flowstone.coordinator.groups.messages import DeleteOffsetsRequest, DeleteOffsetsResponse
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise

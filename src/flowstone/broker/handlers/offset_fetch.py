@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.group_answers import answer_all, outcome_of, settle
-from flowstone.broker.long_responses import encode_if_long
-from flowstone.broker.topic_parts import is_large, join_topics, split_topics
-from flowstone.broker.turns import Turns
-from flowstone.cluster.image import ClusterImage
+from flowstone.broker.coordinators.group_answers import answer_all, outcome_of, settle
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.long_responses import encode_if_long
+from flowstone.broker.topics.topic_slices import is_large, join_topics, split_topics
+from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.coordinator.groups.messages import CommittedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ErrorCode

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.leaders import find_led
-from flowstone.broker.turns import Turns
+from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.partition_lookup import find_led
 from flowstone.errors import ApiError
 from flowstone.wire.messages import (
     OffsetForLeaderEpochRequest,

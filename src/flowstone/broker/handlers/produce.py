@@ -19,13 +19,13 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.leaders import as_seen_by_the_cluster, node_endpoints, partition_state
-from flowstone.broker.turns import others_turn
-from flowstone.broker.waiting import ParkedProduce, Uncommitted
-from flowstone.cluster.topic_names import is_internal
+from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.parked import ParkedProduce, Uncommitted
+from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
+from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, RecordError
-from flowstone.log.partition_log import NeedsWorker, Timestamps
+from flowstone.log.partition.partition_log import NeedsWorker, Timestamps
 from flowstone.promise import Promise
 from flowstone.replication.partition import ACKS_ALL, Partition
 from flowstone.types import Bytes
@@ -130,7 +130,7 @@ class _Produce:
         if records is None:
             raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
         self._services.producers.check(partition.log, records, self._peer)
-        self._services.room.take(partition.log, len(records))
+        self._services.disk_floor.admit(partition.log, len(records))
         if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(records).codec is Codec.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
         return partition, records

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from flowstone.broker.changes import change
-from flowstone.broker.context import RequestContext, Services
-from flowstone.cluster.withdrawals import unregister_broker
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.topics.metadata_changes import change
+from flowstone.cluster.decisions.withdrawals import unregister_broker
 from flowstone.errors import ApiError
 from flowstone.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 

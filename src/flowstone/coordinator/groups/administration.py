@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from flowstone.coordinator.groups.group import Group, GroupState, Member
+from flowstone.coordinator.groups.classic.group import Group, GroupState, Member
 from flowstone.coordinator.groups.messages import (
     CLASSIC,
     DeleteGroupsResponse,

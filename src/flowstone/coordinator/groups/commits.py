@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.config import GROUP_OVERHEAD_BYTES, OFFSET_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
-from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.messages import (
     NO_RETENTION_TIME,
     UNKNOWN_MEMBER_ID,

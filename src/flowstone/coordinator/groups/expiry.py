@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, EXPIRY_OFFSETS_PER_TICK, EXPIRY_PAUSE_MS
-from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupRemoved, OffsetCommitted, OffsetRemoved
 from flowstone.coordinator.groups.state import Turn
 from flowstone.coordinator.groups.timers import EXPIRY_TIMER

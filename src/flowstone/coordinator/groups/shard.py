@@ -24,11 +24,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flowstone.coordinator.groups import administration, branching, commits, joining, membership, timeouts
+from flowstone.coordinator.groups import administration, branching, commits
 from flowstone.coordinator.groups.branching import BranchOffsetsRequest
+from flowstone.coordinator.groups.classic import joining, membership, timeouts
+from flowstone.coordinator.groups.classic.group import Group
+from flowstone.coordinator.groups.classic.rebalancing import prepare
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.expiry import Expiry
-from flowstone.coordinator.groups.group import Group
 from flowstone.coordinator.groups.messages import (
     CommitRequest,
     DeleteOffsetsRequest,
@@ -39,7 +41,6 @@ from flowstone.coordinator.groups.messages import (
     ListGroupsRequest,
     SyncRequest,
 )
-from flowstone.coordinator.groups.rebalancing import prepare
 from flowstone.coordinator.groups.records import (
     GroupRecord,
     GroupRemoved,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, GroupConfig
-from flowstone.coordinator.groups.group import Group, GroupState
 from flowstone.coordinator.groups.offsets import OffsetStore
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.timers import EXPIRY_TIMER, Timer, TimerKind, Timers

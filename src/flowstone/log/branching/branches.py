@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.branching.point import BranchPoint
 from flowstone.log.branching.staging import StagedBranch, WantedBranch, discard, stage
-from flowstone.log.directory_logs import DirectoryLogs
-from flowstone.log.epochs import LeaderEpochs
-from flowstone.log.handles import FileHandles
-from flowstone.log.partition_directory import PartitionDirectory
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.producer_state import ProducerStates
-from flowstone.log.segment import Segment
+from flowstone.log.directories.log_set import DirectoryLogs
+from flowstone.log.partition.leader_epochs import LeaderEpochs
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.segments.branch_point import BranchPoint
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.partition_directory import PartitionDirectory
+from flowstone.log.segments.segment import Segment
 from flowstone.ports.clock import Clock
 from flowstone.types import TopicPartition
 

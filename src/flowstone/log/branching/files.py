@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.branching.plan import BranchPlan, CutSegment, WholeSegment
-from flowstone.log.branching.point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
-from flowstone.log.checkpoints import PARTITION_METADATA, encode_partition_metadata
-from flowstone.log.handles import FileHandles
-from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.scanning import DamagedBatch, scan
-from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_path
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.batch_scan import DamagedBatch, scan
+from flowstone.log.segments.branch_point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
+from flowstone.log.segments.checkpoints import PARTITION_METADATA, encode_partition_metadata
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_path
+from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from flowstone.ports.files import File, Files
 from flowstone.wire.batch_slices import cut_batch
 from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header

@@ -11,10 +11,10 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import NamedTuple
 
-from flowstone.log.epochs import LeaderEpochs
-from flowstone.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.segment import Segment
+from flowstone.log.partition.leader_epochs import LeaderEpochs
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.segment import Segment
+from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
 
 
 class WholeSegment(NamedTuple):

@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.branching.files import BuiltBranch, build_branch, make_common, sync_branch
 from flowstone.log.branching.plan import BranchPlan, plan_branch
-from flowstone.log.directory_logs import DirectoryLogs
-from flowstone.log.partition_log import PartitionLog
+from flowstone.log.directories.log_set import DirectoryLogs
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.types import TopicPartition
 
 # Their syncs share the device's flush.

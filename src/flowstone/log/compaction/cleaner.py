@@ -23,14 +23,14 @@ from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.errors import ApiError, StorageFault
 from flowstone.log.compaction.cleaner_process import Compactor
 from flowstone.log.compaction.cleaner_stats import CleanerStats
-from flowstone.log.compaction.job import CompactionError, CompactionJob, SourceSegment
 from flowstone.log.compaction.plan import NOTHING, CompactionPlan, SealedFacts, is_lag_over, plan_compaction
-from flowstone.log.housekeeping import Housekeeping
-from flowstone.log.partition_directory import NO_DESCRIPTORS, NO_SPACE
-from flowstone.log.partition_log import PartitionLog
-from flowstone.log.segment import newest_timestamp
-from flowstone.log.segment_swap import remove_cleaned
-from flowstone.log.steady_clock import SteadyClock
+from flowstone.log.lifecycle.housekeeping import Housekeeping
+from flowstone.log.lifecycle.steady_clock import SteadyClock
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.compaction_job import CompactionError, CompactionJob, SourceSegment
+from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, NO_SPACE
+from flowstone.log.segments.segment import newest_timestamp
+from flowstone.log.segments.segment_swap import remove_cleaned
 from flowstone.ports.clock import Timer
 from flowstone.types import TopicPartition
 

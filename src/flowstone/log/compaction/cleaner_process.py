@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from flowstone.log.compaction.job import CleanedSegment, CompactionError, CompactionJob
+from flowstone.log.segments.compaction_job import CleanedSegment, CompactionError, CompactionJob
 from flowstone.log.workers.process import WorkerProcess
 from flowstone.ports.files import Files
 from flowstone.ports.system_files import SystemFiles

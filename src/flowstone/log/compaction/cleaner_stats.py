@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowstone.counters import Histogram
-from flowstone.log.compaction.job import CleanedSegment, CompactionJob, SourceSegment
+from flowstone.log.segments.compaction_job import CleanedSegment, CompactionJob, SourceSegment
 
 RUN_SECONDS_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 

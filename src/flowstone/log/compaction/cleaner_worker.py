@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowstone.log.compaction.job import CompactionError, CompactionJob
 from flowstone.log.compaction.one_log import Compaction
+from flowstone.log.segments.compaction_job import CompactionError, CompactionJob
 from flowstone.log.workers.loop import serve
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.system_files import SystemFiles

@@ -19,10 +19,10 @@ from flowstone.kernel.compaction import (
     Stop,
     Walk,
 )
-from flowstone.log.compaction.job import CompactionError, CompactionJob, SourceSegment
 from flowstone.log.compaction.output import CleanedOutput
 from flowstone.log.compaction.transactions import Transactions
 from flowstone.log.compaction.walk import CHUNK_BYTES, StoppedAt, Then, walk_segment
+from flowstone.log.segments.compaction_job import CompactionError, CompactionJob, SourceSegment
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import File
 from flowstone.types import Bytes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowstone.log.compaction.job import CleanedSegment, CompactionJob
 from flowstone.log.compaction.one_log import Compaction
+from flowstone.log.segments.compaction_job import CleanedSegment, CompactionJob
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import Files
 

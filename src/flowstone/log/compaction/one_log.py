@@ -28,12 +28,12 @@ from flowstone.kernel.compaction import (
     Walk,
 )
 from flowstone.log.compaction.filter import GroupFilter
-from flowstone.log.compaction.job import CleanedSegment, CompactionError, CompactionJob, SourceSegment
 from flowstone.log.compaction.output import CleanedOutput
 from flowstone.log.compaction.transactions import Transactions
 from flowstone.log.compaction.walk import StoppedAt, Then, walk_segment
-from flowstone.log.scanning import DamagedBatch, scan
-from flowstone.log.segment import LOG_SUFFIX, segment_path
+from flowstone.log.segments.batch_scan import DamagedBatch, scan
+from flowstone.log.segments.compaction_job import CleanedSegment, CompactionError, CompactionJob, SourceSegment
+from flowstone.log.segments.segment import LOG_SUFFIX, segment_path
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import File, Files
 from flowstone.ports.memory import lazy_buffer

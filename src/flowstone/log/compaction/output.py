@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from flowstone.kernel.compaction import IndexBuilder
-from flowstone.log.compaction.job import CLEANED_SUFFIX, CleanedSegment, CompactionError, SourceSegment
-from flowstone.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from flowstone.log.segments.compaction_job import CLEANED_SUFFIX, CleanedSegment, CompactionError, SourceSegment
+from flowstone.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports import page_cache
 from flowstone.ports.files import File, Files

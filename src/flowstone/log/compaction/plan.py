@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowstone.config import TopicConfig
-from flowstone.log.segment import RELATIVE_OFFSET_MAX
+from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX
 
 
 class SealedFacts(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flowstone.errors import ApiError
 from flowstone.kernel.compaction import BatchFields, Stop, Walk
-from flowstone.log.compaction.job import CompactionError, SourceSegment
+from flowstone.log.segments.compaction_job import CompactionError, SourceSegment
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports.files import File
 from flowstone.types import Bytes

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flowstone.log.readability import why_unreadable
-from flowstone.log.scanning import DamagedBatch, scan
+from flowstone.log.partition.readability import why_unreadable
+from flowstone.log.segments.batch_scan import DamagedBatch, scan
 from flowstone.ports.files import File
 
 

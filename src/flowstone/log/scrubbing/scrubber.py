@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from flowstone.config import BrokerConfig
-from flowstone.log.partition_log import PartitionLog
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.scrubbing.check import SegmentToCheck, check_segment
-from flowstone.log.segment import Segment
+from flowstone.log.segments.segment import Segment
 from flowstone.log.workers.process import WorkerProcess
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.files import Files

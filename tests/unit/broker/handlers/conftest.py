@@ -9,14 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from flowstone.broker.context import RequestContext, Services
-from flowstone.broker.encoded_response import EncodedResponse
-from flowstone.broker.group_coordinator import GroupCoordinator
-from flowstone.broker.registry import ENDPOINTS
-from flowstone.cluster.controller import register_broker
-from flowstone.cluster.ids import random_id
-from flowstone.cluster.image import BrokerImage, ClusterImage, Endpoint
-from flowstone.cluster.memory_log import MemoryLog
+from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+from flowstone.broker.dispatch.registry import ENDPOINTS
+from flowstone.broker.requests.context import RequestContext
+from flowstone.broker.requests.encoded_response import EncodedResponse
+from flowstone.broker.wiring import make_services
+from flowstone.cluster.decisions.registration import register_broker
+from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage, Endpoint
+from flowstone.cluster.image.ids import random_id
+from flowstone.cluster.logs.memory_log import MemoryLog
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import parse_broker_config
 from flowstone.ports.clock import SimulatedClock
@@ -46,7 +47,7 @@ class AdminBroker:
             asyncio.run(self.metadata.change(register))
         unused = cast(Any, None)
         clock, partitions = SimulatedClock(), Partitions()
-        self.services = Services(
+        self.services = make_services(
             config=config,
             topic_defaults=topic_defaults,
             clock=clock,

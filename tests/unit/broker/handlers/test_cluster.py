@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.context import RequestContext
+from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.handlers.init_producer_id import PRODUCER_ID_WAIT_S_MAX
-from flowstone.broker.registry import ENDPOINTS
+from flowstone.broker.requests.context import RequestContext
 from flowstone.errors import ErrorCode
 from flowstone.wire.apis import APIS
 from flowstone.wire.codec import response_decoder, response_encoder

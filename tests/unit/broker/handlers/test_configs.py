@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowstone.cluster.config_changes import Operation
-from flowstone.cluster.configs import ConfigSource
+from flowstone.cluster.decisions.config_changes import Operation
+from flowstone.cluster.decisions.configs import ConfigSource
 from flowstone.config import BROKER_SETTINGS, TOPIC_SETTINGS, Kind
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import (

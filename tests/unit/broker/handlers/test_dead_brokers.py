@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowstone.cluster.image import PartitionImage
-from flowstone.cluster.records import BrokerFenced, PartitionChanged
+from flowstone.cluster.image.cluster_image import PartitionImage
+from flowstone.cluster.image.records import BrokerFenced, PartitionChanged
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import (
     DescribeClusterRequest,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker import log_starts
-from flowstone.cluster.records import BrokerFenced
+from flowstone.broker.clustering import log_starts
+from flowstone.cluster.image.records import BrokerFenced
 from flowstone.errors import ErrorCode, StorageFault
 from flowstone.wire.messages import (
     DeleteRecordsRequest,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.cluster.image import PartitionImage
+from flowstone.cluster.image.cluster_image import PartitionImage
 from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode
 from flowstone.log.manager import LogManager

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.cluster.records import BrokerConfigChanged
+from flowstone.cluster.image.records import BrokerConfigChanged
 from flowstone.errors import ErrorCode
 from flowstone.types import ZERO_UUID
 from flowstone.wire.messages import DeleteTopicsRequest, MetadataRequest, MetadataRequestTopic

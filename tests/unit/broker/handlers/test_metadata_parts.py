@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker import metadata_parts
-from flowstone.broker.encoded_response import EncodedResponse
 from flowstone.broker.handlers import metadata
-from flowstone.broker.metadata_parts import FORMS_MAX
+from flowstone.broker.requests.encoded_response import EncodedResponse
+from flowstone.broker.topics import encoded_topics
+from flowstone.broker.topics.encoded_topics import FORMS_MAX
 from flowstone.errors import ErrorCode
 from flowstone.wire.apis import APIS
 from flowstone.wire.messages import DeleteTopicsRequest, MetadataRequest, MetadataRequestTopic
@@ -72,13 +72,13 @@ def test_a_topic_is_described_once_for_many_answers(
     broker: Any, parts_from: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described: list[str] = []
-    describe = metadata_parts.describe
+    describe = encoded_topics.describe
 
     def counted(image: Any, topic: Any, form: Any) -> Any:
         described.append(topic.name)
         return describe(image, topic, form)
 
-    monkeypatch.setattr(metadata_parts, "describe", counted)
+    monkeypatch.setattr(encoded_topics, "describe", counted)
     parts_from(1)
     broker.create("a", "b")
     for _ in range(3):
@@ -113,7 +113,7 @@ def test_error_codes_within_the_parts_are_counted(make_broker: Any, parts_from: 
 def test_others_have_their_turn_while_many_partitions_are_described(
     broker: Any, parts_from: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_parts, "TURN_PARTITIONS", 10)
+    monkeypatch.setattr(encoded_topics, "TURN_PARTITIONS", 10)
     parts_from(1)
     broker.create(*(f"t{number}" for number in range(100)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.changes import CHANGE_TIMEOUT_MIN_MS, CHANGE_TIMEOUT_MS
+from flowstone.broker.topics.metadata_changes import CHANGE_TIMEOUT_MIN_MS, CHANGE_TIMEOUT_MS
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import (
     AlterConfigsRequest,

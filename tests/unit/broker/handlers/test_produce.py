@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker import preparing
+from flowstone.broker.requests import batch_preparation
 from flowstone.errors import ErrorCode
-from flowstone.log import validation
-from flowstone.log.validation import INLINE_PAYLOAD_BYTES_MAX, INLINE_STORED_BYTES_MAX
+from flowstone.log.partition import validation
+from flowstone.log.partition.validation import INLINE_PAYLOAD_BYTES_MAX, INLINE_STORED_BYTES_MAX
 from flowstone.wire.compression import Codec
 from flowstone.wire.messages import (
     ApiVersionsRequest,
@@ -161,7 +161,7 @@ def test_batches_keep_their_order_whether_a_worker_opens_them_or_not(client: Cli
 
 
 def test_what_waits_to_be_opened_is_limited(client: Client, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "QUEUED_BYTES_MAX", 3 * INLINE_STORED_BYTES_MAX)
+    monkeypatch.setattr(batch_preparation, "QUEUED_BYTES_MAX", 3 * INLINE_STORED_BYTES_MAX)
     batch = large_batch()
     answers = results(client.ask(VERSION, request_of(topic, [(0, batch_of(b"v")), (1, batch), (2, batch)])))
     assert [each.error_code for each in answers] == [0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT]
@@ -182,7 +182,7 @@ def test_a_connection_with_many_batches_to_open_leaves_a_worker_to_others(
             others_turn.wait(10)
         return prepare(batch, *rest, **more)
 
-    monkeypatch.setattr(preparing, "prepare_batch", count)
+    monkeypatch.setattr(batch_preparation, "prepare_batch", count)
     now = int(time.time() * 1000)
     others = build_batch(
         [Record(at, now, b"k", Random(1).randbytes(INLINE_STORED_BYTES_MAX)) for at in range(2)], codec=Codec.GZIP
@@ -210,8 +210,8 @@ def test_batches_that_take_long_to_open_do_not_hold_up_others(
             may_open.wait(10)
         return prepare(batch, *rest, max_bytes=max_bytes)
 
-    monkeypatch.setattr(preparing, "prepare_batch", wait)
-    value = bytes(preparing.QUICK_PAYLOAD_BYTES_MAX)
+    monkeypatch.setattr(batch_preparation, "prepare_batch", wait)
+    value = bytes(batch_preparation.QUICK_PAYLOAD_BYTES_MAX)
     slow = build_batch([Record(0, int(time.time() * 1000), b"k", value)], codec=Codec.ZSTD)
     greedy = [app.client() for _ in range(5)]
     for connection in greedy:

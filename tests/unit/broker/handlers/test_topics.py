@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.cluster.configs import ConfigSource
+from flowstone.cluster.decisions.configs import ConfigSource
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import (
     CreatePartitionsRequest,

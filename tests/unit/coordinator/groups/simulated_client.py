@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flowstone.coordinator.groups import messages as m
-from flowstone.coordinator.groups.consumer_protocol import assigned_partitions, owned_partitions
+from flowstone.coordinator.groups.classic.consumer_protocol import assigned_partitions, owned_partitions
 from flowstone.coordinator.groups.records import NO_LEADER_EPOCH
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.coordinator.groups import joining, membership
+from flowstone.coordinator.groups.classic import joining, membership
 from flowstone.coordinator.groups.config import EXPIRY_OFFSETS_PER_TICK, EXPIRY_PAUSE_MS, GroupConfig
 from flowstone.coordinator.groups.messages import CommitRequest, JoinRequest, SyncRequest
 from flowstone.coordinator.groups.records import NO_LEADER_EPOCH, OffsetRemoved

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flowstone.coordinator.groups import commits, joining, membership, timeouts
-from flowstone.coordinator.groups.group import Group
+from flowstone.coordinator.groups import commits
+from flowstone.coordinator.groups.classic import joining, membership, timeouts
+from flowstone.coordinator.groups.classic.group import Group
 from flowstone.coordinator.groups.messages import CommitRequest, CommittedOffset
 from flowstone.coordinator.groups.offsets import OffsetStore
 from flowstone.coordinator.groups.records import OffsetCommitted

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flowstone.coordinator.groups import messages as m
-from flowstone.coordinator.groups import rebalancing
+from flowstone.coordinator.groups.classic import rebalancing
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.errors import ErrorCode
 from tests.unit.coordinator.groups.harness import START_MS, Coordinator, assignment, subscription

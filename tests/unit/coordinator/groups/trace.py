@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowstone.coordinator.groups import messages as m
-from flowstone.coordinator.groups.consumer_protocol import assigned_partitions
+from flowstone.coordinator.groups.classic.consumer_protocol import assigned_partitions
 from flowstone.coordinator.groups.records import (
     GroupRecord,
     GroupRemoved,

@@ -1,0 +1,217 @@
+"""Keeps the partitions that this broker serves in step with the cluster's metadata.
+
+Called with every change of the metadata. A topic that was made opens its partitions, one that was deleted closes and
+removes them, one whose settings changed passes them on. A topic deleted and made again has another id: it is both, and
+where it is made before the name is free (`LogManager.make_way`), its partitions open a moment later. In a cluster, who
+leads and who follows is passed on too, and what has moved to other brokers goes from here. The cost is that of the
+change, not of the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flowstone.broker.loop.time_slices import others_turn
+from flowstone.cluster.decisions.configs import topic_config
+from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage, TopicImage
+from flowstone.cluster.image.records import TOPIC_RECORDS, BrokerConfigChanged, MetadataRecord
+from flowstone.cluster.logs.metadata_copies import DIRECTORY as METADATA_DIRECTORY
+from flowstone.config import TopicConfig
+from flowstone.errors import ErrorCode, StartupError, StorageFault
+from flowstone.log.manager import LogManager
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.replication.partition import Partition
+from flowstone.replication.partitions import Partitions
+from flowstone.types import TopicPartition
+
+if TYPE_CHECKING:
+    from flowstone.broker.clustering.cluster_node import Clustering
+
+logger = logging.getLogger(__name__)
+
+# Opened and closed before others on the loop have their turn: each takes 20 to 50 microseconds.
+PARTITIONS_AT_ONCE = 200
+
+
+class Assignments:
+    def __init__(
+        self,
+        node_id: int,
+        topic_defaults: dict[str, str],
+        logs: LogManager,
+        partitions: Partitions,
+        cluster: Clustering | None = None,
+    ) -> None:
+        """`cluster`: None where there is one broker."""
+        self._node_id, self._topic_defaults = node_id, topic_defaults
+        self._logs, self._partitions = logs, partitions
+        self._cluster = cluster
+        self._image = EMPTY_IMAGE
+        # Partitions to open and close, in order, when others on the loop have had their turn.
+        self._later: deque[Callable[[], None]] = deque()
+        self._left = PARTITIONS_AT_ONCE
+        self._working: asyncio.Task[None] | None = None
+
+    def open_all(self, image: ClusterImage) -> None:
+        """For the start: opens what is ours, and condemns what a crash left of deleted topics.
+
+        StartupError if there are logs and the metadata knows of nothing: it was lost, and they would all be condemned.
+        """
+        self._image = image
+        if not image.cluster_id and (self._logs.logs or self._logs.offline):
+            raise StartupError(
+                f"the data directory {', '.join(each.path for each in self._logs.directories)} holds "
+                f"{len(self._logs.logs) + len(self._logs.offline)} "
+                f"partitions, but its metadata log knows of no topic; bring {METADATA_DIRECTORY} back from where it "
+                "was saved, or move the partitions elsewhere"
+            )
+        self._logs.delete_strays(image.topics_by_id)
+        self._delete_moved()
+        self._logs.expect(
+            (TopicPartition(topic.name, index), topic.topic_id)
+            for topic in image.topics.values()
+            for index, placed in enumerate(topic.partitions)
+            if self._node_id in placed.replicas
+        )
+        self._left = sys.maxsize
+        self._open_or_configure_all()
+
+    def _delete_moved(self) -> None:
+        """Partitions that went to other brokers while this one was away."""
+        for topic_partition in list(self._logs.logs):
+            placed = self._image.partition(topic_partition)
+            if placed is not None and self._node_id not in placed.replicas:
+                self._remove(topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """Opens, configures and closes what a change says; of many partitions the last ones later (`settled`)."""
+        self._image = after
+        self._left = PARTITIONS_AT_ONCE
+        if any(isinstance(record, BrokerConfigChanged) for record in records):
+            # A broker-wide value may concern every topic.
+            self._later.extend(partial(self._configure, topic_id) for topic_id in after.topics_by_id)
+        for topic_id in dict.fromkeys(record.topic_id for record in records if isinstance(record, TOPIC_RECORDS)):
+            topic = after.topics_by_id.get(topic_id)
+            if topic is not None:
+                self._open_or_configure(topic)
+            elif topic_id in before.topics_by_id:
+                self._close(before.topics_by_id[topic_id])
+        if self._later and self._working is None:
+            self._working = asyncio.ensure_future(self._work())
+
+    async def settled(self) -> None:
+        """Returns when everything has been opened and closed that changes so far say."""
+        if self._working is not None:
+            await asyncio.shield(self._working)
+
+    def stop(self) -> None:
+        """Leaves the rest undone: the broker stops, and the next start does it."""
+        self._later.clear()
+
+    async def _work(self) -> None:
+        while self._later:
+            for _ in range(min(PARTITIONS_AT_ONCE, len(self._later))):
+                self._later.popleft()()
+            await others_turn()
+        self._working = None
+
+    def _do(self, action: Callable[[], None]) -> None:
+        """At once, unless much was done at once already."""
+        if self._left > 0 and not self._later:
+            self._left -= 1
+            action()
+        else:
+            self._later.append(action)
+
+    def _open_or_configure_all(self) -> None:
+        for topic in self._image.topics.values():
+            self._open_or_configure(topic)
+
+    def _configure(self, topic_id: bytes) -> None:
+        topic = self._image.topics_by_id.get(topic_id)
+        if topic is not None:  # not deleted since
+            self._open_or_configure(topic)
+
+    def _open_or_configure(self, topic: TopicImage) -> None:
+        config = topic_config(self._image, topic.name, self._topic_defaults, self._node_id)
+        for index, placed in enumerate(topic.partitions):
+            partition = self._partitions.find(TopicPartition(topic.name, index))
+            if self._node_id not in placed.replicas:
+                if partition is not None:
+                    self._remove(partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                continue
+            if partition is None or partition.topic_id != topic.topic_id:
+                self._do(partial(self._open_unless_open, topic.topic_id, index, config))
+                continue
+            if partition.partition_epoch != placed.partition_epoch:
+                partition.update(placed, self._node_id)
+                self._placed(partition)
+            if partition.log.config != config:
+                partition.log.configure(config)
+                partition.configured()
+
+    def _open(self, topic: TopicImage, index: int, config: TopicConfig) -> None:
+        topic_partition, placed = TopicPartition(topic.name, index), topic.partitions[index]
+        try:
+            if self._cluster is not None and self._node_id not in placed.isr:
+                self._logs.give_up_missing(topic_partition)
+            in_the_way = self._logs.make_way(topic_partition, topic.topic_id)
+            if in_the_way is not None:
+                in_the_way.add_done_callback(partial(self._open_later, topic.topic_id, index))
+                return
+            log = self._logs.get_or_create(topic_partition, topic.topic_id, config)
+        except StorageFault as fault:
+            self._partitions.add_offline(topic_partition, topic.topic_id, fault)
+            if self._cluster is not None:
+                self._cluster.replicas.failed(topic.topic_id, topic_partition)
+        else:
+            flusher = self._logs.directory_of(log).flusher
+            services = self._cluster.services if self._cluster is not None else None
+            partition = Partition(log, flusher, placed, self._node_id, services, on_fault=self._failed)
+            self._partitions.add(partition)
+            self._placed(partition)
+
+    def _placed(self, partition: Partition) -> None:
+        if self._cluster is not None:
+            self._cluster.replicas.placed(partition)
+
+    def _failed(self, log: PartitionLog, fault: StorageFault) -> None:
+        """One partition is offline: somebody else should lead it, and there may be more to it."""
+        if self._cluster is not None:
+            self._cluster.replicas.failed(log.topic_id, log.topic_partition)
+        self._logs.doubt(log, fault)
+
+    def _open_later(self, topic_id: bytes, index: int, made_way: asyncio.Future[None]) -> None:
+        topic = self._image.topics_by_id.get(topic_id)
+        if topic is None or made_way.cancelled():  # deleted again, or the broker stops
+            return
+        config = topic_config(self._image, topic.name, self._topic_defaults, self._node_id)
+        self._open_unless_open(topic_id, index, config)
+
+    def _open_unless_open(self, topic_id: bytes, index: int, config: TopicConfig) -> None:
+        topic = self._image.topics_by_id.get(topic_id)
+        if topic is None or self._node_id not in topic.partitions[index].replicas:  # deleted or moved since
+            return
+        if self._partitions.find(TopicPartition(topic.name, index)) is None:
+            self._open(topic, index, config)
+
+    def _close(self, topic: TopicImage) -> None:
+        for index in range(len(topic.partitions)):
+            closed = TopicPartition(topic.name, index)
+            self._do(partial(self._remove, closed, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+    def _remove(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        partition = self._partitions.find(topic_partition)
+        if partition is not None and self._cluster is not None:
+            self._cluster.replicas.removed(partition)
+        self._partitions.remove(topic_partition, code)
+        try:
+            self._logs.delete(topic_partition)
+        except StorageFault as fault:  # the topic is gone all the same; the next start tries again
+            logger.error("%s", fault)

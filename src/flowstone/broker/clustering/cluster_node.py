@@ -1,0 +1,91 @@
+"""What a broker has because there are others: its place among them, the controller's part, replicas that follow.
+
+Owns the order of things. Joining: the broker is registered before it is let near a client, and only then are leaders
+followed. Stopping: others lead first; then this broker is no member any more, and follows nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowstone.broker.clustering.controller_role import Controlling
+from flowstone.broker.clustering.full_disks import FullDisks
+from flowstone.broker.clustering.membership import Membership
+from flowstone.broker.clustering.remote_offsets import Elsewhere
+from flowstone.broker.clustering.replica_roles import Replicas
+from flowstone.cluster.image.cluster_image import BrokerImage
+from flowstone.cluster.logs.consensus import Consensus
+from flowstone.cluster.metadata import Metadata
+from flowstone.config import BrokerConfig
+from flowstone.log.manager import LogManager
+from flowstone.ports.clock import Clock
+from flowstone.ports.network import Network
+from flowstone.replication.follower_protocol import Limits
+from flowstone.replication.follower_tasks import ReplicaFetchers
+from flowstone.replication.lease import Lease
+from flowstone.replication.partitions import Partitions
+from flowstone.replication.services import ReplicaServices
+
+
+class Clustering:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topic_defaults: Mapping[str, str],
+        listener_name: str,
+        consensus: Consensus,
+        metadata: Metadata,
+        logs: LogManager,
+        partitions: Partitions,
+        clock: Clock,
+        network: Network,
+    ) -> None:
+        """`listener_name`: on which of their listeners brokers reach each other."""
+        self.lease = Lease(clock.monotonic)
+        self._is_clean, self._is_empty = logs.was_clean, logs.is_new
+        self._membership = Membership(consensus, metadata, self.lease, clock, logs.identity.directory_id)
+        self.controlling = Controlling(config, topic_defaults, consensus, metadata, clock)
+        self.fetchers = ReplicaFetchers(
+            config.node_id,
+            lambda: self._membership.epoch,
+            Limits(
+                max_wait_ms=config.replica_fetch_wait_max_ms,
+                response_max_bytes=config.replica_fetch_response_max_bytes,
+                partition_max_bytes=config.replica_fetch_max_bytes,
+            ),
+            config.follower_replication_throttled_rate,
+            clock,
+            network,
+        )
+        self.elsewhere = Elsewhere(listener_name, metadata, clock, network)
+        self.replicas = Replicas(config, listener_name, metadata, partitions, self.fetchers, self.lease, clock)
+        self.full_disks = FullDisks(config.node_id, metadata, logs, partitions, self.replicas, self.elsewhere, clock)
+        self.replicas.is_full = self.full_disks.is_full
+        self.services = ReplicaServices(
+            lease=self.lease,
+            monotonic=clock.monotonic,
+            logs=logs,
+            lag_time_max_s=config.replica_lag_time_max_ms / 1000,
+            on_isr_change=self.replicas.propose,
+            call_later=clock.call_later,
+            is_eligible=self.replicas.is_eligible,
+            on_full=self.full_disks.append_failed,
+        )
+
+    async def join(self, broker: BrokerImage) -> None:
+        """StartupError if the broker cannot be a member."""
+        await self._membership.join(broker, is_clean=self._is_clean, is_empty=self._is_empty)
+        self.controlling.start()
+        self.replicas.start()
+
+    async def leave(self) -> None:
+        self.controlling.close()
+        self.full_disks.close()
+        await self._membership.hand_over()
+        self.replicas.close()
+
+    def abort(self) -> None:
+        self.controlling.close()
+        self.full_disks.close()
+        self.replicas.close()
+        self._membership.abort()

@@ -1,0 +1,109 @@
+"""Who waits for the logs of all live replicas to start later: DeleteRecords, which is answered then.
+
+A follower hears where its leader's log starts with the answer to its fetch, and tells its own start with the next one.
+Each such fetch of a partition that is waited for is a reason to look; so is every change of the metadata, for nobody
+waits for the dead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowstone.broker.requests.partition_lookup import live_broker
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.promise import Promise
+from flowstone.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from flowstone.broker.requests.context import Services
+
+# Partitions of all requests together. Who comes later hears REQUEST_TIMED_OUT; its records are deleted all the same.
+LOG_START_WAITS_MAX = 10_000
+
+
+class LogStarts:
+    def __init__(self) -> None:
+        self._waits: dict[Partition, set[LogStartWait]] = {}
+        self._count = 0
+        self._follows_metadata = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def wait(self, services: Services, partition: Partition, offset: int, timeout_ms: int) -> Promise[ErrorCode]:
+        """NONE once no live replica has anything below `offset`; else why that is not known."""
+        wait = LogStartWait(services, partition, offset)
+        if not wait.done() and (timeout_ms <= 0 or self._count >= LOG_START_WAITS_MAX):
+            wait.timed_out()
+        if wait.done():
+            return wait
+        if not self._follows_metadata:
+            self._follows_metadata = True
+            services.metadata.on_change(lambda *_: self._look_at_all())
+        self._waits.setdefault(partition, set()).add(wait)
+        self._count += 1
+        wait.add_done_callback(self._remove)
+        partition.watch_end(wait)
+        services.waiting.deadlines.add(wait, timeout_ms)
+        return wait
+
+    def told(self, partition: Partition) -> None:
+        """A follower told where its log starts."""
+        for wait in tuple(self._waits.get(partition, ())):
+            wait.look()
+
+    def _look_at_all(self) -> None:
+        for waits in tuple(self._waits.values()):
+            for wait in tuple(waits):
+                wait.look()
+
+    def _remove(self, wait: LogStartWait) -> None:
+        waits = self._waits[wait.partition]
+        waits.remove(wait)
+        self._count -= 1
+        if not waits:
+            del self._waits[wait.partition]
+        wait.partition.unwatch_end(wait)
+
+
+class LogStartWait(Promise[ErrorCode]):
+    """One partition's. As a watcher it hears when this broker leads it no more."""
+
+    __slots__ = ("_leader_epoch", "_offset", "_services", "partition")
+
+    def __init__(self, services: Services, partition: Partition, offset: int) -> None:
+        super().__init__()
+        self.partition = partition
+        self._services, self._offset, self._leader_epoch = services, offset, partition.leader_epoch
+        self.look()
+
+    def look(self) -> None:
+        if not self._is_done:
+            code = self._outcome()
+            if code is not None:
+                self.set_result(code)
+
+    def timed_out(self) -> None:
+        self.set_result(ErrorCode.REQUEST_TIMED_OUT)
+
+    def advanced(self, size_bytes: int) -> None:
+        """More records change nothing."""
+
+    def interrupted(self) -> None:
+        self.look()
+
+    def _outcome(self) -> ErrorCode | None:
+        partition = self.partition
+        try:
+            partition.check_serving()
+        except ApiError as error:
+            return error.code
+        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NONE if low_watermark(self._services, partition) >= self._offset else None
+
+
+def low_watermark(services: Services, partition: Partition) -> int:
+    """The lowest offset that a live replica still has; -1 while one has not told since this broker leads."""
+    image = services.metadata.image
+    return partition.low_watermark([each for each in partition.replicas if live_broker(image, each) is not None])

@@ -1,0 +1,173 @@
+"""This broker's replicas in step with the cluster: whom they follow, who is in sync with those it leads.
+
+Glue between `replication`, which knows nothing of the metadata, and `cluster`, which knows nothing of logs. What a
+leader proposes becomes a change of the metadata; what was decided comes back through `Assignments`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from flowstone.client.connection import Address
+from flowstone.cluster.decisions.configs import broker_config
+from flowstone.cluster.decisions.in_sync_changes import InSyncResult, change_in_sync
+from flowstone.cluster.decisions.partition_states import alive_brokers
+from flowstone.cluster.decisions.withdrawals import replica_failed
+from flowstone.cluster.image.cluster_image import NO_LEADER, ClusterImage
+from flowstone.cluster.image.records import BrokerConfigChanged, BrokerRegistered, MetadataRecord
+from flowstone.cluster.metadata import Metadata
+from flowstone.config import BrokerConfig
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.ports.clock import Clock, Timer
+from flowstone.replication.follower_tasks import ReplicaFetchers
+from flowstone.replication.in_sync import ProposedIsr
+from flowstone.replication.lease import Lease
+from flowstone.replication.partition import Partition
+from flowstone.replication.partitions import Partitions
+from flowstone.replication.state import IsrMember
+from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+# A follower that lags is noticed at most half its time later, as in Kafka.
+LAG_CHECKS_PER_LAG_TIME = 2
+
+
+class Replicas:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        listener_name: str,
+        metadata: Metadata,
+        partitions: Partitions,
+        fetchers: ReplicaFetchers,
+        lease: Lease,
+        clock: Clock,
+    ) -> None:
+        self._config, self._node_id, self._listener_name = config, config.node_id, listener_name
+        self._metadata, self._partitions, self._fetchers, self._clock = metadata, partitions, fetchers, clock
+        self._check_interval_s = config.replica_lag_time_max_ms / 1000 / LAG_CHECKS_PER_LAG_TIME
+        self._checking: Timer | None = None
+        self._is_closed = False
+        # Whether the disk under a replica is full, so that it must not be followed with.
+        self.is_full: Callable[[Partition], bool] = lambda partition: False
+        lease.on_regained(self._lease_regained)
+        metadata.on_change(self._follow)
+
+    def start(self) -> None:
+        self._checking = self._clock.call_later(self._check_interval_s, self._check)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._checking is not None:
+            self._checking.cancel()
+        self._fetchers.close()
+
+    # Following
+
+    def placed(self, partition: Partition) -> None:
+        """The cluster decided something about it, which it has taken up."""
+        image, leader_id = self._metadata.image, partition.leader_id
+        endpoint = image.endpoint(leader_id, self._listener_name) if leader_id != NO_LEADER else None
+        cannot_write = partition.fault is not None or self.is_full(partition)
+        if partition.is_leader or endpoint is None or self._is_closed or cannot_write:
+            self._fetchers.unfollow(partition)
+        else:
+            self._fetchers.follow(partition, leader_id, Address(endpoint.host, endpoint.port))
+        if partition.fault is not None and self._node_id in partition.isr and len(partition.isr) > 1:
+            # A fetch that was on its way when the disk failed has brought it back.
+            self.failed(partition.topic_id, partition.topic_partition)
+
+    def removed(self, partition: Partition) -> None:
+        self._fetchers.unfollow(partition)
+
+    def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """A leader that comes back may have another address; the rate at which followers catch up may be another.
+
+        A broker that is gone is not waited for any longer.
+        """
+        if any(isinstance(record, BrokerConfigChanged) for record in records):
+            self._fetchers.throttle_to(broker_config(after, self._config).follower_replication_throttled_rate)
+        moved = {
+            record.broker.node_id
+            for record in records
+            if isinstance(record, BrokerRegistered)
+            and before.endpoint(record.broker.node_id, self._listener_name)
+            != after.endpoint(record.broker.node_id, self._listener_name)
+        }
+        for partition in self._partitions if moved else ():
+            if partition.leader_id in moved:
+                self.placed(partition)
+        gone = alive_brokers(before) - alive_brokers(after)
+        for partition in self._partitions if gone else ():
+            if partition.is_leader and not gone.isdisjoint(partition.replicas):
+                partition.look_again()
+
+    # Leading
+
+    def propose(self, partition: Partition, isr: ProposedIsr) -> None:
+        """A leader wants other in-sync replicas. One that would be refused must not keep the others out."""
+        members = tuple(each for each in isr if each.node_id in partition.isr or self.is_eligible(each))
+        at_epoch = partition.partition_epoch
+        if set(partition.isr) == {each.node_id for each in members}:
+            partition.isr_change_failed(at_epoch)
+            return
+        change = self._metadata.change(
+            partial(
+                change_in_sync,
+                topic_id=partition.topic_id,
+                partition=partition.topic_partition.partition,
+                leader=self._node_id,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=at_epoch,
+                isr=members,
+                min_insync=partition.log.config.min_insync_replicas,
+            )
+        )
+        asyncio.ensure_future(change).add_done_callback(partial(self._decided, partition, at_epoch))
+
+    def is_eligible(self, member: IsrMember) -> bool:
+        """Return whether the broker is alive, in the life in which it fetched."""
+        broker = self._metadata.image.brokers.get(member.node_id)
+        return broker is not None and not broker.is_fenced and broker.epoch == member.broker_epoch
+
+    def _decided(self, partition: Partition, at_epoch: int, change: asyncio.Future[InSyncResult]) -> None:
+        if change.cancelled() or self._is_closed:
+            return
+        error = change.exception()
+        if error is not None:
+            # Whether it was written is not known where the log failed: then it counts as under way.
+            logger.warning("the in-sync replicas of %s could not be changed: %s", partition.topic_partition, error)
+            if isinstance(error, ApiError):
+                partition.isr_change_failed(at_epoch)
+            return
+        result = change.result()
+        if result.error not in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED):
+            partition.isr_change_failed(at_epoch)
+
+    def failed(self, topic_id: bytes, topic_partition: TopicPartition) -> None:
+        """The disk under a replica failed: somebody else should lead it, and nobody wait for it."""
+        partition = self._partitions.find(topic_partition)
+        if partition is not None:
+            self._fetchers.unfollow(partition)
+        wanted = [(topic_id, topic_partition.partition)]
+        change = self._metadata.change(lambda image: replica_failed(image, self._node_id, wanted))
+        asyncio.ensure_future(change).add_done_callback(partial(_report_failure, topic_partition))
+
+    def _check(self) -> None:
+        self.start()
+        for partition in self._partitions:
+            partition.check_in_sync()
+
+    def _lease_regained(self) -> None:
+        for partition in self._partitions:
+            partition.look_again()
+
+
+def _report_failure(topic_partition: TopicPartition, change: asyncio.Future[object]) -> None:
+    error = None if change.cancelled() else change.exception()
+    if isinstance(error, ApiError | StorageFault):
+        logger.warning("the cluster could not be told that %s failed: %s", topic_partition, error)

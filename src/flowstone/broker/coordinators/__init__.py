@@ -1,0 +1,1 @@
+"""Coordinators hosted by this broker, over the internal topics whose partitions it leads."""

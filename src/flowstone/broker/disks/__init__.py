@@ -1,0 +1,1 @@
+"""Disk space: free space, growth, forecasts."""

@@ -1,0 +1,262 @@
+"""How much room the log directories have: it is looked at all the time, warned of in time, and never used up.
+
+Below a floor of free space (`log.dir.free.min.bytes`) clients' new records are refused with KAFKA_STORAGE_ERROR, and
+all else goes on: reads, offsets of groups, deletions, retention, compaction. So what is left is for what makes room.
+Once there is some again, a little more than the floor so that it does not go back and forth, records are taken again.
+
+The broker warns when its own logs will have filled the disk soon (`disk_trend`), and, separately, when the free space
+is really low, whoever has filled the disk.
+
+The nearer the floor is, the oftener the disk is looked at. Producers may be faster than that: once they have appended
+what lay between the floor and what was free at the last look, nothing more is taken before another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flowstone.broker.disks.append_rates import AppendRates
+from flowstone.broker.disks.disk_forecast import LogGrowth, duration_text, size_text
+from flowstone.broker.loop.time_slices import others_turn
+from flowstone.config import GIB, MIB
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.ports.clock import Timer
+
+if TYPE_CHECKING:
+    from flowstone.broker.requests.context import Services
+    from flowstone.log.directories.log_set import DirectoryLogs
+
+logger = logging.getLogger(__name__)
+
+# The floor where none is set: this part of the file system, and no more than this.
+FLOOR_FRACTION = 0.01
+FLOOR_BYTES_MAX = 512 * MIB
+# So much more than the floor must be free until records are taken again.
+RELIEF_FRACTION = 0.25
+# What all producers together may write at most: as long as this takes to the floor, nobody need look.
+FASTEST_BYTES_PER_S = 2 * GIB
+# Free space is really low when so many floors, or so many bytes if that is less, are left above the floor.
+LOW_FLOORS = 3
+LOW_BYTES_MAX = 2 * GIB
+LOOK_INTERVAL_MAX_S = 5.0
+LOOK_INTERVAL_MIN_S = 0.1
+RATES_INTERVAL_S = 10.0
+# How many partitions' rates are looked at before others get their turn: about half a millisecond.
+SLICE_PARTITIONS = 200
+# And how many segments, where partitions have many: their sizes are added up.
+SLICE_SEGMENTS = 2000
+
+
+class DirectorySpace:
+    """One log directory's room, as of the last look."""
+
+    def __init__(self, directory: DirectoryLogs) -> None:
+        self.directory = directory
+        self.usable_bytes = self.total_bytes = self.floor_bytes = 0
+        self.is_refusing = False
+        self.is_filling = False  # the logs will have filled it soon
+        self.is_scarce = False  # the free space is really low, whoever has filled the disk
+        self.looked_at_bytes = 0  # appended when it was looked at
+        self.growth = LogGrowth()
+        self.timer: Timer | None = None
+
+    @property
+    def seconds_left(self) -> float:
+        """Until records are refused if the logs go on growing as they have; infinite where there is no forecast."""
+        return self.growth.seconds_until_taken(self.usable_bytes - self.floor_bytes)
+
+    @property
+    def is_low(self) -> bool:
+        return self.is_filling or self.is_scarce
+
+    @property
+    def low_bytes(self) -> int:
+        """Below this much free space people are warned."""
+        return self.floor_bytes + min(LOW_FLOORS * self.floor_bytes, LOW_BYTES_MAX)
+
+
+class DiskSpace:
+    def __init__(self, services: Services) -> None:
+        self._services, self._clock, self._floor = services, services.clock, services.disk_floor
+        self._floor_bytes = services.config.log_dir_free_min_bytes
+        self._warning_s = services.config.log_dir_full_warning_ms / 1000
+        self.directories = [DirectorySpace(each) for each in services.logs.directories]
+        self._rates = AppendRates()
+        self._rates_timer: Timer | None = None
+        self._sampling: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Looks at once: a broker that starts on a full disk refuses from the first record on."""
+        self._floor.measure = self._look_now
+        self._look_now()
+        for space in self.directories:
+            self._schedule(space)
+        self._schedule_rates()
+
+    def stop(self) -> None:
+        for space in self.directories:
+            if space.timer is not None:
+                space.timer.cancel()
+        if self._rates_timer is not None:
+            self._rates_timer.cancel()
+        if self._sampling is not None:
+            self._sampling.cancel()
+
+    def growth_bytes_per_s(self, log: PartitionLog) -> float:
+        return self._rates.of(log, self._clock.monotonic())
+
+    # Room
+
+    def _schedule(self, space: DirectorySpace) -> None:
+        if space.directory.fault is None:
+            until_floor_s = (space.usable_bytes - space.floor_bytes) / FASTEST_BYTES_PER_S
+            delay_s = min(max(until_floor_s, LOOK_INTERVAL_MIN_S), LOOK_INTERVAL_MAX_S)
+            space.timer = self._clock.call_later(delay_s, partial(self._look, space))
+
+    def _look_now(self) -> None:
+        """For an append, which would wait for the disk itself if that hangs."""
+        for space in self.directories:
+            if space.directory.fault is None:
+                space.looked_at_bytes = self._floor.appended_bytes
+                try:
+                    self._note(space, *space.directory.free_bytes())
+                except OSError as error:
+                    space.directory.doubt(error)
+
+    def _look(self, space: DirectorySpace) -> None:
+        """In a thread: a disk that hangs must not hang the loop."""
+        looking = asyncio.wrap_future(space.directory.housekeeping.submit(space.directory.free_bytes))
+        looking.add_done_callback(partial(self._looked, space, self._floor.appended_bytes))
+
+    def _looked(self, space: DirectorySpace, appended_bytes: int, looking: asyncio.Future[tuple[int, int]]) -> None:
+        if looking.cancelled():
+            return
+        error = looking.exception()
+        if isinstance(error, OSError):
+            space.directory.doubt(error)
+        else:
+            space.looked_at_bytes = appended_bytes
+            self._note(space, *looking.result())
+        self._schedule(space)
+
+    def _note(self, space: DirectorySpace, usable_bytes: int, total_bytes: int) -> None:
+        space.usable_bytes, space.total_bytes = usable_bytes, total_bytes
+        space.floor_bytes = self._floor_of(total_bytes)
+        self._refuse_or_take(space)
+        self._floor.measure_at_bytes = min(
+            (
+                each.looked_at_bytes + each.usable_bytes - each.floor_bytes
+                for each in self.directories
+                if not each.is_refusing and each.directory.fault is None
+            ),
+            default=sys.maxsize,
+        )
+        self._warn(space)
+
+    def _floor_of(self, total_bytes: int) -> int:
+        if self._floor_bytes >= 0:
+            return self._floor_bytes
+        return min(int(total_bytes * FLOOR_FRACTION), FLOOR_BYTES_MAX)
+
+    def _refuse_or_take(self, space: DirectorySpace) -> None:
+        path, usable_bytes, floor_bytes = space.directory.path, space.usable_bytes, space.floor_bytes
+        if usable_bytes < floor_bytes:
+            told = f"{path} has {usable_bytes} bytes of room left; below {floor_bytes} it takes no new records"
+            self._floor.refusals[path] = told
+            if not space.is_refusing:
+                logger.error("%s: delete topics, or lower retention.ms or retention.bytes of some", told)
+                self._tell_cluster(path, is_below=True)
+            space.is_refusing = True
+        elif space.is_refusing and usable_bytes >= floor_bytes * (1 + RELIEF_FRACTION):
+            del self._floor.refusals[path]
+            space.is_refusing = False
+            logger.warning("%s has %d bytes of room again and takes new records", path, usable_bytes)
+            self._tell_cluster(path, is_below=False)
+
+    def _tell_cluster(self, path: str, *, is_below: bool) -> None:
+        """In a cluster other brokers lead while this one has no room."""
+        if self._services.cluster is not None:
+            self._services.cluster.full_disks.floor_passed(path, is_below=is_below)
+
+    def _warn(self, space: DirectorySpace) -> None:
+        self._warn_of_growth(space)
+        self._warn_of_scarcity(space)
+
+    def _warn_of_growth(self, space: DirectorySpace) -> None:
+        left_s, growth = space.seconds_left, space.growth
+        is_filling = left_s < self._warning_s
+        if is_filling and not space.is_filling:
+            logger.warning(
+                "%s takes no more records in %s if its logs go on growing: by %s in the last %s, with %s free; "
+                "lower retention.ms or retention.bytes of topics, or add a disk",
+                space.directory.path,
+                duration_text(left_s),
+                size_text(growth.grown_bytes),
+                duration_text(growth.history_s),
+                size_text(space.usable_bytes),
+            )
+        elif space.is_filling and not is_filling:
+            logger.info("%s does not fill up soon any more", space.directory.path)
+        space.is_filling = is_filling
+
+    def _warn_of_scarcity(self, space: DirectorySpace) -> None:
+        if space.is_scarce:
+            space.is_scarce = space.usable_bytes < space.low_bytes * (1 + RELIEF_FRACTION)
+        elif space.usable_bytes < space.low_bytes:
+            space.is_scarce = True
+            if not space.is_refusing:  # then it is told already, as an error
+                logger.warning(
+                    "%s has only %s free of %s, and takes no more records below %s; %s",
+                    space.directory.path,
+                    size_text(space.usable_bytes),
+                    size_text(space.total_bytes),
+                    size_text(space.floor_bytes),
+                    _who_took(space.growth),
+                )
+
+    # Rates of partitions, for whoever asks
+
+    def _schedule_rates(self) -> None:
+        self._rates_timer = self._clock.call_later(RATES_INTERVAL_S, self._begin_rates)
+
+    def _begin_rates(self) -> None:
+        self._sampling = asyncio.ensure_future(self._sample_rates())
+
+    async def _sample_rates(self) -> None:
+        """Look at every partition: how fast it grows, and what the logs of each directory take together."""
+        sizes = {space.directory.path: 0 for space in self.directories}
+        logs = [partition.log for partition in self._services.partitions]
+        seen_partitions = seen_segments = 0
+        for log in logs:
+            if log.exists:
+                self.growth_bytes_per_s(log)
+                path = posixpath.dirname(log.path)
+                sizes[path] = sizes.get(path, 0) + log.size_bytes
+                seen_segments += len(log.segments)
+            seen_partitions += 1
+            if seen_partitions >= SLICE_PARTITIONS or seen_segments >= SLICE_SEGMENTS:
+                seen_partitions = seen_segments = 0
+                await others_turn()
+        self._rates.forget_unasked()
+        self._note_sizes(sizes)
+        self._schedule_rates()
+
+    def _note_sizes(self, sizes: Mapping[str, int]) -> None:
+        for space in self.directories:
+            if space.directory.fault is None:
+                space.growth.note(self._clock.monotonic(), sizes[space.directory.path], space.usable_bytes)
+                self._warn(space)
+
+
+def _who_took(growth: LogGrowth) -> str:
+    """Whether it is the broker's logs, or other programs, that have filled the disk."""
+    if not growth.is_known:
+        return "delete topics, lower retention.ms or retention.bytes, or see what else is on the disk"
+    taken = f"its logs took {size_text(growth.grown_bytes)}, other programs {size_text(growth.others_bytes)}"
+    return f"in the last {duration_text(growth.history_s)} {taken}"

@@ -1,0 +1,119 @@
+"""Answers that are not there yet, and their place in the order of answers.
+
+A handler either answers at once, or returns a promise (something parked: a fetch that waits for data, a produce that
+waits for the disk) or a coroutine (a change that takes several steps), which may return such a promise in its turn.
+When the connection goes away a promise is cancelled, which un-parks it; a coroutine runs to its end, because what it
+does is not the connection's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flowstone.broker.dispatch.large_requests import LargeAnswer
+from flowstone.broker.requests.chunks import Chunk
+from flowstone.errors import ProtocolError
+from flowstone.ports.replies import Reply
+from flowstone.promise import Promise
+
+Outcome = asyncio.Future[Any] | Promise[Any]
+
+
+@dataclass(slots=True)
+class Deferred:
+    """An answer that is still being made, not done already, and how its response is turned into bytes."""
+
+    outcome: Outcome
+    encode: Callable[[Outcome], list[Chunk]]
+    # Where it is known before it is true: has it sent on a socket as soon as it is, if that can be.
+    send_early: Callable[[int], Reply | None] | None = None
+
+
+Answer = list[Chunk] | Deferred | None
+
+
+class Slot:
+    """The place of one answer among those of its connection."""
+
+    __slots__ = ("_deferred", "_on_answered", "_on_parked", "chunks", "failure", "is_at_work", "reply", "size_bytes")
+
+    def __init__(self, chunks: list[Chunk] | None = None, size_bytes: int = 0) -> None:
+        self.chunks, self.size_bytes = chunks, size_bytes
+        self.failure: str | None = None
+        self.reply: Reply | None = None  # sent by somebody else, maybe
+        self.is_at_work = False  # whether a coroutine is still busy with it; something parked is not
+        self._deferred: Deferred | None = None
+        self._on_answered: Callable[[Slot], None] | None = None
+        self._on_parked: Callable[[], None] | None = None
+
+    def wait_for(
+        self, deferred: Deferred, on_answered: Callable[[Slot], None], on_parked: Callable[[], None] | None = None
+    ) -> None:
+        """Have `on_answered` called when there are chunks or a failure.
+
+        `on_parked` is called before that if the answer is parked after some work: later requests may be handled.
+        """
+        self._deferred, self._on_answered, self._on_parked = deferred, on_answered, on_parked
+        outcome = deferred.outcome
+        self.is_at_work = isinstance(outcome, asyncio.Task)
+        if isinstance(outcome, LargeAnswer):
+            self.is_at_work = True
+            outcome.on_parked = self._parked
+        outcome.add_done_callback(self._done)
+
+    def _parked(self) -> None:
+        self.is_at_work = False
+        if self._on_parked is not None:
+            self._on_parked()
+
+    def cancel(self) -> None:
+        self._on_answered = self._on_parked = None
+        if self.reply is not None:
+            self.reply.settle()
+        if self._deferred is not None and not isinstance(self._deferred.outcome, asyncio.Task):
+            self._deferred.outcome.cancel()
+
+    def _done(self, outcome: Outcome) -> None:
+        self.is_at_work = False
+        parked = _parked_by(outcome)
+        if parked is not None:
+            self._wait_on(parked)
+            return
+        if self._on_answered is None:
+            if not outcome.cancelled():
+                outcome.exception()  # nobody is left to hear of it; dispatch has logged it where that matters
+            return
+        assert self._deferred is not None
+        if outcome.cancelled():
+            self.failure = "the broker is stopping"
+        else:
+            try:
+                self.chunks = self._deferred.encode(outcome)
+            except ProtocolError as error:
+                self.failure = str(error)
+        if self.reply is not None and (rest := self.reply.settle()) is not None:
+            self.chunks, self.failure = [rest] if rest else [], None
+        self._deferred = None  # the response itself takes several times its bytes
+        self._on_answered(self)
+
+    def _wait_on(self, parked: Promise[Any]) -> None:
+        """Wait for the promise that the coroutine has left parked; later requests of the connection may go on."""
+        if self._on_answered is None:
+            parked.cancel()
+            return
+        assert self._deferred is not None
+        self._deferred.outcome = parked
+        parked.add_done_callback(self._done)
+        if self._deferred is not None:  # the promise was not kept at once
+            self._parked()
+
+
+def _parked_by(outcome: Outcome) -> Promise[Any] | None:
+    """Return the promise that a finished coroutine has returned in place of a response, if it has."""
+    if not isinstance(outcome, asyncio.Task) or outcome.cancelled() or outcome.exception() is not None:
+        return None
+    result = outcome.result()
+    return result if isinstance(result, Promise) else None

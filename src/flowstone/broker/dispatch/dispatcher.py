@@ -1,0 +1,341 @@
+"""From a request's bytes to its handler, and from the handler's response to bytes.
+
+The one place that catches everything: what a peer sent wrongly closes its connection (`ProtocolError`), what went wrong
+in us is logged with its traceback and answered with UNKNOWN_SERVER_ERROR, for the request or for each part of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import CoroutineType
+from typing import Any, NamedTuple, cast
+
+from flowstone.broker.dispatch.deferred import Answer, Deferred, Outcome
+from flowstone.broker.dispatch.error_responses import error_response
+from flowstone.broker.dispatch.large_requests import LARGE_REQUEST_BYTES, LargeAnswer, UnderWay
+from flowstone.broker.dispatch.registry import ENDPOINTS
+from flowstone.broker.loop.loop_time import Stretches, start_measured
+from flowstone.broker.loop.time_slices import Turns, run_in_slices
+from flowstone.broker.requests.broker_metrics import RequestMetrics
+from flowstone.broker.requests.chunks import Chunk
+from flowstone.broker.requests.context import Handler, RequestContext, Services
+from flowstone.broker.requests.encoded_response import EncodedResponse
+from flowstone.broker.requests.long_responses import release
+from flowstone.broker.requests.parked import ParkedProduce
+from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
+from flowstone.promise import Promise
+from flowstone.wire.apis import API_VERSIONS_KEY, APIS
+from flowstone.wire.codec import (
+    Decoder,
+    request_decoder,
+    response_encoder,
+    sliced_request_decoder,
+    sliced_response_encoder,
+)
+from flowstone.wire.frames import parse_request_header
+from flowstone.wire.message import Message
+
+logger = logging.getLogger(__name__)
+
+# What stands before a response: its size and the correlation id, in a flexible version with no tags.
+_HEAD = struct.Struct(">ii")
+_FLEXIBLE_HEAD = struct.Struct(">iix")
+_SIZE_BYTES = 4
+PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY = 0, 11, 14
+_KEYS_WITH_BODIES = frozenset((PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY))
+# Only records make a request longer than this.
+REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
+
+
+class Route(NamedTuple):
+    """All that is needed to serve one version of one API."""
+
+    name: str
+    handler: Handler
+    decode: Decoder
+    encode: Callable[[Message], list[Chunk]]
+    response: type[Message]
+    head: struct.Struct
+    metrics: RequestMetrics
+    # Of large requests.
+    large_handler: Handler
+    # Whether there are codecs in slices: there are none of a version that is not served.
+    can_slice: bool = True
+
+
+class Dispatcher:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._monotonic: Callable[[], float] = services.clock.monotonic
+        self._slow_request_s = services.config.slow_request_ms / 1000
+        self._routes: dict[tuple[int, int], Route] = {}
+        self._under_way = UnderWay()
+
+    def answer(self, frame: memoryview, listener_name: str, peer: str) -> Answer:
+        key, version, correlation_id, client_id, body = parse_request_header(frame, 0)
+        route = self._routes.get((key, version)) or self._find_route(key, version)
+        frame_bytes = len(frame)
+        # As its constructor does it, which takes three times as long.
+        context = tuple.__new__(RequestContext, (key, version, correlation_id, client_id, listener_name, peer))
+        if frame_bytes > LARGE_REQUEST_BYTES and key != PRODUCE_KEY:
+            return self._answer_large(route, context, frame, body)
+        request = route.decode(frame, body)
+        metrics = route.metrics
+        metrics.received += 1
+        metrics.request_bytes += frame_bytes
+        started = self._monotonic()
+        try:
+            response = route.handler(self._services, context, request)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            return self._encode(route, context, started, self._failure(route, context, request, error))
+        took_s = self._monotonic() - started
+        metrics.loop_seconds += took_s
+        if took_s > self._slow_request_s:
+            metrics.slow += 1
+            self._log_slow(route, context, took_s)
+        if response is None:
+            return None
+        if isinstance(response, Message):
+            return self._encode(route, context, started, response)
+        if type(response) is CoroutineType:
+            stretches = Stretches(self._monotonic)
+            encode = partial(self._encode_measured, route, context, request, started, stretches)
+            return Deferred(start_measured(response, stretches), encode)
+        outcome = response if isinstance(response, Promise) else asyncio.ensure_future(response)
+        kept = _kept_while_parked(key, request) if isinstance(response, Promise) else request
+        encode = partial(self._encode_later, route, context, kept, started)
+        if outcome.done():
+            return encode(outcome)
+        if isinstance(outcome, ParkedProduce):
+            return Deferred(outcome, encode, partial(outcome.send_early, partial(self._encode_early, route, context)))
+        return Deferred(outcome, encode)
+
+    # Large requests
+
+    def _answer_large(self, route: Route, context: RequestContext, frame: memoryview, body: int) -> Deferred:
+        """Return the answer to a large request, which is decoded, handled and encoded in several turns of the loop."""
+        frame_bytes = len(frame)
+        if frame_bytes > REQUEST_BYTES_MAX_BUT_PRODUCE:
+            raise ProtocolError(f"{route.name} of {frame_bytes} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")
+        route.metrics.received += 1
+        route.metrics.request_bytes += frame_bytes
+        answer, stretches = LargeAnswer(frame), Stretches(self._monotonic)
+        serving = start_measured(self._serve_large(route, context, answer, body), stretches)
+        serving.add_done_callback(partial(self._served_large, route, context, answer, stretches))
+        return Deferred(answer, lambda outcome: cast(list[Chunk], outcome.result()))
+
+    async def _serve_large(self, route: Route, context: RequestContext, answer: LargeAnswer, body: int) -> list[Chunk]:
+        started, size_bytes = self._monotonic(), len(answer.frame)
+        await self._under_way.enter(size_bytes)
+        try:
+            if answer.done():  # the connection is gone
+                return []
+            turns = Turns(self._monotonic)
+            if route.can_slice:
+                decode = sliced_request_decoder(context.api_key, context.api_version)
+                request = await run_in_slices(decode(answer.frame, body), turns)
+            else:
+                request = route.decode(answer.frame, body)
+            answer.decoded()
+            try:
+                response = route.large_handler(self._services, context, request)
+                if isinstance(response, Promise):
+                    request = _kept_while_parked(context.api_key, request)
+                    self._under_way.leave(size_bytes)
+                    size_bytes = 0
+                    answer.park(response)
+                if isinstance(response, Awaitable):
+                    response = await response
+            except ProtocolError:
+                raise
+            except Exception as error:
+                response = self._failure(route, context, request, error)
+            if response is None:
+                return []
+            return await self._encode_large(route, context, started, response, turns)
+        finally:
+            answer.decoded()
+            self._under_way.leave(size_bytes)
+
+    async def _encode_large(
+        self, route: Route, context: RequestContext, started: float, response: Message, turns: Turns
+    ) -> list[Chunk]:
+        if isinstance(response, EncodedResponse) or not route.can_slice:
+            return self._encode(route, context, started, response)
+        encode = sliced_response_encoder(context.api_key, context.api_version)
+        chunks = cast(list[Chunk], await run_in_slices(encode(response), turns))
+        size_bytes = _add_head(route, context, chunks)
+        await turns.give_way()
+        route.metrics.answered(response, size_bytes, self._monotonic() - started)
+        await release(response, turns)
+        return chunks
+
+    def _served_large(
+        self,
+        route: Route,
+        context: RequestContext,
+        answer: LargeAnswer,
+        stretches: Stretches,
+        serving: asyncio.Task[list[Chunk]],
+    ) -> None:
+        self._count_stretches(route, context, stretches)
+        if answer.done():  # the connection is gone
+            if not serving.cancelled():
+                serving.exception()
+        elif serving.cancelled():
+            answer.cancel()
+        elif (error := serving.exception()) is None:
+            answer.set_result(serving.result())
+        elif isinstance(error, ProtocolError):
+            answer.set_exception(error)
+        else:
+            logger.error("%s %d cannot be answered", route.name, context.api_version, exc_info=error)
+            answer.set_exception(ProtocolError(f"{route.name} has no answer that can be sent"))
+
+    # What a request took
+
+    def _encode_measured(
+        self,
+        route: Route,
+        context: RequestContext,
+        request: Message,
+        started: float,
+        stretches: Stretches,
+        outcome: Outcome,
+    ) -> list[Chunk]:
+        self._count_stretches(route, context, stretches)
+        return self._encode_later(route, context, request, started, outcome)
+
+    def _count_stretches(self, route: Route, context: RequestContext, stretches: Stretches) -> None:
+        route.metrics.loop_seconds += stretches.total_s
+        if stretches.longest_s > self._slow_request_s:
+            route.metrics.slow += 1
+            self._log_slow(route, context, stretches.longest_s)
+
+    def _find_route(self, key: int, version: int) -> Route:
+        endpoint = ENDPOINTS.get(key)
+        if endpoint is None:
+            raise ProtocolError(f"API {key} is not served")
+        api = APIS[key]
+        metrics = self._services.metrics.request(api.name)
+        intercept = self._services.intercept
+        handler, large_handler = endpoint.handler, endpoint.large_handler
+        if intercept is not None:
+            handler, large_handler = intercept(api.name, handler), intercept(api.name, large_handler)
+        if not endpoint.min_version <= version <= endpoint.max_version:
+            if key != API_VERSIONS_KEY:
+                raise ProtocolError(f"version {version} of {api.name} is not served")
+            # Whoever asks in a version we do not know is told, in the oldest form, which ones we do. The body of a
+            # version from the future is not ours to read.
+            return Route(
+                api.name,
+                handler,
+                lambda _frame, _position: api.request(),
+                _encoder(key, 0),
+                api.response,
+                _HEAD,
+                metrics,
+                large_handler,
+                can_slice=False,
+            )
+        route = Route(
+            api.name,
+            handler,
+            request_decoder(key, version),
+            _encoder(key, version),
+            api.response,
+            _FLEXIBLE_HEAD if api.has_flexible_response_header(version) else _HEAD,
+            metrics,
+            large_handler,
+        )
+        self._routes[key, version] = route
+        return route
+
+    def _encode(self, route: Route, context: RequestContext, started: float, response: Message) -> list[Chunk]:
+        chunks: list[Chunk]
+        try:
+            chunks = [*response.chunks] if isinstance(response, EncodedResponse) else route.encode(response)
+        except Exception as error:
+            logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
+            raise ProtocolError(f"{route.name} has no answer that can be sent") from error
+        size_bytes = _add_head(route, context, chunks)
+        route.metrics.answered(response, size_bytes, self._monotonic() - started)
+        return chunks
+
+    def _encode_early(self, route: Route, context: RequestContext, response: Message) -> bytes:
+        """As it will be sent if all goes well; it does not count as answered yet."""
+        chunks = route.encode(response)
+        _add_head(route, context, chunks)
+        return b"".join(cast(list[bytes], chunks))
+
+    def _encode_later(
+        self, route: Route, context: RequestContext, request: Message, started: float, outcome: Outcome
+    ) -> list[Chunk]:
+        error = outcome.exception()
+        if error is None:
+            response = outcome.result()
+            return [] if response is None else self._encode(route, context, started, response)
+        if isinstance(error, ProtocolError):
+            raise error
+        return self._encode(route, context, started, self._failure(route, context, request, error))
+
+    def _failure(self, route: Route, context: RequestContext, request: Message, error: BaseException) -> Message:
+        """The response to a request that failed as a whole. ProtocolError if it has no room for an error."""
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(error, ApiError):
+            code = error.code
+        elif isinstance(error, StorageFault):
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            logger.error("%s from %s (%s) failed: %s", route.name, context.peer, context.client_id, error)
+        else:
+            logger.error(
+                "%s %d from %s (%s) failed",
+                route.name,
+                context.api_version,
+                context.peer,
+                context.client_id,
+                exc_info=error,
+            )
+        message = error.message or "" if isinstance(error, ApiError) else ""
+        response = error_response(route.name, context.api_version, request, code, message)
+        if response is None:
+            raise ProtocolError(f"{route.name} failed: {error}")
+        return response
+
+    def _log_slow(self, route: Route, context: RequestContext, took_s: float) -> None:
+        logger.warning(
+            "slow request: %s %d from %s (%s) held the loop for %.0f ms",
+            route.name,
+            context.api_version,
+            context.peer,
+            context.client_id,
+            took_s * 1000,
+        )
+
+
+def _kept_while_parked(key: int, request: Message) -> Message:
+    """Return what is kept of a request until it is answered: of requests with bodies, nothing but their kind.
+
+    A body may have megabytes, and a view of one keeps the whole buffer that it was received into. These requests tell
+    of errors in other ways; only a mistake of ours would want to name their parts.
+    """
+    return type(request)() if key in _KEYS_WITH_BODIES else request
+
+
+def _add_head(route: Route, context: RequestContext, chunks: list[Chunk]) -> int:
+    """The response's size."""
+    size_bytes = route.head.size - _SIZE_BYTES + sum(map(len, chunks))
+    head: Any = route.head.pack(size_bytes, context.correlation_id)
+    chunks[:1] = [head + chunks[0] if chunks else head]
+    return size_bytes
+
+
+def _encoder(key: int, version: int) -> Callable[[Message], list[Chunk]]:
+    """What is in a response by reference is ours, and can be sent."""
+    return cast(Callable[[Message], list[Chunk]], response_encoder(key, version))

@@ -1,0 +1,81 @@
+"""Requests that are too large to be decoded, handled and answered in one turn of the loop.
+
+They are decoded and their responses are encoded in slices. Their bytes stay where they were received until they are
+decoded. Decoded, a request takes many times its bytes: so many bytes of requests are decoded and handled at once
+(`UNDER_WAY_BYTES_MAX`), and the others wait in order. A request that is parked (a fetch that waits for data, a join
+that waits for members) does not count meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from flowstone.broker.requests.chunks import Chunk
+from flowstone.promise import Promise
+
+# A request up to this size has too few elements to take long.
+LARGE_REQUEST_BYTES = 16 * 1024
+UNDER_WAY_BYTES_MAX = 16 << 20
+
+
+class LargeAnswer(Promise[list[Chunk]]):
+    """The answer to a large request, which is its connection's only work until it is made or parked."""
+
+    __slots__ = ("_parked", "frame", "is_at_work", "on_decoded", "on_parked")
+
+    def __init__(self, frame: memoryview) -> None:
+        super().__init__()
+        self.frame = frame
+        self.is_at_work = True
+        # Called when the frame is not needed any more, and when the connection may read on.
+        self.on_decoded: Callable[[], None] | None = None
+        self.on_parked: Callable[[], None] | None = None
+        self._parked: Promise[Any] | None = None
+
+    def decoded(self) -> None:
+        """Lets go of the frame."""
+        self.frame = memoryview(b"")
+        if self.on_decoded is not None:
+            on_decoded, self.on_decoded = self.on_decoded, None
+            on_decoded()
+
+    def park(self, response: Promise[Any]) -> None:
+        """The response comes when something happens elsewhere: the connection reads on."""
+        self._parked, self.is_at_work = response, False
+        if self.on_parked is not None:
+            self.on_parked()
+
+    def cancel(self) -> None:
+        """The connection is gone: what is parked is given up, what is being done is not."""
+        if self._parked is not None:
+            self._parked.cancel()
+        super().cancel()
+
+
+class UnderWay:
+    """The bytes of large requests that are being decoded and handled."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._waiting: deque[tuple[int, Promise[None]]] = deque()
+
+    async def enter(self, size_bytes: int) -> None:
+        """Returns when there is room; one request always has room."""
+        if not self._waiting and self._has_room(size_bytes):
+            self._bytes += size_bytes
+            return
+        turn: Promise[None] = Promise()
+        self._waiting.append((size_bytes, turn))
+        await turn
+
+    def leave(self, size_bytes: int) -> None:
+        self._bytes -= size_bytes
+        while self._waiting and self._has_room(self._waiting[0][0]):
+            next_bytes, turn = self._waiting.popleft()
+            self._bytes += next_bytes
+            turn.set_result(None)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return not self._bytes or self._bytes + size_bytes <= UNDER_WAY_BYTES_MAX

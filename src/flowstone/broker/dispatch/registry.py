@@ -1,0 +1,126 @@
+"""The APIs this broker serves: one line each, from which dispatch finds the handler and ApiVersions its list.
+
+Advertised is what is served, with one exception: Produce is advertised from version 0, for librdkafka turns compression
+off without a word where it is not (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from flowstone.broker.handlers import (
+    alter_configs,
+    alter_partition_reassignments,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_topic_partitions,
+    elect_leaders,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    list_partition_reassignments,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+    unregister_broker,
+)
+from flowstone.broker.requests.context import Handler, RequestContext, Services
+from flowstone.wire.apis import API_VERSIONS_KEY
+from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
+
+
+class Endpoint(NamedTuple):
+    """One API as this broker serves it."""
+
+    api_key: int
+    handler: Handler
+    min_version: int
+    max_version: int
+    advertised_min_version: int
+    # Of requests above `large_requests.LARGE_REQUEST_BYTES`, where they are handled in another way.
+    large_handler: Handler
+
+
+def _serve(
+    key: int,
+    handler: Handler,
+    first: int,
+    last: int,
+    *,
+    advertised_from: int | None = None,
+    large: Handler | None = None,
+) -> Endpoint:
+    return Endpoint(key, handler, first, last, first if advertised_from is None else advertised_from, large or handler)
+
+
+def _handle_api_versions(
+    services: Services, context: RequestContext, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
+    return api_versions.handle(services, context, request, ADVERTISED)
+
+
+ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
+    {
+        endpoint.api_key: endpoint
+        for endpoint in (
+            _serve(0, produce.handle, 3, 13, advertised_from=0),
+            _serve(1, fetch.handle, 4, 18, large=fetch.handle_large),
+            _serve(2, list_offsets.handle, 1, 11),
+            _serve(3, metadata.handle, 0, 13),
+            _serve(8, offset_commit.handle, 2, 10, large=offset_commit.handle_large),
+            _serve(9, offset_fetch.handle, 1, 10),
+            _serve(10, find_coordinator.handle, 0, 6),
+            _serve(11, join_group.handle, 0, 9),
+            _serve(12, heartbeat.handle, 0, 4),
+            _serve(13, leave_group.handle, 0, 5),
+            _serve(14, sync_group.handle, 0, 5),
+            _serve(15, describe_groups.handle, 0, 6),
+            _serve(16, list_groups.handle, 0, 5),
+            _serve(API_VERSIONS_KEY, _handle_api_versions, api_versions.VERSION_MIN, api_versions.VERSION_MAX),
+            _serve(19, create_topics.handle, 2, 7),
+            _serve(20, delete_topics.handle, 1, 6),
+            _serve(21, delete_records.handle, 0, 2),
+            _serve(22, init_producer_id.handle, 0, 5),
+            _serve(23, offset_for_leader_epoch.handle, 2, 4),
+            _serve(32, describe_configs.handle, 1, 4),
+            _serve(33, alter_configs.handle, 0, 2),
+            _serve(35, describe_log_dirs.handle, 1, 5),
+            _serve(37, create_partitions.handle, 0, 3),
+            _serve(42, delete_groups.handle, 0, 2),
+            _serve(43, elect_leaders.handle, 0, 2),
+            _serve(44, incremental_alter_configs.handle, 0, 1),
+            _serve(45, alter_partition_reassignments.handle, 0, 1),
+            _serve(46, list_partition_reassignments.handle, 0, 0),
+            _serve(47, offset_delete.handle, 0, 0),
+            _serve(60, describe_cluster.handle, 0, 2),
+            _serve(64, unregister_broker.handle, 0, 0),
+            _serve(75, describe_topic_partitions.handle, 0, 0),
+        )
+    }
+)
+ADVERTISED = tuple(
+    ApiVersionsResponseApiVersion(
+        api_key=endpoint.api_key, min_version=endpoint.advertised_min_version, max_version=endpoint.max_version
+    )
+    for endpoint in ENDPOINTS.values()
+)

@@ -1,0 +1,126 @@
+"""What a session remembers of one partition: what its client wants of it, what it was last told, if that is all.
+
+A consumer's ends at the high watermark, a follower's at the log's end. Each watches its partition, and tells its
+session when there may be something new.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowstone.replication.partition import Partition
+from flowstone.wire.messages import FetchRequestPartition, FetchRequestTopic
+
+if TYPE_CHECKING:
+    from flowstone.broker.fetching.fetch_sessions import FetchSession
+
+
+class FetchPartition:
+    """What a client wants of one partition, and what it was last told. As a watcher it tells its session of news."""
+
+    __slots__ = (
+        "_session",
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "max_bytes",
+        "partition",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    # Known from when it watches: what lives for one request only should go with it, and not wait for a collector.
+    _session: FetchSession
+
+    def __init__(self, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
+        self.topic, self.topic_id, self.index = topic.topic, topic.topic_id, wanted.partition
+        self.told_high_watermark = self.told_log_start_offset = -1
+        # Found with the first read; looked for again once it is closed.
+        self.partition: Partition | None = None
+        self.update(wanted)
+
+    def knows_all_of(self, partition: Partition) -> bool:
+        """Whether there is nothing to read and nothing to tell, as for most partitions of a large session."""
+        return (
+            self.fetch_offset == self.told_high_watermark == partition.high_watermark.offset
+            and self.told_log_start_offset == partition.log.log_start_offset
+            and self.current_leader_epoch in (-1, partition.leader_epoch)
+            and partition.fault is None
+        )
+
+    def watch(self, partition: Partition, session: FetchSession) -> None:
+        self.partition, self._session = partition, session
+        partition.watch(self)
+
+    def unwatch(self) -> None:
+        if self.partition is not None:
+            self.partition.unwatch(self)
+
+    def advanced(self, size_bytes: int) -> None:
+        self._session.advanced(self, size_bytes)
+
+    def interrupted(self) -> None:
+        self._session.interrupted(self)
+
+    def update(self, wanted: FetchRequestPartition) -> None:
+        self.fetch_offset = wanted.fetch_offset
+        self.max_bytes = wanted.partition_max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+
+
+class ReplicaFetchPartition(FetchPartition):
+    """A follower's: it reads to the log's end, and hears of a new high watermark with the next answer at the latest.
+
+    Where it fetches from is its position, which the partition must be told of even if there is nothing to read.
+    """
+
+    __slots__ = ("_high_watermark_moves", "is_position_told", "log_start_offset")
+
+    def update(self, wanted: FetchRequestPartition) -> None:
+        super().update(wanted)
+        self.log_start_offset = wanted.log_start_offset
+        self.is_position_told = False
+
+    def knows_all_of(self, partition: Partition) -> bool:
+        return (
+            self.is_position_told
+            and self.fetch_offset == partition.log.log_end_offset
+            and self.told_high_watermark == partition.high_watermark.offset
+            and self.told_log_start_offset == partition.log.log_start_offset
+            and self.current_leader_epoch == partition.leader_epoch
+            and partition.is_leader
+            and partition.fault is None
+        )
+
+    def watch(self, partition: Partition, session: FetchSession) -> None:
+        self.partition, self._session = partition, session
+        self._high_watermark_moves = _HighWatermarkMoves(session, self)
+        partition.watch_end(self)
+        partition.watch(self._high_watermark_moves)
+
+    def unwatch(self) -> None:
+        if self.partition is not None:
+            self.partition.unwatch_end(self)
+            self.partition.unwatch(self._high_watermark_moves)
+
+
+class _HighWatermarkMoves:
+    """Lets the next answer tell of it. Only where consumers read from followers is it worth an answer of its own."""
+
+    __slots__ = ("_session", "_wanted")
+
+    def __init__(self, session: FetchSession, wanted: FetchPartition) -> None:
+        self._session, self._wanted = session, wanted
+
+    def advanced(self, size_bytes: int) -> None:
+        if self._session.hurries_high_watermarks:
+            self._session.interrupted(self._wanted)
+        else:
+            self._session.unsettled(self._wanted)
+
+    def interrupted(self) -> None:
+        self._session.unsettled(self._wanted)

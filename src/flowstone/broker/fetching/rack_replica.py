@@ -1,0 +1,45 @@
+"""Which replica a consumer should read from: one in its own rack, if the leader is not (KIP-392).
+
+The leader decides with every fetch that names a rack. Members of the ISR that are alive are as good as it is: each has
+everything below the high watermark.
+"""
+
+from __future__ import annotations
+
+from flowstone.broker.requests.partition_lookup import live_broker
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.replication.partition import Partition
+from flowstone.wire.messages import FetchResponsePartition
+
+
+def send_to_near_replica(
+    image: ClusterImage, partition: Partition, rack: str, fetch_offset: int, listener_name: str
+) -> FetchResponsePartition | None:
+    """The answer that names the replica to ask; None if the consumer should read here."""
+    node_id = _near_replica(image, partition, rack, fetch_offset, listener_name)
+    if node_id is None:
+        return None
+    return FetchResponsePartition(
+        partition_index=partition.topic_partition.partition,
+        high_watermark=partition.high_watermark.offset,
+        last_stable_offset=partition.high_watermark.offset,
+        log_start_offset=partition.log.log_start_offset,
+        preferred_read_replica=node_id,
+        records=b"",
+    )
+
+
+def _near_replica(
+    image: ClusterImage, partition: Partition, rack: str, fetch_offset: int, listener_name: str
+) -> int | None:
+    """None if the leader, whom the consumer has asked, is as good as any."""
+    leader = image.brokers.get(partition.leader_id)
+    if not partition.is_leader or leader is None or leader.rack == rack:
+        return None
+    if fetch_offset > partition.high_watermark.offset:
+        return None
+    for node_id in partition.isr:
+        broker = live_broker(image, node_id)
+        if broker is not None and broker.rack == rack and listener_name in broker.listeners:
+            return node_id
+    return None

@@ -1,0 +1,1 @@
+"""The HTTP port: listener, access checks, connections, routes and pages."""

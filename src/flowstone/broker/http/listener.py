@@ -1,0 +1,132 @@
+"""The HTTP listener: its address, its life, and when the libraries behind it are loaded.
+
+The address is taken while the broker starts, so that one already in use is known at once. The libraries (uvicorn,
+starlette: 0.1 s) and the pages are loaded in a thread once the broker serves its own clients; who connects before that
+waits. Knows nothing of what the pages say: `Pages` is the broker as seen from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from flowstone.broker.network.listeners import check_port, is_number
+from flowstone.errors import ConfigError, StartupError
+from flowstone.ports import network
+
+if TYPE_CHECKING:
+    from flowstone.broker.http.access import HttpAccess
+    from flowstone.broker.http.routes import HttpServer
+
+logger = logging.getLogger(__name__)
+
+OFF = ("", "off")
+
+
+class Condition(Protocol):
+    """How the broker is."""
+
+    def failure(self) -> str | None:
+        """Why the broker cannot do its work any more; None while it can."""
+        ...
+
+    def is_serving(self) -> bool:
+        """Whether clients are let in."""
+        ...
+
+
+class Pages(Condition, Protocol):
+    """What is served."""
+
+    async def metrics(self) -> bytes: ...
+
+    async def groups(self, group_id: str | None) -> bytes:
+        """JSON about consumer groups: all of them, or one."""
+        ...
+
+    async def disks(self, topic: str | None) -> bytes:
+        """JSON about the log directories, and about what a topic takes there."""
+        ...
+
+    async def explain(self, asked: Mapping[str, str]) -> tuple[int, bytes]:
+        """The HTTP status, and JSON about one offset."""
+        ...
+
+    async def restore(self, body: bytes) -> tuple[int, bytes]:
+        """The HTTP status, and JSON about the topic that was restored."""
+        ...
+
+    async def branch(self, body: bytes) -> tuple[int, bytes]:
+        """The HTTP status, and JSON about the branch that was made."""
+        ...
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """Where to listen; None for off."""
+    if text.lower() in OFF:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not is_number(port):
+        raise ConfigError(f"http.listener: {text!r} is not HOST:PORT, or off")
+    check_port("http.listener", text, port)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class HttpListener:
+    def __init__(self, host: str, port: int, open_pages: Callable[[], Pages], access: HttpAccess) -> None:
+        """Takes the address, port 0 for any free one. StartupError if it cannot be had.
+
+        `open_pages` is called in a thread and may load what it needs.
+        """
+        self._open_pages, self._access = open_pages, access
+        self._socket = _listen(host, port)
+        self.address = _address_text(host, self._socket.getsockname()[1])
+        self._opening: asyncio.Task[None] | None = None
+        self._server: HttpServer | None = None
+
+    def start(self) -> None:
+        """Serves as soon as the libraries are there, and does not wait for it."""
+        self._opening = asyncio.ensure_future(self._open())
+
+    async def stop(self) -> None:
+        """Answers what was asked, for a moment at most, and closes."""
+        if self._server is not None:
+            await self._server.finish()
+        self.kill()
+
+    def kill(self) -> None:
+        """Closes everything at once."""
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._server is not None:
+            self._server.kill()
+        self._socket.close()
+
+    async def _open(self) -> None:
+        try:
+            self._server = await asyncio.to_thread(self._load)
+            self._server.open(self._socket)
+        except Exception:  # nobody awaits this task, and the broker does its work without these pages
+            logger.exception("HTTP is not served on %s", self.address)
+
+    def _load(self) -> HttpServer:
+        from flowstone.broker.http.routes import HttpServer
+
+        return HttpServer(self._open_pages(), self._access)
+
+
+def _listen(host: str, port: int) -> network.Socket:
+    try:
+        return network.listen(host, port)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    raise StartupError(
+        f"cannot serve HTTP on {_address_text(host, port)}: {problem}; choose another address with --http HOST:PORT "
+        "(http.listener), or --http off"
+    )
+
+
+def _address_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,1 @@
+"""The pages of the HTTP port, one module per page."""

@@ -1,0 +1,70 @@
+"""The page `/branch`: POST makes a branch of a topic. Kafka's protocol has no such request, so JSON it is.
+
+Asked: `{"cluster_id": …, "source": …, "target": …, "time_ms": … or null, "groups": …}`; the cluster's id, because the
+broker at an address may be another one than the client takes it for. Answered once the branch is there; if that takes
+long, as the copy of a large segment may, 202 says that it goes on, and asking the same again waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from flowstone.broker.http.pages.json_bodies import read_json
+from flowstone.broker.http.pages.json_errors import error_answer
+from flowstone.broker.topics.branching import BranchedTopic, BranchRequest, TopicBranches
+from flowstone.cluster.image.ids import id_text
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+
+# Below the time that a connection has for an answer.
+ANSWER_WAIT_S = 20.0
+OK, ACCEPTED = 200, 202
+TIME_MS_MAX = 2**63 - 1
+
+Answer = tuple[int, bytes]
+
+
+async def branch_page(branches: TopicBranches, cluster_id: str, body: bytes) -> Answer:
+    """The HTTP status and the JSON."""
+    try:
+        request = _read(body, cluster_id)
+        task = branches.begin(request)
+        await asyncio.wait([task], timeout=ANSWER_WAIT_S)
+        if not task.done():
+            return ACCEPTED, json.dumps({"state": "under way"}).encode()
+        if task.cancelled():
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops")
+        return OK, json.dumps(_document(request, task.result())).encode()
+    except ApiError as error:
+        return error_answer(error)
+    except StorageFault as fault:
+        return error_answer(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)))
+
+
+def _read(body: bytes, cluster_id: str) -> BranchRequest:
+    try:
+        asked: Any = read_json(body)
+        if asked["cluster_id"] != cluster_id:
+            raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {cluster_id}")
+        request = BranchRequest(asked["source"], asked["target"], asked["time_ms"], asked["groups"])
+    except (ValueError, KeyError, TypeError):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "not a request for a branch") from None
+    source, target, time_ms, with_groups = request
+    is_time = time_ms is None or (type(time_ms) is int and 0 <= time_ms <= TIME_MS_MAX)
+    if not (isinstance(source, str) and isinstance(target, str) and is_time and isinstance(with_groups, bool)):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "not a request for a branch")
+    return request
+
+
+def _document(request: BranchRequest, branch: BranchedTopic) -> dict[str, Any]:
+    return {
+        "state": "done",
+        "topic": request.target,
+        "source": request.source,
+        "topic_id": id_text(branch.topic_id),
+        "time_ms": request.time_ms,
+        "partitions": [each._asdict() for each in branch.partitions],
+        "groups": list(branch.group_ids),
+        "took_ms": branch.took_ms,
+    }

@@ -1,0 +1,96 @@
+"""The page `/disks`: the log directories and their room as JSON; `/disks?topic=NAME` also what that topic takes there.
+
+For a topic: of each partition its directory, size, segments, the time of its oldest record and how fast it grows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+from typing import Any
+
+from flowstone.broker.disks.disk_space import DirectorySpace, DiskSpace
+from flowstone.broker.lag.next_unread import UnreadTimestamps
+from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.requests.context import Services
+from flowstone.replication.partition import Partition
+from flowstone.types import TopicPartition
+
+
+class DiskPage:
+    def __init__(self, services: Services, disks: DiskSpace) -> None:
+        self._services, self._disks = services, disks
+        self._timestamps = UnreadTimestamps(services.workers)
+
+    async def write(self, topic: str | None) -> bytes:
+        """The cluster's id tells a client whether the page it found is that of the broker it has asked."""
+        logs = self._services.logs
+        document: dict[str, Any] = {
+            "cluster_id": logs.identity.cluster_id,
+            "directories": [
+                *map(_directory_document, self._disks.directories),
+                *(_offline_document(path, str(fault)) for path, fault in logs.unusable.items()),
+            ],
+        }
+        document["damaged"] = [
+            {"partition": str(each.topic_partition), "path": each.path, "reason": each.reason}
+            for each in logs.scrubber.damaged
+        ]
+        if topic is not None:
+            document["topic"] = topic
+            document["partitions"] = await self._partitions(topic)
+        return json.dumps(document).encode()
+
+    async def _partitions(self, name: str) -> list[dict[str, Any]]:
+        """Those that are here, and online."""
+        topic = self._services.metadata.image.topics.get(name)
+        documents = []
+        for index in range(len(topic.partitions) if topic is not None else 0):
+            partition = self._services.partitions.find(TopicPartition(name, index))
+            if partition is not None and partition.fault is None:
+                documents.append(await self._partition(partition))
+            await others_turn()
+        return documents
+
+    async def _partition(self, partition: Partition) -> dict[str, Any]:
+        log = partition.log
+        oldest_ms = None
+        if partition.high_watermark.offset > log.log_start_offset:
+            oldest_ms = await self._timestamps.of(partition, log.log_start_offset)
+        return {
+            "partition": partition.topic_partition.partition,
+            "directory": posixpath.abspath(posixpath.dirname(log.path)),
+            "size_bytes": log.size_bytes,
+            "segments": len(log.segments) if log.exists else 0,
+            "oldest_timestamp_ms": oldest_ms,
+            "growth_bytes_per_second": round(self._disks.growth_bytes_per_s(log), 1),
+        }
+
+
+def _directory_document(space: DirectorySpace) -> dict[str, Any]:
+    directory = space.directory
+    if directory.fault is not None:
+        return _offline_document(directory.path, str(directory.fault))
+    left_s = space.seconds_left
+    return {
+        "path": posixpath.abspath(directory.path),
+        "state": "online",
+        "partitions": len(directory),
+        "usable_bytes": space.usable_bytes,
+        "total_bytes": space.total_bytes,
+        "floor_bytes": space.floor_bytes,
+        "refuses_records": space.is_refusing,
+        "is_low": space.is_low,
+        # What the forecast is based on: the growth of this directory's logs, not what others write to the disk.
+        "filling_bytes_per_second": round(space.growth.bytes_per_s, 1),
+        "seconds_left": round(left_s) if math.isfinite(left_s) else None,
+        "history_seconds": round(space.growth.history_s),
+        "has_enough_history": space.growth.is_known,
+        "grown_bytes": space.growth.grown_bytes,
+        "others_bytes": space.growth.others_bytes,
+    }
+
+
+def _offline_document(path: str, reason: str) -> dict[str, Any]:
+    return {"path": posixpath.abspath(path), "state": "offline", "reason": reason}

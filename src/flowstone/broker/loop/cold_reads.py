@@ -1,0 +1,40 @@
+"""Reads of what is not in the page cache: a worker fetches it, then the loop reads again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from flowstone.broker.loop.workers import Workers
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.segments.cached_reads import NotCached
+from flowstone.replication.partition import Partition
+
+# How often one request reads again because its bytes were not in the page cache.
+COLD_READS_MAX = 64
+
+T = TypeVar("T")
+
+
+async def warm(workers: Workers, partition: Partition, cold: NotCached) -> None:
+    """Has a worker bring the bytes into the page cache. If the disk fails, so does the partition."""
+    try:
+        await workers.read(cold.warm)
+    except StorageFault as fault:
+        partition.fail(fault)
+    except OSError as error:
+        partition.fail(StorageFault(f"{cold.file.path} cannot be read: {error}"))
+
+
+async def read_when_cached(workers: Workers, partition: Partition, read: Callable[[], T]) -> T:
+    """What `read` returns, called again for as long as it raises NotCached. ApiError if the partition fails."""
+    for _ in range(COLD_READS_MAX):
+        partition.check_serving()
+        try:
+            return read()
+        except NotCached as cold:
+            await warm(workers, partition, cold)
+        except StorageFault as fault:
+            partition.fail(fault)
+    partition.check_serving()
+    raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the page cache does not keep what is read; try again")

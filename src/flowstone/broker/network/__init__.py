@@ -1,0 +1,1 @@
+"""Sockets and bytes: listeners, connections, receive buffers, what is queued for sending."""

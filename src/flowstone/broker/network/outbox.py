@@ -1,0 +1,196 @@
+"""What a connection still has to send: bytes, and slices of files that go out without passing through Python.
+
+The bytes of a slice are looked for in the page cache just before they are sent, not when the response was made: a slow
+reader may leave minutes between the two. What is not there is read by a worker first, so that the loop never waits for
+the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from flowstone.broker.network.unsent_bytes import Unsent
+from flowstone.broker.requests.chunks import Chunk, FileSlice
+from flowstone.log.segments.cached_reads import bring_in
+from flowstone.ports.files import IOVECS_MAX, File
+from flowstone.ports.network import SEND_FILE_BYTES_MAX, Channel
+from flowstone.types import Bytes
+
+# Named once: a union in an isinstance call is made anew by each call.
+_IN_MEMORY = (bytes, bytearray, memoryview)
+
+# What one connection may send before the loop looks at the others.
+TURN_BYTES = 2 << 20
+# A slice up to this is read and leaves together with what is around it: one call instead of four.
+SMALL_SLICE_BYTES = 8 << 10
+# With so much to send already no more of them are read: the channel may take none of it now.
+SMALL_SLICES_BYTES_MAX = 64 << 10
+
+
+class UnreadableSlice(Exception):
+    """A log file does not give the bytes that a response has promised."""
+
+    def __init__(self, file: File, reason: object) -> None:
+        super().__init__(f"{file.path} cannot be read: {reason}")
+        self.file = file
+
+
+class Outbox:
+    def __init__(
+        self,
+        channel: Channel,
+        unsent: Unsent,
+        read: Callable[[Callable[[], object]], asyncio.Future[object]],
+        on_progress: Callable[[], None],
+        on_broken: Callable[[Exception], None],
+    ) -> None:
+        """What is put here is counted in `unsent` already; it is taken out as it leaves.
+
+        `read` runs a function in a worker; `on_progress` follows bytes that went out, `on_broken` ends it all.
+        """
+        self._channel, self._unsent, self._read = channel, unsent, read
+        self._on_progress, self._on_broken = on_progress, on_broken
+        self._chunks: deque[Chunk] = deque()
+        self.queued_bytes = 0
+        self._waiting = False
+        # Of a slice at the head: bytes of it already sent, and how far it is known to be in the page cache.
+        self._slice_sent = 0
+        self._slice_warm = 0
+
+    def put(self, chunks: list[Chunk], size_bytes: int) -> None:
+        """`size_bytes` are those of all the chunks."""
+        self._chunks.extend(chunks)
+        self.queued_bytes += size_bytes
+
+    def flush(self) -> None:
+        """Sends what the channel takes now; the rest follows by itself."""
+        if self._waiting or not self._chunks:
+            return
+        turn_ends_at = self.queued_bytes - TURN_BYTES
+        try:
+            while self._chunks and not self._waiting:
+                if self.queued_bytes < turn_ends_at:
+                    raise BlockingIOError  # a fast reader must not keep the loop to itself: the others have their turn
+                head = self._chunks[0]
+                if isinstance(head, _IN_MEMORY):
+                    self._send_bytes()
+                else:
+                    self._send_slice(head)
+        except BlockingIOError:
+            self._waiting = True
+            self._channel.on_writable(self._writable)
+        except (OSError, UnreadableSlice) as error:
+            self._broken(error)
+
+    def clear(self) -> None:
+        self._chunks.clear()
+        self.queued_bytes = 0
+        self._waiting = True
+
+    def close(self) -> None:
+        """Drop what is unsent and forget whom to tell: a connection that has gone must not wait for the collector."""
+        self.clear()
+        self._on_progress = self._on_broken = _ignore
+
+    def _writable(self) -> None:
+        self._channel.on_writable(None)
+        self._waiting = False
+        self.flush()
+        self._on_progress()
+
+    def _send_bytes(self) -> None:
+        run, slice_follows = self._run_of_bytes()
+        sent = self._channel.send(run, more=slice_follows)
+        self.queued_bytes -= sent
+        self._unsent.bytes_sent(sent)
+        if not self.queued_bytes:
+            self._chunks.clear()
+            return
+        while sent:
+            head = self._chunks[0]
+            assert isinstance(head, _IN_MEMORY)
+            if sent < len(head):
+                self._chunks[0] = memoryview(head)[sent:]
+                raise BlockingIOError
+            sent -= len(head)
+            self._chunks.popleft()
+        while self._chunks and not len(self._chunks[0]):
+            self._chunks.popleft()
+
+    def _run_of_bytes(self) -> tuple[list[Bytes], bool]:
+        """The bytes at the head, small slices among them read on the way, and whether a slice follows them."""
+        run: list[Bytes] = []
+        left_bytes = SMALL_SLICES_BYTES_MAX
+        for at in range(min(len(self._chunks), IOVECS_MAX)):
+            chunk = self._chunks[at]
+            left_bytes -= len(chunk)
+            if not isinstance(chunk, _IN_MEMORY):
+                small = self._read_small(chunk) if left_bytes >= 0 else None
+                if small is None:
+                    return run, True
+                self._chunks[at] = chunk = small
+            run.append(chunk)
+        return run, False
+
+    def _read_small(self, chunk: FileSlice) -> bytes | None:
+        """The slice's bytes; None if it is not small, not in the page cache or not whole: then it goes by itself."""
+        if len(chunk) > SMALL_SLICE_BYTES or self._slice_sent:
+            return None
+        try:
+            data = chunk.file.read_cached(chunk.position, len(chunk))
+        except OSError as error:
+            raise UnreadableSlice(chunk.file, error) from error
+        if data is None or len(data) < len(chunk):
+            return None
+        self._unsent.slice_sent()
+        self._unsent.add([data])
+        return data
+
+    def _send_slice(self, chunk: FileSlice) -> None:
+        position = chunk.position + self._slice_sent
+        count = min(len(chunk) - self._slice_sent, SEND_FILE_BYTES_MAX)
+        if self._slice_warm < self._slice_sent + count and not chunk.file.is_cached(position, count):
+            self._warm(chunk.file, position, count)
+            return
+        try:
+            sent = self._channel.send_file(chunk.file, position, count)
+        except (BlockingIOError, ConnectionError, TimeoutError):
+            raise
+        except OSError as error:
+            raise UnreadableSlice(chunk.file, error) from error
+        if not sent:
+            raise UnreadableSlice(chunk.file, f"it ends before byte {position}")
+        self.queued_bytes -= sent
+        self._slice_sent += sent
+        if self._slice_sent == len(chunk):
+            self._chunks.popleft()
+            self._unsent.slice_sent()
+            self._slice_sent = self._slice_warm = 0
+
+    def _warm(self, file: File, position: int, count: int) -> None:
+        self._waiting = True
+        self._slice_warm = self._slice_sent + count
+        future = self._read(lambda: bring_in(file, position, count))
+        future.add_done_callback(partial(self._warmed, file))
+
+    def _warmed(self, file: File, future: asyncio.Future[object]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if not self._chunks:
+            return
+        if error is not None:
+            self._broken(UnreadableSlice(file, error))
+            return
+        self._waiting = False
+        self.flush()
+        self._on_progress()
+
+    def _broken(self, error: Exception) -> None:
+        self.clear()
+        self._on_broken(error)
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing: the connection is closed."""

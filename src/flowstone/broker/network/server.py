@@ -1,0 +1,197 @@
+"""Listeners and connections: who may connect, for how long, and how it ends.
+
+Connections beyond `max.connections` or `max.connections.per.ip` are closed before a byte is read. A sweep once a second
+closes those that stayed silent, that began a request and did not finish it, or that do not take their responses; the
+last sooner where all connections together leave too much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from flowstone.broker.dispatch.deferred import Answer
+from flowstone.broker.dispatch.dispatcher import Dispatcher
+from flowstone.broker.network.busy_poll import LockStep
+from flowstone.broker.network.connection import RECEIVE_BYTES, Connection
+from flowstone.broker.network.outbox import UnreadableSlice
+from flowstone.broker.network.receive_buffers import BufferPool
+from flowstone.broker.network.unsent_bytes import UNSENT_BYTES_MAX
+from flowstone.broker.requests.context import Services
+from flowstone.errors import StartupError, StorageFault
+from flowstone.ports.clock import Timer
+from flowstone.ports.network import Channel, Listener, Network, SystemNetwork
+from flowstone.ports.replies import Reply
+
+logger = logging.getLogger(__name__)
+
+SWEEP_INTERVAL_S = 1.0
+# While memory for requests is short, one that arrives more slowly than this gives up its place: a length costs nothing.
+CONTENDED_BYTES_PER_S = 1 << 20
+
+
+class Server:
+    def __init__(self, services: Services, network: Network | None = None) -> None:
+        config = services.config
+        self._network: Network = network or SystemNetwork()
+        self._config, self._clock = config, services.clock
+        self._workers, self._waiting, self._partitions = services.workers, services.waiting, services.partitions
+        self.answer: Callable[[memoryview, str, str], Answer] = Dispatcher(services).answer
+        self._loop_lag_seconds = services.metrics.loop_lag_seconds
+        self.request_bytes_max = config.socket_request_max_bytes
+        self.pipelined_requests_max = config.connection_max_pipelined_requests
+        self.queued_response_bytes_max = config.connection_max_queued_response_bytes
+        self.unsent = services.unsent
+        self.buffers = BufferPool(config.queued_max_request_bytes)
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.monotonic: Callable[[], float] = services.clock.monotonic
+        # A simulated network has nothing to look for, and its clock stands still meanwhile.
+        poll_s = config.idle_poll_us / 1_000_000 if isinstance(self._network, SystemNetwork) else 0.0
+        self.lock_step = LockStep(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
+        self.lent: set[Reply] = set()
+        self._listeners: list[Listener] = []
+        self._connections: set[Connection] = set()
+        self._per_address: Counter[str] = Counter()
+        self._all_closed = asyncio.Event()
+        self._sweeping: Timer | None = None
+        self._sweep_due = 0.0
+        self._swept_at = self._swept_before = 0.0  # when the last sweep began, and the one before it
+        self.accepted_count = self.refused_count = self.dropped_count = 0
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def bind(self, name: str, host: str, port: int) -> int:
+        """Takes an address, on which nothing is accepted before `start`; the port it got."""
+        try:
+            listener = self._network.bind(
+                host,
+                port,
+                partial(self._accept, name),
+                send_buffer_bytes=self._config.socket_send_buffer_bytes,
+            )
+        except OSError as error:
+            raise StartupError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self._listeners.append(listener)
+        return listener.port
+
+    def start(self) -> None:
+        for listener in self._listeners:
+            listener.start()
+        self._schedule_sweep()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Accepts and reads nothing more, answers what was asked, and closes; what takes longer is cut off."""
+        for listener in self._listeners:
+            listener.close()
+        self._all_closed.clear()  # the last of them may have left, and others come, long before
+        for connection in tuple(self._connections):
+            connection.finish()
+        self._waiting.release_fetches()
+        deadline = self._clock.call_later(timeout_s, self._all_closed.set)
+        if self._connections:
+            await self._all_closed.wait()
+        deadline.cancel()
+        self.kill()
+
+    def kill(self) -> None:
+        """Closes everything at once."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for listener in self._listeners:
+            listener.close()
+        for connection in tuple(self._connections):
+            connection.close()
+
+    # What connections need
+
+    def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
+        return self._workers.read(function)
+
+    def unreadable(self, slice_error: UnreadableSlice) -> None:
+        partition = self._partitions.of_file(slice_error.file.path)
+        if partition is not None:
+            partition.fail(StorageFault(str(slice_error)))
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        if reason:
+            self.dropped_count += 1
+            logger.warning("connection from %s closed: %s", connection.peer, reason)
+        self._connections.discard(connection)
+        self._per_address[_address(connection.peer)] -= 1
+        if not self._per_address[_address(connection.peer)]:
+            del self._per_address[_address(connection.peer)]
+        if not self._connections:
+            self._all_closed.set()
+
+    def _accept(self, listener_name: str, channel: Channel) -> None:
+        address = _address(channel.peer)
+        self.accepted_count += 1
+        if len(self._connections) >= self._config.max_connections:
+            logger.warning(
+                "connection from %s refused: max.connections is %d", channel.peer, self._config.max_connections
+            )
+            self.refused_count += 1
+            channel.close()
+        elif self._per_address[address] >= self._config.max_connections_per_ip:
+            logger.warning("connection from %s refused: max.connections.per.ip is reached", channel.peer)
+            self.refused_count += 1
+            channel.close()
+        else:
+            self._per_address[address] += 1
+            self._connections.add(Connection(self, channel, listener_name))
+
+    def _sweep(self) -> None:
+        now = self._clock.monotonic()
+        self._loop_lag_seconds.observe(max(0.0, now - self._sweep_due))
+        silent_since = now - self._config.connections_max_idle_ms / 1000
+        stalled_since = now - self._config.connection_frame_timeout_ms / 1000
+        for connection in tuple(self._connections):
+            if _is_frame_late(connection, stalled_since):
+                connection.look_again()  # the loop itself may have been late: read first what the client has sent
+            if _is_frame_late(connection, stalled_since):
+                connection.close("a request was begun and not finished in connection.frame.timeout.ms")
+            elif self.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
+                connection.close("a request arrived too slowly while others waited for queued.max.request.bytes")
+            elif connection.is_unread and connection.last_progress < stalled_since:
+                connection.close("responses were not taken in connection.frame.timeout.ms")
+            elif connection.is_finishing and connection.last_received < stalled_since:
+                connection.close()  # the client has gone, or nothing it may still wait for comes in time
+            elif not connection.is_answering and connection.last_received < silent_since:
+                connection.close()
+            elif self._swept_before < connection.last_received <= self._swept_at:
+                connection.look_again()  # it has fallen silent; as long as it sends, it is looked at anyway
+        self._swept_before, self._swept_at = self._swept_at, now
+        if self.unsent.is_too_much:
+            self._shed(now)
+        self._schedule_sweep()
+
+    def _shed(self, now: float) -> None:
+        """Those go that take nothing, then those that leave the most, until the rest is not too much any more."""
+        taking_since = now - SWEEP_INTERVAL_S
+        unread = [connection for connection in self._connections if connection.unsent.memory_bytes]
+        unread.sort(key=lambda connection: (connection.last_progress > taking_since, -connection.unsent.memory_bytes))
+        for connection in unread:
+            if not self.unsent.is_too_much:
+                return
+            connection.close(
+                f"{connection.unsent.memory_bytes} bytes were not taken, and all unread answers together "
+                f"are more than {UNSENT_BYTES_MAX}"
+            )
+
+    def _schedule_sweep(self) -> None:
+        self._sweep_due = self._clock.monotonic() + SWEEP_INTERVAL_S
+        self._sweeping = self._clock.call_later(SWEEP_INTERVAL_S, self._sweep)
+
+
+def _is_frame_late(connection: Connection, stalled_since: float) -> bool:
+    """Whether a request was begun before this time and is not complete."""
+    return connection.frame_started is not None and connection.frame_started < stalled_since
+
+
+def _address(peer: str) -> str:
+    return peer.rpartition(":")[0]

@@ -1,0 +1,78 @@
+"""What connections still have to send: bytes in memory, and slices that keep log files open.
+
+Whoever does not read makes the broker keep them. Each connection counts its own, and all of them together are counted
+too, for memory and descriptors are one broker's. Who gives way when it is too much is the server's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flowstone.broker.requests.chunks import Chunk
+
+# Over all connections. One that has something unsent is not read from while there is more than this.
+UNSENT_BYTES_MAX = 256 << 20
+# Over all connections: each may hold a descriptor. While there are more, a fetch gets records of one partition only.
+UNSENT_SLICES_MAX = 512
+# Of one answer: a fetch over a thousand partitions must not hold a thousand files open.
+RESPONSE_SLICES_MAX = 128
+
+
+class UnsentTotal:
+    """Of all connections."""
+
+    __slots__ = ("memory_bytes", "slice_count")
+
+    def __init__(self) -> None:
+        self.memory_bytes = self.slice_count = 0
+
+    @property
+    def is_too_much(self) -> bool:
+        return self.memory_bytes > UNSENT_BYTES_MAX
+
+    @property
+    def response_slices_max(self) -> int:
+        """How many slices an answer may have now; at least one, or nobody could read."""
+        return min(RESPONSE_SLICES_MAX, max(1, UNSENT_SLICES_MAX - self.slice_count))
+
+
+class Unsent:
+    """Of one connection, from the moment an answer is made until it has left."""
+
+    __slots__ = ("_total", "memory_bytes", "slice_count")
+
+    def __init__(self, total: UnsentTotal) -> None:
+        self._total = total
+        self.memory_bytes = self.slice_count = 0
+
+    def add(self, chunks: Iterable[Chunk]) -> int:
+        """The bytes of all of them, those in files included."""
+        memory_bytes = slice_bytes = slice_count = 0
+        for chunk in chunks:
+            if isinstance(chunk, bytes | bytearray | memoryview):
+                memory_bytes += len(chunk)
+            else:
+                slice_bytes += len(chunk)
+                slice_count += 1
+        self._change(memory_bytes, slice_count)
+        return memory_bytes + slice_bytes
+
+    def bytes_sent(self, count: int) -> None:
+        self._change(-count, 0)
+
+    def slice_sent(self) -> None:
+        self._change(0, -1)
+
+    def clear(self) -> None:
+        self._change(-self.memory_bytes, -self.slice_count)
+
+    def _change(self, memory_bytes: int, slice_count: int) -> None:
+        total = self._total
+        self.memory_bytes += memory_bytes
+        total.memory_bytes += memory_bytes
+        if slice_count:
+            self.slice_count += slice_count
+            total.slice_count += slice_count
+        assert self.memory_bytes >= 0 <= self.slice_count

@@ -1,1 +1,0 @@
-"""The broker's pages of JSON: one module each."""

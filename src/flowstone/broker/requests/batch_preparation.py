@@ -1,0 +1,84 @@
+"""Batches that a worker prepares before they are appended: large compressed ones, and those stored under another codec.
+
+The event loop goes on meanwhile. Appends to a partition keep their order: while one batch is being prepared, all that
+come after it for the same partition wait for their turn, whether they need a worker or not.
+
+Workers are shared fairly. A request has its batches prepared one after the other, and its connection's next request
+is not handled before all are appended: so each connection has one batch at the workers at most, and workers take
+batches in the order in which they come. Those that take long wait for each other, and others do not wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from flowstone.broker.loop.workers import Workers
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition.record_checks import Timestamps
+from flowstone.log.partition.validation import NeedsWorker, needs_worker, prepare_batch
+from flowstone.ports.clock import Clock
+from flowstone.replication.partition import Partition
+from flowstone.types import Bytes
+from flowstone.wire.record_batch import parse_header
+
+# Bytes of requests whose batches are appended later, over all connections; beyond it a producer is told to try again.
+QUEUED_BYTES_MAX = 128 << 20
+
+# Batches that are larger when decompressed are prepared by a thread of their own, one after the other.
+QUICK_PAYLOAD_BYTES_MAX = 8 << 20
+
+Append = Callable[[Bytes, Timestamps | None], None]
+
+
+class Preparing:
+    def __init__(self, workers: Workers, clock: Clock) -> None:
+        self._workers, self._clock = workers, clock
+        self._turns: dict[Partition, asyncio.Lock] = {}
+        self._queued_bytes = 0
+
+    def reserve(self, size_bytes: int) -> None:
+        """Count what a request keeps in memory for later. Raises ApiError if too much is kept already."""
+        if self._queued_bytes + size_bytes > QUEUED_BYTES_MAX:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked; try again")
+        self._queued_bytes += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """Take back a reservation."""
+        self._queued_bytes -= size_bytes
+
+    def is_due(self, partition: Partition, records: Bytes) -> bool:
+        """Return whether the batch must be appended with `append`: it needs a worker, or must wait for its turn.
+
+        That a compressed batch is too large for the loop shows only when it is opened (`NeedsWorker`).
+        """
+        config = partition.log.config
+        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._turns:
+            return False
+        return partition in self._turns or needs_worker(parse_header(records), config)
+
+    async def append(self, partition: Partition, batch: Bytes, append: Append) -> None:
+        """Call `append` with the batch as it is to be stored, when its turn has come. Raises ApiError if refused."""
+        turn = self._turns.setdefault(partition, asyncio.Lock())
+        try:
+            async with turn:
+                await self._append_in_turn(partition, batch, append)
+        finally:
+            if not turn.locked() and self._turns.get(partition) is turn:
+                del self._turns[partition]
+
+    async def _append_in_turn(self, partition: Partition, batch: Bytes, append: Append) -> None:
+        config = partition.log.config
+        if not needs_worker(parse_header(batch), config):
+            try:
+                append(batch, None)
+                return
+            except NeedsWorker:
+                pass
+        prepare = partial(prepare_batch, batch, config, self._clock.time_ms())
+        prepared = await self._workers.compute(partial(prepare, max_bytes=QUICK_PAYLOAD_BYTES_MAX))
+        if prepared is None:
+            prepared = await self._workers.compute_slowly(prepare)
+        assert prepared is not None
+        append(prepared.batch, prepared.timestamps)

@@ -1,0 +1,82 @@
+"""What a handler is given: the request's circumstances, and the broker's parts it may use.
+
+A handler is a function `handle(services, context, request)` in `handlers/<api>.py`. It returns the response, or an
+awaitable of it where it has to wait, or None where the protocol asks for no answer. It raises `ApiError` only where a
+whole response has room for one error (dispatch then cannot know where to put it): otherwise errors go into the fields
+of the response. `ProtocolError` closes the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowstone.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from flowstone.broker.clustering.cluster_node import Clustering
+    from flowstone.broker.clustering.log_starts import LogStarts
+    from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+    from flowstone.broker.fetching.fetch_sessions import FetchSessions
+    from flowstone.broker.loop.workers import Workers
+    from flowstone.broker.network.unsent_bytes import UnsentTotal
+    from flowstone.broker.requests.batch_preparation import Preparing
+    from flowstone.broker.requests.broker_metrics import Metrics
+    from flowstone.broker.requests.disk_floor import DiskFloor
+    from flowstone.broker.requests.parked import Waiting
+    from flowstone.broker.requests.producer_admission import ProducerAdmission
+    from flowstone.broker.topics.encoded_topics import MetadataParts
+    from flowstone.cluster.metadata import Metadata
+    from flowstone.config import BrokerConfig, TopicDefaults
+    from flowstone.log.manager import LogManager
+    from flowstone.ports.clock import Clock
+    from flowstone.replication.partitions import Partitions
+
+
+class RequestContext(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    listener_name: str
+    peer: str
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of one broker that handlers may use, put together by `broker.wiring`."""
+
+    config: BrokerConfig
+    # Broker-wide values of topic settings that the broker was started with.
+    topic_defaults: TopicDefaults
+    clock: Clock
+    metadata: Metadata
+    logs: LogManager
+    partitions: Partitions
+    waiting: Waiting
+    fetch_sessions: FetchSessions
+    preparing: Preparing
+    workers: Workers
+    groups: GroupCoordinator
+    # None if this broker is not part of a cluster.
+    cluster: Clustering | None
+    metrics: Metrics
+    metadata_parts: MetadataParts
+    disk_floor: DiskFloor
+    log_starts: LogStarts
+    unsent: UnsentTotal
+    producers: ProducerAdmission
+    # A test's wire faults, applied once per route, so that requests cost nothing extra without them.
+    intercept: Intercept | None
+
+
+def check_alone(services: Services, what: str) -> None:
+    """ApiError in a cluster: files that are linked or brought in on one broker would be missing on the others."""
+    if services.cluster is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} needs a single broker; this one is part of a cluster")
+
+
+Handler = Callable[[Services, RequestContext, Any], Any | Awaitable[Any] | None]
+# From an API's name and its handler to the handler that is called instead.
+Intercept = Callable[[str, Handler], Handler]

@@ -1,0 +1,50 @@
+"""Responses that are too long to be encoded in one turn of the loop, whatever the size of the request."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from flowstone.broker.loop.time_slices import BATCH_ITEMS, Turns, run_in_slices
+from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.encoded_response import EncodedResponse
+from flowstone.wire.apis import APIS
+from flowstone.wire.codec import sliced_response_encoder
+from flowstone.wire.message import Message
+
+# Of fewer elements a response is encoded in a few milliseconds.
+LONG_RESPONSE_ELEMENTS = 2_000
+
+
+async def encode_if_long(
+    services: Services, context: RequestContext, response: Message, elements: int, turns: Turns
+) -> Message:
+    """Return the response, encoded in slices if it has so many elements.
+
+    A test's faults change responses: theirs are not bytes yet.
+    """
+    if elements < LONG_RESPONSE_ELEMENTS or services.intercept is not None:
+        return response
+    encode = sliced_response_encoder(context.api_key, context.api_version)
+    chunks = cast(list[bytes], await run_in_slices(encode(response), turns))
+    await turns.give_way()
+    errors = services.metrics.request(APIS[context.api_key].name).errors_in(response)
+    await release(response, turns)
+    return EncodedResponse(chunks, errors)
+
+
+async def release(message: Message, turns: Turns) -> None:
+    """Empties the long lists of a message that nobody needs any more, some elements at a time.
+
+    To free a hundred thousand objects at once takes tens of milliseconds.
+    """
+    for name in message.__slots__:
+        value = getattr(message, name, None)
+        if not isinstance(value, list):
+            continue
+        if len(value) <= BATCH_ITEMS:
+            for element in value:
+                if isinstance(element, Message):
+                    await release(element, turns)
+        while value:
+            del value[-BATCH_ITEMS:]
+            await turns.give_way()

@@ -1,0 +1,178 @@
+"""Parked requests: fetches that wait for data, produces that wait for their records to be committed.
+
+Each is a promise, which its connection holds. It is answered by an event (the high watermark moved, the partition went
+away) or by its deadline, whichever comes first; cancelling the promise un-parks it. How many may be parked is limited:
+beyond it a fetch is answered at once with what there is, and a produce is refused before anything is written. Fetches,
+which may wait for long, get half of the places: they cannot keep produces out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from flowstone.broker.loop.deadlines import Deadlines
+from flowstone.errors import ErrorCode
+from flowstone.ports.clock import Clock
+from flowstone.ports.replies import Reply
+from flowstone.promise import Promise
+from flowstone.replication.partition import Partition, Watcher
+
+# However long a client is ready to wait, an empty answer comes after this: it may have gone without a word.
+FETCH_WAIT_MS_MAX = 60_000
+
+
+# Partitions that parked fetches without a session name together, about 700 bytes each.
+PARKED_PARTITIONS_MAX = 100_000
+
+
+class Waiting:
+    def __init__(self, clock: Clock, parked_max: int) -> None:
+        self.deadlines = Deadlines(clock)
+        self._parked_max = parked_max
+        self.fetches: set[ParkedFetch] = set()
+        self.parked_partitions = 0  # of fetches without a session
+        self.produces: set[ParkedProduce] = set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.fetches) + len(self.produces) >= self._parked_max
+
+    @property
+    def is_full_of_fetches(self) -> bool:
+        return self.is_full or len(self.fetches) >= (self._parked_max + 1) // 2
+
+    def has_room_for(self, partition_count: int) -> bool:
+        """Return whether a fetch that itself remembers so many partitions may be parked."""
+        return self.parked_partitions + partition_count <= PARKED_PARTITIONS_MAX
+
+    def release_fetches(self) -> None:
+        """Answers every parked fetch with what there is: the broker stops."""
+        for fetch in tuple(self.fetches):
+            fetch.interrupted()
+
+
+class Watched(Protocol):
+    """What tells of news: a partition, or a session of many."""
+
+    def watch(self, watcher: Watcher) -> None: ...
+
+    def unwatch(self, watcher: Watcher) -> None: ...
+
+
+class ParkedFetch(Promise[Any]):
+    """The response, once what it watches has `missing_bytes` more to read, or changes, or the time is up."""
+
+    __slots__ = ("_missing_bytes", "_partition_count", "_read_again", "_waiting", "_watched", "_woken")
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        watched: Sequence[Watched],
+        missing_bytes: int,
+        max_wait_ms: int,
+        read_again: Callable[[], Any | Coroutine[Any, Any, Any]],
+        partition_count: int = 0,
+    ) -> None:
+        """`partition_count` are the partitions that the request itself remembers, without a session."""
+        super().__init__()
+        self._partition_count = partition_count
+        waiting.parked_partitions += partition_count
+        self._waiting, self._missing_bytes, self._read_again = waiting, missing_bytes, read_again
+        self._watched = watched
+        self._woken = False
+        waiting.fetches.add(self)
+        waiting.deadlines.add(self, min(max_wait_ms, FETCH_WAIT_MS_MAX))
+        for each in watched:
+            each.watch(self)
+
+    def timed_out(self) -> None:
+        self.interrupted()
+
+    def advanced(self, size_bytes: int) -> None:
+        self._missing_bytes -= size_bytes
+        if self._missing_bytes <= 0:
+            self.interrupted()
+
+    def interrupted(self) -> None:
+        if self._woken or self._is_done:
+            return
+        self._woken = True
+        try:
+            response = self._read_again()
+        except Exception as error:  # who woke it, a flush or another's produce, must not fail with it
+            self.set_exception(error)
+            return
+        if asyncio.iscoroutine(response):  # what it reads is not in the page cache
+            asyncio.ensure_future(response).add_done_callback(self._has_read)
+        else:
+            self.set_result(response)
+
+    def _has_read(self, reading: asyncio.Future[Any]) -> None:
+        if self._is_done:
+            return
+        error = reading.exception()
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(reading.result())
+
+    def _settle(self) -> None:
+        self._waiting.fetches.discard(self)
+        self._waiting.parked_partitions -= self._partition_count
+        for each in self._watched:
+            each.unwatch(self)
+        super()._settle()
+
+
+class Uncommitted(NamedTuple):
+    """Records appended to a partition, by its leader of that epoch, whose commit is waited for."""
+
+    partition: Partition
+    next_offset: int
+    leader_epoch: int
+    on_committed: Callable[[ErrorCode], None]
+
+
+class ParkedProduce(Promise[Any]):
+    """The response, once what was appended to each partition is committed or the time is up."""
+
+    __slots__ = ("_answer", "_open", "_waiting")
+
+    def __init__(
+        self, waiting: Waiting, uncommitted: list[Uncommitted], timeout_ms: int, answer: Callable[[], Any]
+    ) -> None:
+        super().__init__()
+        self._waiting, self._answer = waiting, answer
+        self._open = dict(enumerate(uncommitted))
+        waiting.produces.add(self)
+        waiting.deadlines.add(self, timeout_ms)
+        for key, (partition, next_offset, leader_epoch, _) in enumerate(uncommitted):
+            partition.when_committed(next_offset, partial(self._committed, key), leader_epoch)
+
+    def send_early(self, encode: Callable[[Any], bytes], socket: int) -> Reply | None:
+        """Has the answer sent on the socket as soon as it is true, where there is but one thing that it waits for."""
+        if len(self._open) != 1:
+            return None
+        partition = self._open[0].partition
+        if not partition.commits_now():
+            return None
+        reply = Reply(socket, encode(self._answer()))  # while the disk works
+        return reply if partition.send_when_committed(reply) else None
+
+    def timed_out(self) -> None:
+        for key in tuple(self._open):
+            self._committed(key, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _committed(self, key: int, code: ErrorCode) -> None:
+        if self._is_done:
+            return
+        self._open.pop(key).on_committed(code)
+        if not self._open:
+            self.set_result(self._answer())
+
+    def _settle(self) -> None:
+        self._waiting.produces.discard(self)
+        super()._settle()

@@ -1,0 +1,77 @@
+"""Where partitions are led: what a handler finds here, and what a client is told that asked the wrong broker.
+
+A partition of the cluster that this broker does not have, or only follows, is NOT_LEADER_OR_FOLLOWER; newer versions of
+Produce and Fetch name the leader with it (KIP-951), so that a client need not ask for metadata first. All of it is told
+from one image: a leader and its address belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from flowstone.broker.requests.context import Services
+
+# What `Partitions` says of one that it does not have, whether or not there is one elsewhere.
+_NOT_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class NodeEndpoint(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def find_replica(services: Services, topic: str, index: int) -> Partition:
+    """The partition, led here or followed. ApiError if it is elsewhere, or nowhere."""
+    try:
+        return services.partitions.get(topic, index)
+    except ApiError as error:
+        raise as_seen_by_the_cluster(error, services.metadata.image.topics.get(topic), index) from None
+
+
+def find_led(services: Services, topic: str, index: int) -> Partition:
+    """The partition, if it is led here. ApiError if not."""
+    partition = find_replica(services, topic, index)
+    if not partition.is_leader:
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return partition
+
+
+def as_seen_by_the_cluster(error: ApiError, topic: TopicImage | None, index: int) -> ApiError:
+    """What is not here may be elsewhere: a client should then look for it, and not take it for gone."""
+    if error.code in _NOT_HERE and topic is not None and 0 <= index < len(topic.partitions):
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return error
+
+
+def partition_state(image: ClusterImage, topic: str, topic_id: bytes, index: int) -> PartitionImage | None:
+    """By its topic's name, or its id where it has no name."""
+    found = image.topics.get(topic) if topic else image.topics_by_id.get(topic_id)
+    return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
+
+
+def live_brokers(image: ClusterImage) -> Iterator[BrokerImage]:
+    return (broker for broker in image.brokers.values() if not broker.is_fenced)
+
+
+def live_broker(image: ClusterImage, node_id: int) -> BrokerImage | None:
+    broker = image.brokers.get(node_id)
+    return None if broker is None or broker.is_fenced else broker
+
+
+def node_endpoints(image: ClusterImage, node_ids: Iterable[int], listener_name: str) -> list[NodeEndpoint]:
+    """Those of the live ones that clients of the listener can reach; each once."""
+    endpoints = []
+    for node_id in dict.fromkeys(node_ids):
+        broker = live_broker(image, node_id)
+        endpoint = None if broker is None else broker.listeners.get(listener_name)
+        if broker is not None and endpoint is not None:
+            endpoints.append(NodeEndpoint(node_id, endpoint.host, endpoint.port, broker.rack))
+    return endpoints

@@ -1,0 +1,1 @@
+"""Topic administration: creation, descriptions, metadata changes, branches, restored topics."""

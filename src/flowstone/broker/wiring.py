@@ -1,0 +1,66 @@
+"""Puts together the services that request handlers use; see `requests.context.Services`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowstone.broker.clustering.log_starts import LogStarts
+from flowstone.broker.network.unsent_bytes import UnsentTotal
+from flowstone.broker.requests.broker_metrics import Metrics
+from flowstone.broker.requests.context import Intercept, Services
+from flowstone.broker.requests.disk_floor import DiskFloor
+from flowstone.broker.requests.producer_admission import ProducerAdmission
+from flowstone.broker.topics.encoded_topics import MetadataParts
+
+if TYPE_CHECKING:
+    from flowstone.broker.clustering.cluster_node import Clustering
+    from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+    from flowstone.broker.fetching.fetch_sessions import FetchSessions
+    from flowstone.broker.loop.workers import Workers
+    from flowstone.broker.requests.batch_preparation import Preparing
+    from flowstone.broker.requests.parked import Waiting
+    from flowstone.cluster.metadata import Metadata
+    from flowstone.config import BrokerConfig, TopicDefaults
+    from flowstone.log.manager import LogManager
+    from flowstone.ports.clock import Clock
+    from flowstone.replication.partitions import Partitions
+
+
+def make_services(
+    *,
+    config: BrokerConfig,
+    topic_defaults: TopicDefaults,
+    clock: Clock,
+    metadata: Metadata,
+    logs: LogManager,
+    partitions: Partitions,
+    waiting: Waiting,
+    fetch_sessions: FetchSessions,
+    preparing: Preparing,
+    workers: Workers,
+    groups: GroupCoordinator,
+    cluster: Clustering | None = None,
+    intercept: Intercept | None = None,
+) -> Services:
+    """Return the services of one broker: the given parts, and new ones that need nothing but these."""
+    return Services(
+        config=config,
+        topic_defaults=topic_defaults,
+        clock=clock,
+        metadata=metadata,
+        logs=logs,
+        partitions=partitions,
+        waiting=waiting,
+        fetch_sessions=fetch_sessions,
+        preparing=preparing,
+        workers=workers,
+        groups=groups,
+        cluster=cluster,
+        metrics=Metrics(),
+        metadata_parts=MetadataParts(),
+        disk_floor=DiskFloor(),
+        log_starts=LogStarts(),
+        unsent=UnsentTotal(),
+        producers=ProducerAdmission(clock, lambda: logs.logs.values()),
+        intercept=intercept,
+    )

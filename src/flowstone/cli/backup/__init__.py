@@ -1,0 +1,1 @@
+"""`flowstone backup` and `flowstone restore`."""

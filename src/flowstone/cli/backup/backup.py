@@ -1,0 +1,270 @@
+"""`flowstone backup`: chosen topics as files, read from the running broker as any consumer reads.
+
+Each partition is read from its first offset to its high watermark, taken when its turn comes; what is appended later is
+not in the backup. Batches are stored as they came, so offsets, timestamps, headers and producers are kept. Then the
+files are opened as a broker opens its own: every checksum is checked, and indexes, leader epochs and the producers'
+state are made, so that a restore has only to copy.
+
+Compaction may take a record for the sake of a newer one that lies beyond the high watermark taken: a log in which
+offsets were missing is read on to its new end, until nothing is missing in what was read last. So the last value of
+every key is there. Groups' offsets are taken first, and so lie within what is read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
+
+import typer
+
+from flowstone.cli.backup.backup_files import (
+    MANIFEST,
+    Backup,
+    BackupPartition,
+    BackupTopic,
+    list_files,
+    partition_directory,
+    write_manifest,
+)
+from flowstone.cli.backup.backup_groups import read_groups
+from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect, fetch_metadata, find_topic
+from flowstone.cli.common.errors import CommandError, system_errors
+from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.progress import Advance, progress_bar
+from flowstone.cli.common.text import counted
+from flowstone.cli.topic.commands import own_settings
+from flowstone.client import EARLIEST, LATEST, Cluster, OffsetsLost
+from flowstone.config import GIB, TopicConfig
+from flowstone.errors import StorageFault
+from flowstone.log.lifecycle.log_recovery import recover
+from flowstone.log.lifecycle.stored_offsets import StoredOffsets
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.partition_directory import PartitionDirectory
+from flowstone.log.segments.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, segment_path
+from flowstone.ports.clock import SystemClock
+from flowstone.ports.files import File
+from flowstone.ports.system_files import SystemFiles
+from flowstone.types import ZERO_UUID, TopicPartition
+from flowstone.wire.record_batch import BatchHeader, CorruptBatch, parse_header
+
+CLIENT_ID = "flowstone-backup"
+SEGMENT_BYTES_MAX = GIB
+OPEN_FILES_MAX = 16
+# How often a partition is begun again because retention took what was about to be read.
+TRIES_MAX = 5
+# How often a compacted partition is read on because offsets were missing in what was read last.
+ROUNDS_MAX = 100
+
+
+def register(app: typer.Typer) -> None:
+    app.command("backup")(backup)
+
+
+def backup(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
+    to: Annotated[str, typer.Option(metavar="DIR", help="Where the backup goes: a directory that is new or empty.")],
+    json_output: JsonOutput = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Store topics as files, settings and groups' offsets too, while the broker runs; `restore` brings them back."""
+    admin = connect(bootstrap)
+    names = list(dict.fromkeys(topics))
+    counts = {name: len(find_topic(admin, bootstrap, name, to_use=False).partitions) for name in names}
+    settings = {name: own_settings(admin, bootstrap, name) for name in names}
+    cluster_id = fetch_metadata(admin, bootstrap).cluster_id or ""
+    groups = read_groups(admin, bootstrap, names)
+    _make_empty(to)
+    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster, system_errors(to):
+        ends = cluster.list_offsets(dict.fromkeys(_partitions(counts), LATEST))
+        starts = cluster.list_offsets(dict.fromkeys(_partitions(counts), EARLIEST))
+        total = sum(ends[each].offset - starts[each].offset for each in ends)
+        with progress_bar("backing up", total) as advance:
+            writer = _Writer(cluster, to, advance)
+            found = [
+                BackupTopic(name, settings[name], writer.write_topic(name, count), groups[name])
+                for name, count in counts.items()
+            ]
+    made = Backup(cluster_id, SystemClock().time_ms(), found)
+    with system_errors(to):
+        SystemFiles().sync_directory(to)
+        write_manifest(to, made)
+    for topic in made.topics:
+        _print_topic(topic, to, json_output=json_output)
+
+
+def _partitions(counts: dict[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(name, number) for name, count in counts.items() for number in range(count)]
+
+
+def _make_empty(directory: str) -> None:
+    with system_errors(directory):
+        if os.path.exists(f"{directory}/{MANIFEST}"):
+            raise CommandError(f"{directory} holds a backup already: name a new directory")
+        if os.path.exists(directory) and not os.path.isdir(directory):
+            raise CommandError(f"{directory} is not a directory: name a new directory")
+        if os.path.isdir(directory) and os.listdir(directory):
+            raise CommandError(f"{directory} is not empty: name a new directory")
+        SystemFiles().make_directory(directory)
+
+
+def _print_topic(topic: BackupTopic, directory: str, *, json_output: bool) -> None:
+    records = sum(each.end_offset - each.log_start_offset for each in topic.partitions)
+    if json_output:
+        print_document(
+            {
+                "topic": topic.name,
+                "directory": directory,
+                "size_bytes": topic.size_bytes,
+                "groups": [group.group_id for group in topic.groups],
+                "partitions": [
+                    {
+                        "partition": each.partition,
+                        "log_start_offset": each.log_start_offset,
+                        "end_offset": each.end_offset,
+                        "size_bytes": each.size_bytes,
+                    }
+                    for each in topic.partitions
+                ],
+            }
+        )
+    else:
+        partitions = counted(len(topic.partitions), "partition")
+        groups = f", offsets of {counted(len(topic.groups), 'group')}" if topic.groups else ""
+        print(f"backed up {topic.name}: {partitions}, {counted(records, 'offset')}, {topic.size_bytes} bytes{groups}")
+
+
+class _Batches(NamedTuple):
+    """Whole batches of one answer."""
+
+    data: memoryview
+    headers: list[BatchHeader]
+
+
+class _Writer:
+    def __init__(self, cluster: Cluster, directory: str, advance: Advance) -> None:
+        self._cluster, self._directory, self._advance = cluster, directory, advance
+        self._done = 0
+
+    def write_topic(self, name: str, partitions: int) -> list[BackupPartition]:
+        return [self.write(TopicPartition(name, number)) for number in range(partitions)]
+
+    def write(self, where: TopicPartition) -> BackupPartition:
+        """Reads one partition into its directory; what is returned is durable but for the directory's name."""
+        path = partition_directory(self._directory, *where)
+        for _ in range(TRIES_MAX):
+            end = self._offset(where, LATEST)
+            start = self._offset(where, EARLIEST)
+            if not end:
+                return BackupPartition(where.partition, 0, 0)
+            try:
+                reached = self._read(where, path, start, end)
+                break
+            except OffsetsLost:
+                shutil.rmtree(path)
+        else:
+            raise CommandError(f"{where} loses its oldest records faster than they can be read: keep them longer")
+        _finish(where, path, start, reached)
+        return BackupPartition(where.partition, start, reached, list_files(path))
+
+    def _offset(self, where: TopicPartition, place: int) -> int:
+        return self._cluster.list_offsets({where: place})[where].offset
+
+    def _read(self, where: TopicPartition, path: str, start: int, end: int) -> int:
+        """Where the copy ends."""
+        SystemFiles().new_directory(path)
+        segments = _Segments(path, start)
+        position = start
+        for _ in range(ROUNDS_MAX):
+            whole = True
+            for batches in self._fetch(where, position, end):
+                for header in batches.headers:
+                    whole = whole and header.base_offset <= position and _is_dense(header)
+                    self._count(header.next_offset - position)
+                    position = header.next_offset
+                segments.write(batches)
+            if whole:
+                break
+            end = self._offset(where, LATEST)
+        segments.close(position)
+        return position
+
+    def _fetch(self, where: TopicPartition, start: int, end: int) -> Iterator[_Batches]:
+        for fetched in self._cluster.fetch(where, start, end):
+            headers, position = [], 0
+            try:
+                while position < len(fetched.records):
+                    header = parse_header(fetched.records, position)
+                    if header.base_offset >= end:  # appended after the moment that counts
+                        break
+                    headers.append(header)
+                    position += header.size_bytes
+            except CorruptBatch as error:
+                raise CommandError(f"{where}: the broker sent a damaged batch: {error}") from None
+            if headers:
+                yield _Batches(fetched.records[:position], headers)
+
+    def _count(self, offsets: int) -> None:
+        self._done += offsets
+        self._advance(self._done)
+
+
+def _is_dense(header: BatchHeader) -> bool:
+    return header.record_count == header.last_offset_delta + 1
+
+
+class _Segments:
+    """Log files one after the other. Where one ends the next begins, as the log's own rules ask for."""
+
+    def __init__(self, path: str, start_offset: int) -> None:
+        self._path = path
+        self._files = SystemFiles()
+        self._file: File | None = None
+        self._base_offset = self._size_bytes = 0
+        self._next_offset = start_offset
+
+    def write(self, batches: _Batches) -> None:
+        first, last = batches.headers[0], batches.headers[-1]
+        if (
+            self._file is None
+            or self._size_bytes + len(batches.data) > SEGMENT_BYTES_MAX
+            or last.last_offset - self._base_offset > RELATIVE_OFFSET_MAX
+        ):
+            self._begin(min(first.base_offset, self._next_offset))
+        assert self._file is not None
+        self._size_bytes += self._file.write(self._size_bytes, [batches.data])
+        self._next_offset = last.next_offset
+
+    def close(self, end_offset: int) -> None:
+        """A log without records has a segment too: it says where offsets go on."""
+        if self._file is None:
+            self._begin(end_offset)
+        assert self._file is not None
+        self._file.close()
+
+    def _begin(self, base_offset: int) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = self._files.open(segment_path(self._path, base_offset, LOG_SUFFIX), create=True)
+        self._base_offset, self._size_bytes = base_offset, 0
+
+
+def _finish(where: TopicPartition, path: str, start: int, end: int) -> None:
+    """Opens the log as after a crash, which checks it all, and closes it as at a clean stop; durable then."""
+    files, clock = SystemFiles(), SystemClock()
+    handles = FileHandles(files, OPEN_FILES_MAX)
+    directory = PartitionDirectory(files, path, exists=True)
+    log = PartitionLog(where, ZERO_UUID, TopicConfig(), clock, handles, directory)
+    try:
+        recover(log, directory, handles, clock, StoredOffsets(0, start, clean=False))
+        if log.log_end_offset != end:
+            raise CommandError(f"{where}: what was read ends at offset {log.log_end_offset}, not at {end}: try again")
+        task = log.closing_task()
+        assert task is not None
+        task.run()
+    except StorageFault as fault:
+        raise CommandError(f"{where} could not be stored: {fault}") from fault
+    finally:
+        log.close()

@@ -1,0 +1,28 @@
+"""`flowstone cluster unregister`: the cluster forgets a broker that will not come back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flowstone.cli.cluster.state import ClusterReader, check
+from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
+from flowstone.cli.common.numbers import BROKER_MAX
+from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+
+def unregister(
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, max=BROKER_MAX, help="The broker's number.")],
+    json_output: JsonOutput = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Forget a broker that is gone for good. It must be dead, and hold no replicas any more."""
+    with ClusterReader(bootstrap) as reader:
+        answer = reader.ask(UnregisterBrokerRequest(broker_id=broker), UnregisterBrokerResponse)
+    check(answer.error_code, answer.error_message)
+    if json_output:
+        print_document({"unregistered": broker})
+    else:
+        print(f"broker {broker} is no part of the cluster any more")

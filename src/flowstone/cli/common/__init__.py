@@ -1,0 +1,1 @@
+"""What all commands share: reaching a broker, output, errors, numbers and times."""

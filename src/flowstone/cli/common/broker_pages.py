@@ -1,0 +1,75 @@
+"""The HTTP pages of a cluster's brokers, as the commands ask them: where they are, and what they answer.
+
+Where the pages are, each broker says itself (its setting `http.listener`). A loopback address of another machine is
+somebody else's here, so every page says, or is told, which cluster is meant.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any, NamedTuple
+
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+
+from flowstone.cli.common.clients import REQUEST_TIMEOUT_S, fetch_metadata, result_of, split_address
+from flowstone.cli.common.errors import CommandError
+
+HTTP_TIMEOUT_S = 3.0
+OK, ACCEPTED = 200, 202
+SETTING = "http.listener"
+_EVERY_ADDRESS = ("0.0.0.0", "::", "")
+# What can go wrong on the way to a page and back.
+PAGE_ERRORS = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
+
+Address = tuple[str, int]
+
+
+class BrokerPages(NamedTuple):
+    addresses: list[Address]
+    cluster_id: str
+
+    def ask(self, path: str, document: Any = None, timeout_s: float = HTTP_TIMEOUT_S) -> tuple[int, Any]:
+        """The status and the answer of a broker to what its own pages alone can do. CommandError: it refuses."""
+        if not self.addresses:
+            raise CommandError(
+                f"this is asked over HTTP, which the broker does not serve: start it with --http HOST:PORT ({SETTING})"
+            )
+        address = self.addresses[0]
+        try:
+            status, answer = ask(address, path, document, timeout_s)
+        except PAGE_ERRORS as error:
+            raise CommandError(
+                f"the broker's page http://{address[0]}:{address[1]}{path.partition('?')[0]} cannot be read ({error})"
+            ) from None
+        if status not in (OK, ACCEPTED):
+            reason = (answer.get("message") or answer.get("reason")) if isinstance(answer, dict) else None
+            raise CommandError(f"the broker refused: {reason or f'status {status}'}")
+        return status, answer
+
+
+def find_pages(admin: AdminClient, bootstrap: str) -> BrokerPages:
+    metadata = fetch_metadata(admin, bootstrap)
+    addresses = []
+    for broker in metadata.brokers.values():
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker.id))
+        answers = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+        entry = result_of(answers[resource], bootstrap).get(SETTING)
+        if entry is not None and entry.value:
+            host, port = split_address(entry.value)
+            addresses.append((str(broker.host) if host in _EVERY_ADDRESS else host, port))
+    return BrokerPages(addresses, str(metadata.cluster_id))
+
+
+def ask(address: Address, path: str, document: Any = None, timeout_s: float = HTTP_TIMEOUT_S) -> tuple[int, Any]:
+    """The status, and the JSON that a page answers: to a GET, or to a document that is posted. `PAGE_ERRORS`."""
+    connection = http.client.HTTPConnection(*address, timeout=timeout_s)
+    try:
+        if document is None:
+            connection.request("GET", path)
+        else:
+            connection.request("POST", path, json.dumps(document), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()

@@ -1,0 +1,123 @@
+"""What the client commands share: how they reach a broker, and what they say when they cannot.
+
+The client is confluent-kafka. Its library retries for ever and logs as it goes; a command waits for a bounded time, is
+silent meanwhile, and then says one sentence.
+"""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import Future
+from typing import Annotated, Any
+
+import typer
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
+
+from flowstone.cli.common.errors import CommandError
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_PORT = 9092
+PORT_MAX, PORT_DIGITS_MAX = 65535, 5
+CONNECT_TIMEOUT_S = 3.0
+REQUEST_TIMEOUT_S = 10.0
+
+Bootstrap = Annotated[
+    str, typer.Option(envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The broker, or several with commas.")
+]
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+
+_UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
+
+
+def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
+    """For every client: silent."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "flowstone-cli",
+        "log_level": 0,
+        "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def reader_config(bootstrap: str) -> dict[str, Any]:
+    """For a consumer that chooses its partitions and commits nothing, and is told where they end."""
+    return client_config(
+        bootstrap,
+        group_id="flowstone-cli",  # the library wants a group's name even where no group is used
+        enable_auto_commit=False,
+        auto_offset_reset="error",
+        enable_partition_eof=True,
+    )
+
+
+def connect(bootstrap: str) -> AdminClient:
+    """A client of a broker that answers; CommandError at once if nothing listens there."""
+    _check_reachable(bootstrap)
+    return AdminClient(client_config(bootstrap))
+
+
+def _check_reachable(bootstrap: str) -> None:
+    """A refused connection is final for a command, but a reason to retry for the library."""
+    reason = "no address was given"
+    for address in filter(None, bootstrap.split(",")):
+        host, port = split_address(address.strip())
+        try:
+            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except UnicodeError:  # a part that is empty or too long
+            reason = "that is no name of a host"
+    raise CommandError(
+        f"cannot reach a broker at {bootstrap} ({reason}): "
+        "start one with `flowstone up`, or name another with --bootstrap"
+    )
+
+
+def split_address(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        return address.strip("[]"), DEFAULT_PORT
+    if not (port.isascii() and port.isdecimal()):
+        raise CommandError(f"{address} is not HOST:PORT: give the broker's address as --bootstrap HOST:PORT")
+    if len(port) > PORT_DIGITS_MAX or not 0 < int(port) <= PORT_MAX:
+        raise CommandError(f"{address}: there is no port {port}, ports are 1 to {PORT_MAX}: give another --bootstrap")
+    return host.strip("[]"), int(port)
+
+
+def explain(error: KafkaError | KafkaException, bootstrap: str) -> CommandError:
+    """A client's error as a sentence."""
+    cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+    if cause.code() in _UNREACHABLE:
+        return CommandError(f"no answer from {bootstrap} in time: see whether it is a broker, and what it logs")
+    return CommandError(f"the broker refused: {cause.str() or cause.name()}")
+
+
+def fetch_metadata(admin: AdminClient, bootstrap: str) -> ClusterMetadata:
+    """Of all topics: asking for one could create it."""
+    try:
+        return admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+    except KafkaException as error:
+        raise explain(error, bootstrap) from None
+
+
+def find_topic(admin: AdminClient, bootstrap: str, name: str, *, to_use: bool = True) -> TopicMetadata:
+    """CommandError if there is no such topic; whoever wants `to_use` it is told how to create it."""
+    topics = fetch_metadata(admin, bootstrap).topics
+    if name in topics:
+        return topics[name]
+    from flowstone.config import nearest
+
+    create = f"; create it with `flowstone topic create {name}`" if to_use else "; see `flowstone topic list`"
+    raise CommandError(f"there is no topic {name}{nearest(name, topics) or create}")
+
+
+def result_of(future: Future[Any], bootstrap: str) -> Any:
+    """What an administrative request gave; CommandError if the broker refused."""
+    try:
+        return future.result()
+    except KafkaException as error:
+        raise explain(error, bootstrap) from None

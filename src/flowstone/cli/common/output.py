@@ -1,0 +1,38 @@
+"""What every command's output has in common: `--json`, failures, and leave to go on.
+
+With --json standard output is one JSON document, or one per line where there are many of a kind; a failure is
+`{"error": …}` on standard error. Field names are a promise: they are added to, never changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from flowstone.cli.common.errors import CommandError
+
+JSON_FLAG = "--json"
+
+JsonOutput = Annotated[bool, typer.Option(JSON_FLAG, help="Print JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+
+
+def print_document(document: Mapping[str, Any]) -> None:
+    print(encode(document))
+
+
+def encode(document: object) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def get_leave(consequence: str) -> None:
+    """Asks on a terminal whether to go on; CommandError if the answer is no, or if nobody is there to ask."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandError(f"{consequence}; say --yes if that is what you want")
+    print(consequence, file=sys.stderr)
+    if not typer.confirm("Go on?", err=True):
+        raise CommandError("nothing was changed")

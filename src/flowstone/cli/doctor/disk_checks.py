@@ -1,0 +1,103 @@
+"""What `flowstone doctor` looks at where a broker keeps its data: room, file system, and how long a flush takes.
+
+Flushes are tried in a small file of a name of its own, removed again. Where the directory does not exist yet, its
+nearest parent is looked at, and nothing is made.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+
+from flowstone.cli.doctor.checks import Finding, Status
+from flowstone.config import GIB, KIB, MIB
+from flowstone.ports.system_files import SystemFile, SystemFiles
+
+FREE_BYTES_MIN = GIB
+PROBE_FLUSHES = 20
+PROBE_BYTES = 4 * KIB
+FLUSH_SLOW_MS = 20.0
+PROBE_PREFIX = ".flowstone-doctor-"
+# Where a flush does not mean what it should, or a lock may not hold.
+_UNSAFE_FILE_SYSTEMS = {
+    "tmpfs": "it is memory: nothing outlives the machine",
+    "ramfs": "it is memory: nothing outlives the machine",
+    "nfs": "locks and flushes over a network are not to be trusted",
+    "nfs4": "locks and flushes over a network are not to be trusted",
+    "cifs": "locks and flushes over a network are not to be trusted",
+}
+_UNITS = ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"))
+
+
+def check_disk(data_directory: str) -> list[Finding]:
+    place = os.path.abspath(data_directory)
+    while not os.path.exists(place):
+        place = os.path.dirname(place)
+    made_later = "" if os.path.exists(data_directory) else f", not there yet; looked at {place}"
+    if not os.path.isdir(place):
+        advice = "name a directory with --data"
+        return [Finding("data directory", Status.BAD, f"{data_directory}: {place} is a file", advice)]
+    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        advice = "run as a user who may, or change its owner"
+        return [Finding("data directory", Status.BAD, f"{data_directory}: no permission for {place}", advice)]
+    directory = Finding("data directory", Status.GOOD, os.path.abspath(data_directory) + made_later)
+    return [directory, _check_room(place), _check_file_system(place), _check_flush(place)]
+
+
+def _check_room(place: str) -> Finding:
+    free_bytes, total_bytes = SystemFiles().free_bytes(place)
+    found = f"{_size(free_bytes)} free of {_size(total_bytes)}"
+    if free_bytes < FREE_BYTES_MIN:
+        return Finding("room", Status.WARNING, found, "free some, or lower retention.ms or retention.bytes of topics")
+    return Finding("room", Status.GOOD, found)
+
+
+def _size(count: int) -> str:
+    for unit, name in _UNITS:
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} bytes"
+
+
+def _check_file_system(place: str) -> Finding:
+    kind = _file_system(place)
+    if kind in _UNSAFE_FILE_SYSTEMS:
+        return Finding("file system", Status.WARNING, kind, f"{_UNSAFE_FILE_SYSTEMS[kind]}; use a local disk")
+    return Finding("file system", Status.GOOD, kind)
+
+
+def _file_system(place: str) -> str:
+    """Of the longest mount point above the place; where the system does not tell, that is said."""
+    try:
+        with open("/proc/mounts", encoding="utf-8") as file:
+            mounts = [line.split()[1:3] for line in file]
+    except OSError:
+        return "unknown to this system's tools"
+    prefix = os.path.realpath(place) + "/"
+    above = [(len(point), kind) for point, kind in mounts if prefix.startswith(point.rstrip("/") + "/")]
+    return max(above)[1] if above else "unknown"
+
+
+def _check_flush(place: str) -> Finding:
+    descriptor, path = tempfile.mkstemp(prefix=PROBE_PREFIX, dir=place)
+    file = SystemFile(path, descriptor)
+    try:
+        times_ms = []
+        for number in range(PROBE_FLUSHES):
+            file.write(number * PROBE_BYTES, [bytes(PROBE_BYTES)])
+            begun = time.perf_counter()
+            file.sync()
+            times_ms.append((time.perf_counter() - begun) * 1000)
+    except OSError as error:
+        return Finding("flush", Status.BAD, f"{error.strerror} in {place}", "free some room, or use another disk")
+    finally:
+        file.close()
+        os.unlink(path)
+    median_ms = statistics.median(times_ms)
+    found = f"{median_ms:.2f} ms, the slowest of {PROBE_FLUSHES} {max(times_ms):.2f} ms"
+    if median_ms > FLUSH_SLOW_MS:
+        advice = "every acks=all produce waits for one: use a faster disk, or see docs/configuration.md, flush.messages"
+        return Finding("flush", Status.WARNING, found, advice)
+    return Finding("flush", Status.GOOD, found)

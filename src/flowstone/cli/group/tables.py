@@ -1,0 +1,149 @@
+"""How consumer groups look to people: rows of tables, and why a member has nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag, group_document
+from flowstone.cli.common.text import counted, screen_width, table
+from flowstone.types import TopicPartition
+
+NOTHING = "-"
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
+
+MEMBER_COLUMNS = ("member", "client", "host", "partitions")
+
+
+def partition_columns(with_times: bool) -> list[str]:
+    times = ["behind", "headroom"] if with_times else []
+    return ["topic", "partition", "committed", "end", "lag", *times, "member"]
+
+
+def partition_rows(group: GroupStatus, with_times: bool) -> list[list[str]]:
+    clients = {member.member_id: member.client_id for member in group.members}
+    return [
+        [
+            each.topic,
+            str(each.partition),
+            number(each.committed_offset),
+            str(each.high_watermark),
+            number(each.lag),
+            *([duration(each.lag_seconds), headroom(each)] if with_times else []),
+            _short(each.member_id, clients) if each.member_id is not None else NOTHING,
+        ]
+        for each in group.partitions
+    ]
+
+
+def member_rows(group: GroupStatus) -> list[list[str]]:
+    rows = []
+    for member in group.members:
+        reason = idle_reason(group, member)
+        partitions = f"none: {reason}" if reason is not None else partition_list(member.partitions)
+        name = member.group_instance_id or member.member_id
+        rows.append([name, member.client_id, member.client_host.lstrip("/"), partitions])
+    return rows
+
+
+def idle_reason(group: GroupStatus, member: GroupMember) -> str | None:
+    """Why the member has no partition; None if it has one."""
+    if member.partitions:
+        return None
+    if not group.is_stable:
+        return "a rebalance is under way"
+    shared = sum(len(each.partitions) for each in group.members)
+    if not shared:
+        return "the topics it subscribes to have no partitions, or are not there"
+    if len(group.members) > shared:
+        return f"{len(group.members)} members share {counted(shared, 'partition')}; add partitions, or stop a member"
+    return f"the assignor, {group.protocol or 'unknown'}, gave {counted(shared, 'partition')} to others"
+
+
+def described(group: GroupStatus) -> dict[str, Any]:
+    """The group's document, which says of idle members why they are."""
+    document = group_document(group)
+    for told, member in zip(document["members"], group.members, strict=True):
+        told["idle_reason"] = idle_reason(group, member)
+    return document
+
+
+def description(group: GroupStatus, *, with_times: bool) -> str:
+    parts = [headline(group)]
+    rebalances = rebalance_line(group)
+    if rebalances is not None:
+        parts.append(rebalances)
+    if group.members:
+        parts += ["", table(MEMBER_COLUMNS, member_rows(group), screen_width())]
+    if group.partitions:
+        rows = partition_rows(group, with_times)
+        parts += ["", table(partition_columns(with_times), rows, screen_width())]
+        parts += headroom_note(group) if with_times else []
+    return "\n".join(parts)
+
+
+def headroom_note(group: GroupStatus) -> list[str]:
+    """Lines that explain a headroom beyond retention.ms; none where no unread record is in an active segment."""
+    growing_s = max((each.growing_seconds for each in group.partitions), default=0.0)
+    if not growing_s:
+        return []
+    return [
+        "",
+        f"headroom includes up to {duration(growing_s)} until active segments are sealed (segment.bytes, segment.ms): "
+        "retention deletes whole segments, and counts from the newest record in each",
+    ]
+
+
+def missing_times(problem: str | None) -> str:
+    """What is said below a table that lacks times; nothing if it has them."""
+    return (
+        f"\n\nlag in seconds, headroom and the reasons of rebalances are not known: {problem}"
+        if problem is not None
+        else ""
+    )
+
+
+def headline(group: GroupStatus) -> str:
+    told = f"group {group.group_id}: {group.state}, {counted(len(group.members), 'member')}"
+    return f"{told}, {group.protocol}" if group.protocol else told
+
+
+def rebalance_line(group: GroupStatus) -> str | None:
+    """None where none is known of."""
+    if not group.rebalance_count:
+        return None
+    return f"{counted(group.rebalance_count, 'rebalance')} since the broker started, the last: {group.rebalance_reason}"
+
+
+def partition_list(partitions: Iterable[TopicPartition]) -> str:
+    topics = groupby(sorted(partitions), key=lambda each: each.topic)
+    return " ".join(f"{topic}:{','.join(str(each.partition) for each in some)}" for topic, some in topics)
+
+
+def headroom(partition: PartitionLag) -> str:
+    if partition.lost:
+        return f"none, {partition.lost} lost"
+    text = duration(partition.headroom_seconds)
+    return f"{text} LOW" if partition.is_headroom_low else text
+
+
+def number(value: int | None) -> str:
+    return str(value) if value is not None else NOTHING
+
+
+def duration(seconds: float | None) -> str:
+    """Two figures' worth of a length of time."""
+    if seconds is None:
+        return NOTHING
+    for size_s, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.1f} {unit}"
+    return f"{seconds:.1f} s" if seconds else "0 s"
+
+
+def _short(member_id: str, clients: dict[str, str]) -> str:
+    """A member's id is its client's and 36 characters that nobody reads: the first few tell members apart."""
+    client_id = clients.get(member_id, "")
+    rest = member_id.removeprefix(f"{client_id}-")
+    return f"{client_id}-{rest[:8]}" if rest != member_id else member_id

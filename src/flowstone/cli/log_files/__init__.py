@@ -1,0 +1,1 @@
+"""`flowstone log`: look into log files, verify and repair them."""

@@ -1,0 +1,199 @@
+"""`flowstone log`: look into a data directory's files, verify them, and repair a damaged partition."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from flowstone.cli.common.errors import EXIT_FAILURE, CommandError, system_errors
+from flowstone.cli.common.numbers import PARTITION_MAX
+from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.progress import progress_bar
+from flowstone.cli.common.text import counted
+from flowstone.cli.log_files.forget import forget
+from flowstone.cli.log_files.output_forms import (
+    batch_document,
+    batch_line,
+    damage_document,
+    record_document,
+    record_line,
+    report_document,
+    report_lines,
+    stretch,
+)
+from flowstone.cli.log_files.repair import move_log_start, repair_segment
+from flowstone.cli.log_files.survey import Damage, Room, open_for_reading, segment_paths, walk
+from flowstone.cli.log_files.verification import DataDirectory, PartitionReport
+from flowstone.errors import ApiError
+from flowstone.log.lifecycle.directory_identity import LOCK_FILE
+from flowstone.log.segments.batch_scan import ScannedBatch
+from flowstone.log.segments.file_names import offset_in_name, offset_name
+from flowstone.log.segments.segment import LOG_SUFFIX
+from flowstone.ports.files import File
+from flowstone.ports.system_files import SystemFiles
+from flowstone.types import TopicPartition
+from flowstone.wire.record_batch import decode_records
+
+DirectoryArgument = Annotated[str, typer.Argument(metavar="DATA_DIR", help="The broker's data directory.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Look into, verify and repair log files.", rich_markup_mode=None)
+    group.command("dump")(dump)
+    group.command("verify")(verify)
+    group.command("repair")(repair)
+    group.command("forget")(forget)
+    app.add_typer(group, name="log", no_args_is_help=True)
+
+
+def dump(
+    path: Annotated[str, typer.Argument(metavar="FILE|DIR", help="A .log file, or a partition's directory.")],
+    records: Annotated[bool, typer.Option("--records", help="Print each batch's records too.")] = False,
+    json_output: JsonOutput = False,
+) -> None:
+    """Print the batches of a log file, and any damage. Changes nothing."""
+    damaged = False
+    with system_errors(path):
+        segments = segment_paths(path) if os.path.isdir(path) else [(_base_offset(path), path)]
+        if not segments:
+            raise CommandError(f"{path} holds no log files: name a .log file or a partition's directory")
+        for number, (base_offset, segment_path) in enumerate(segments, 1):
+            if not json_output:
+                print(segment_path)
+            file = open_for_reading(segment_path)
+            for found in walk(file, base_offset):
+                if isinstance(found, Room) and number < len(segments):
+                    found = found.as_damage(segment_path)
+                damaged |= isinstance(found, Damage)
+                _dump_found(file, found, records=records, json_output=json_output)
+    if damaged:
+        raise typer.Exit(EXIT_FAILURE)
+
+
+def _dump_found(file: File, found: ScannedBatch | Damage | Room, *, records: bool, json_output: bool) -> None:
+    if isinstance(found, Damage):
+        if json_output:
+            print_document({"damage": damage_document(found)})
+        else:
+            print(f"  DAMAGED {stretch(found)}: {found.reason}")
+        return
+    if isinstance(found, Room):
+        if json_output:
+            print_document({"room": {"file": file.path, **found._asdict()}})
+        else:
+            print(f"  room for {found.end_position - found.position} bytes from position {found.position} on")
+        return
+    if json_output:
+        print_document({"batch": batch_document(file.path, found)})
+    else:
+        print(batch_line(found))
+    if not records:
+        return
+    try:
+        for record in decode_records(file.read(found.position, found.header.size_bytes)):
+            if json_output:
+                print_document({"record": record_document(file.path, record)})
+            else:
+                print(record_line(record))
+    except ApiError as error:  # also of what cannot be decompressed
+        if json_output:
+            print_document({"unreadable": {"file": file.path, "position": found.position, "reason": str(error)}})
+        else:
+            print(f"    its records cannot be read: {error}")
+
+
+def verify(
+    data_directory: DirectoryArgument,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    json_output: JsonOutput = False,
+) -> None:
+    """Check every batch, its checksum included, and every index. Changes nothing; exit status 1 if damage is found."""
+    with system_errors(data_directory):
+        directory = DataDirectory(data_directory)
+        partitions = directory.partitions(topic)
+        bad = 0
+        with progress_bar("verifying", directory.size_bytes(partitions)) as advance:
+            for report in directory.verify_all(partitions, advance):
+                bad += not report.is_good
+                _print_report(report, json_output=json_output)
+    if not json_output:
+        count = counted(len(partitions), "partition")
+        print(f"{bad} of {count} damaged: see `flowstone log repair --help`" if bad else f"{count}, nothing damaged")
+    if bad:
+        raise typer.Exit(EXIT_FAILURE)
+
+
+def repair(
+    data_directory: DirectoryArgument,
+    topic: Annotated[str, typer.Option(help="The damaged partition's topic.")],
+    partition: Annotated[int, typer.Option(min=0, max=PARTITION_MAX, help="The damaged partition's number.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be lost is shown.")] = False,
+    json_output: JsonOutput = False,
+) -> None:
+    """Take the damage out of a partition, so that the broker serves it again.
+
+    The damaged batches are lost; every other record stays, at its offset. Readers skip the lost offsets. The damaged
+    file is kept under a new name ending in .damaged. Where files are missing at the log's start, the log begins after
+    them. The broker must be stopped.
+    """
+    with system_errors(data_directory), _locked(data_directory):
+        directory, topic_partition = DataDirectory(data_directory), TopicPartition(topic, partition)
+        if topic_partition not in directory.partitions(topic):
+            raise CommandError(f"{data_directory} holds no partition {partition} of {topic}")
+        with progress_bar("verifying", directory.size_bytes([topic_partition])) as advance:
+            (report,) = directory.verify_all([topic_partition], advance)
+        _print_report(report, json_output=json_output)
+        if (report.damages or report.missing is not None) and not yes:
+            raise CommandError("the records named above would be lost: run it again with --yes to repair")
+        if report.missing is not None:
+            move_log_start(data_directory, topic_partition, report.missing)
+        kept = _repair(report)
+    if json_output:
+        moved = {"log_start_offset": report.missing.next_offset} if report.missing is not None else {}
+        print_document({"repaired": kept, **moved})
+        return
+    if report.missing is not None:
+        print(f"{topic_partition} begins at offset {report.missing.next_offset} from now on")
+    for path, kept_path in kept.items():
+        print(f"repaired {path}; the damaged file is now {kept_path}")
+    if not kept and report.missing is None:
+        print("nothing to repair" + ("; the broker makes bad indexes again by itself" if report.bad_indexes else ""))
+
+
+def _repair(report: PartitionReport) -> dict[str, str]:
+    """Each repaired file, and where the damaged one is kept."""
+    paths = dict.fromkeys(damage.path for damage in report.damages)
+    return {path: repair_segment(path, [each for each in report.damages if each.path == path]) for path in paths}
+
+
+def _print_report(report: PartitionReport, *, json_output: bool) -> None:
+    if json_output:
+        print_document(report_document(report))
+    else:
+        print("\n".join(report_lines(report)))
+
+
+@contextmanager
+def _locked(data_directory: str) -> Iterator[None]:
+    """Nothing else may use the directory meanwhile."""
+    if not os.path.isdir(data_directory):
+        raise CommandError(f"{data_directory} is no directory: name the broker's data directory")
+    try:
+        lock = SystemFiles().lock(f"{data_directory}/{LOCK_FILE}")
+    except BlockingIOError:
+        raise CommandError(f"a broker is running on {data_directory}: stop it first") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _base_offset(path: str) -> int:
+    base_offset = offset_in_name(os.path.basename(path), LOG_SUFFIX)
+    if base_offset is None:
+        raise CommandError(f"{path} is not named like a log file, such as {offset_name(0, LOG_SUFFIX)}")
+    return base_offset

@@ -1,0 +1,138 @@
+"""`flowstone sql`: a question to topics in SQL, answered by DuckDB, which is an extra.
+
+A topic is a table of its name, read when the query scans it and not before.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, REQUEST_TIMEOUT_S, Bootstrap, connect, fetch_metadata
+from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.numbers import OFFSET_MAX, parse_whole
+from flowstone.cli.common.output import JsonOutput, encode
+from flowstone.cli.common.text import screen_width, table
+
+CLIENT_ID = "flowstone-cli"
+_PLACES = ("earliest", "latest")
+_MISSING_TABLE = re.compile(r"Table with name (\S+) does not exist")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("sql")(sql)
+
+
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL, as DuckDB has it; a topic is a table.")],
+    start: Annotated[
+        str, typer.Option(metavar="PLACE", help="Where to begin: earliest, latest, an offset, or a time (ISO 8601).")
+    ] = "earliest",
+    end: Annotated[str, typer.Option(metavar="PLACE", help="Where to end, likewise.")] = "latest",
+    binary: Annotated[bool, typer.Option("--binary", help="Keys and values as BLOB, not as text.")] = False,
+    json_output: JsonOutput = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Answer a question about topics, such as select value->>'country', count(*) from orders group by all."""
+    try:
+        import duckdb
+
+        from flowstone.cli.query.topic_views import TopicView
+    except ImportError:
+        raise CommandError("flowstone sql needs DuckDB and pyarrow: run `pip install 'flowstone[sql]'`") from None
+    from flowstone.client import Cluster
+
+    places = _place("--start", start), _place("--end", end)
+    topics = fetch_metadata(connect(bootstrap), bootstrap).topics
+    new_cluster = partial(Cluster, bootstrap, client_id=CLIENT_ID, deadline_s=REQUEST_TIMEOUT_S)
+    with closing(duckdb.connect(":memory:")) as database:
+        # What the query calls a table only the engine knows; a view that is not used costs nothing.
+        named = [topic for topic in topics if topic.lower() in query.lower()]
+        views = [TopicView(new_cluster, topic, *places, binary=binary) for topic in named]
+        try:
+            for topic, view in zip(named, views, strict=True):
+                database.register(topic, view)
+            for text in _answer(database, query, json_output=json_output):
+                print(text)
+        except duckdb.Error as error:
+            failure = next((view.failure for view in views if view.failure is not None), None)
+            raise CommandError(str(failure or _explain(error, topics))) from None
+
+
+def _explain(error: Exception, topics: Iterable[str]) -> str:
+    """The first line of DuckDB's own words, but for a table that is not there: it guesses among tables of its own."""
+    missing = _MISSING_TABLE.search(str(error))
+    if missing is None:
+        return f"DuckDB: {str(error).splitlines()[0]}"
+    from flowstone.config import nearest
+
+    return f"there is no topic {missing[1]}{nearest(missing[1], topics) or '; see `flowstone topic list`'}"
+
+
+def _place(option: str, text: str) -> str | int | datetime:
+    if text in _PLACES:
+        return text
+    if text.isdecimal():
+        return parse_whole(option, text, OFFSET_MAX, "an offset")
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"{option} {text}: expected earliest, latest, an offset, or a time such as 2026-01-31T12:00:00+00:00"
+        ) from None
+
+
+def _answer(database: Any, query: str, *, json_output: bool) -> Iterator[str]:
+    """What to print: a document for each row, or one table. A statement without rows prints nothing."""
+    import pyarrow as pa
+
+    relation = database.sql(query)
+    if relation is None:
+        return
+    names = relation.columns
+    batches = pa.RecordBatchReader.from_stream(relation)
+    rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    if json_output:
+        for row in rows:
+            yield encode({name: _plain(value) for name, value in zip(names, row, strict=True)})
+    else:
+        yield table(names, [[_cell(value) for value in row] for row in rows], screen_width())
+
+
+def _cell(value: Any) -> str:
+    """As text on a screen, where a value has no line of its own to break."""
+    if value is None:
+        return ""
+    plain = _plain(value)
+    text = plain if isinstance(plain, str) else encode(plain)
+    return text.replace("\n", " ")
+
+
+def _plain(value: Any) -> Any:
+    """What JSON lacks becomes text (times as ISO 8601, bytes as base64), or null (NaN and infinities)."""
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Mapping():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case _:
+            return value

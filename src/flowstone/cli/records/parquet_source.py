@@ -1,0 +1,90 @@
+"""Rows of a Parquet file as records, with pyarrow, which is an extra: it is large, and few need it.
+
+A row becomes a JSON object. What JSON lacks becomes text (times as ISO 8601, decimals in full, bytes as base64) or null
+(NaN and infinities).
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.output import encode
+from flowstone.cli.records.record_sources import Records, Shape
+
+ROWS_PER_BATCH = 1000
+
+
+class ParquetRows:
+    """The rows of one file, read in batches; CommandError if it cannot be read, or pyarrow is not there."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ImportError:
+            raise CommandError("Parquet files need pyarrow: run `pip install 'flowstone[arrow]'`") from None
+        try:
+            self._file = parquet.ParquetFile(path)
+        except pyarrow.ArrowInvalid as error:
+            raise CommandError(f"{path} is not a Parquet file: {error}") from None
+        self._path, self._unreadable = path, pyarrow.ArrowException
+        self.count: int = self._file.metadata.num_rows
+        self.position = 0
+
+    def read(self, shape: Shape) -> Records:
+        try:
+            for batch in self._file.iter_batches(ROWS_PER_BATCH):
+                for row in _without_nanoseconds(batch).to_pylist():
+                    self.position += 1
+                    plain = {name: _plain(value) for name, value in row.items()}
+                    yield shape.record(plain, encode(plain).encode(), f"row {self.position} of {self._path}")
+        except self._unreadable as error:
+            raise CommandError(f"{self._path} cannot be read after row {self.position}: {error}") from None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _without_nanoseconds(batch: Any) -> Any:
+    """Python's own times have microseconds: what is finer is cut off."""
+    import pyarrow
+
+    fields = [
+        field.with_type(pyarrow.timestamp("us", field.type.tz)) if field.type == _nanoseconds(field.type) else field
+        for field in batch.schema
+    ]
+    return batch.cast(pyarrow.schema(fields), safe=False)
+
+
+def _nanoseconds(kind: Any) -> Any:
+    import pyarrow
+
+    return pyarrow.timestamp("ns", kind.tz) if pyarrow.types.is_timestamp(kind) else None
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case datetime():
+            # Parquet's times without a zone are nobody's local time; UTC is what its own tools take them for.
+            return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case _:
+            return value

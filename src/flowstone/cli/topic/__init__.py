@@ -1,0 +1,1 @@
+"""`flowstone topic` and `flowstone branch`."""

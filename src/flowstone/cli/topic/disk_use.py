@@ -1,0 +1,101 @@
+"""What a topic takes on the brokers' disks, as their page `/disks` tells it: for `flowstone topic describe`.
+
+Where the page cannot be had, be it off, out of reach or a broker of another make, the reason is kept for people to be
+told, and the command goes on without it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from confluent_kafka.admin import AdminClient
+
+from flowstone.cli.common.broker_pages import OK, PAGE_ERRORS, SETTING, ask, find_pages
+from flowstone.cli.common.text import size_text
+from flowstone.cli.group.tables import NOTHING, duration
+
+# Of a partition, in its document and above its column.
+COLUMNS = {
+    "size_bytes": "size",
+    "segments": "segments",
+    "oldest_timestamp_ms": "oldest",
+    "growth_bytes_per_second": "growth",
+}
+_FIELDS = ("directory", *COLUMNS)
+
+
+class TopicDisks(NamedTuple):
+    partitions: dict[int, dict[str, Any]]  # by number; one that is offline is not among them
+    directories: list[dict[str, Any]]
+    problem: str | None  # why they are not known
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """A partition's part of the document; null where it is not known."""
+        found = self.partitions.get(number, {})
+        return {name: found.get(name) for name in _FIELDS}
+
+    def cells(self, number: int) -> list[str]:
+        found = self.fields(number)
+        size_bytes, oldest_ms, growth = (
+            found["size_bytes"],
+            found["oldest_timestamp_ms"],
+            found["growth_bytes_per_second"],
+        )
+        return [
+            size_text(size_bytes) if size_bytes is not None else NOTHING,
+            str(found["segments"]) if found["segments"] is not None else NOTHING,
+            duration(max(time.time() - oldest_ms / 1000, 0)) if oldest_ms is not None else NOTHING,
+            f"{size_text(round(growth))}/s" if growth is not None else NOTHING,
+        ]
+
+    def lines(self) -> list[str]:
+        if self.problem is not None:
+            return [f"sizes, ages and room on disk are not known: {self.problem}"]
+        # A topic that has no records fills no disk: when others will have filled it is not its concern.
+        is_empty = not any(each["size_bytes"] for each in self.partitions.values())
+        return [_directory_line(each, with_forecast=not is_empty) for each in self.directories]
+
+
+def read_disks(admin: AdminClient, bootstrap: str, topic: str) -> TopicDisks:
+    pages = find_pages(admin, bootstrap)
+    problem = None if pages.addresses else f"the broker serves no HTTP pages ({SETTING} is off)"
+    partitions: dict[int, dict[str, Any]] = {}
+    directories: list[dict[str, Any]] = []
+    for address in pages.addresses:
+        try:
+            status, page = ask(address, f"/disks?topic={quote(topic, safe='')}")
+            if status != OK:
+                raise ValueError(f"status {status}")
+            if page["cluster_id"] != pages.cluster_id:
+                raise ValueError("it is another cluster's")
+            partitions |= {each["partition"]: each for each in page["partitions"]}
+            directories += page["directories"]
+        except PAGE_ERRORS as error:
+            problem = f"the broker's page http://{address[0]}:{address[1]}/disks cannot be read ({error})"
+    return TopicDisks(partitions, directories, problem)
+
+
+def _directory_line(directory: dict[str, Any], *, with_forecast: bool) -> str:
+    if directory["state"] != "online":
+        return f"disk {directory['path']}: OFFLINE, {directory['reason']}"
+    room = f"{size_text(directory['usable_bytes'])} free of {size_text(directory['total_bytes'])}"
+    if directory["refuses_records"]:
+        return f"disk {directory['path']}: FULL, {room}: new records are refused"
+    scarce = " (LOW)" if directory.get("is_low") else ""
+    forecast = f", {_forecast(directory)}" if with_forecast else ""
+    return f"disk {directory['path']}: {room}{scarce}{forecast}"
+
+
+def _forecast(directory: dict[str, Any]) -> str:
+    """When the disk is full, and what says so."""
+    if not directory.get("has_enough_history"):
+        return "no forecast yet: too little history"
+    history, grown_bytes = duration(directory["history_seconds"]), directory["grown_bytes"]
+    if directory["seconds_left"] is not None:
+        full = duration(directory["seconds_left"])
+        return f"full in {full} if its logs grow on as in the last {history}, by {size_text(grown_bytes)}"
+    if directory["filling_bytes_per_second"] > 0:
+        return f"its logs grew by {size_text(grown_bytes)} in {history}, not full for a long time"
+    return f"its logs did not grow in the last {history}"

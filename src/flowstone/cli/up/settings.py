@@ -1,0 +1,120 @@
+"""Where `flowstone up` gets its settings from: a file, then the environment, then flags; the later one wins.
+
+Only names are looked at here; what a value may be is for `config` to say. Kafka has several names for some settings
+(`log.retention.hours`, `log.retention.ms`): a later source's name replaces whatever an earlier one called it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from flowstone.broker.network.listeners import check_port, is_number
+from flowstone.cli.up.properties import parse_properties
+from flowstone.config import TOPIC_DEFAULT_NAMES, known_broker_names, nearest
+from flowstone.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "FLOWSTONE_SET_"
+DEFAULT_LISTENER_NAME = "PLAINTEXT"
+
+
+def merge(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for source in sources:
+        given = {_identity(name) for name in source}
+        merged = {name: value for name, value in merged.items() if _identity(name) not in given}
+        merged.update(source)
+    return merged
+
+
+def _identity(name: str) -> str:
+    """What a name stands for, whichever of its names it is."""
+    known = TOPIC_DEFAULT_NAMES.get(name)
+    return known[0].name if known else name
+
+
+def read_file(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the configuration file {path} is not UTF-8 text") from None
+    values = parse_properties(text, path)
+    known = known_broker_names()
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{path}: unknown setting {name}{nearest(name, known)}")
+    return values
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """FLOWSTONE_SET_LOG_RETENTION_MS=… is log.retention.ms: the known names say where the dots are."""
+    by_variable = {variable_name(name): name for name in known_broker_names()}
+    values: dict[str, str] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        if variable not in by_variable:
+            raise ConfigError(f"unknown setting in the environment: {variable}{nearest(variable, by_variable)}")
+        values[by_variable[variable]] = value
+    return values
+
+
+def variable_name(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+
+
+def read_assignments(assignments: Sequence[str]) -> dict[str, str]:
+    """The values of `--set name=value`."""
+    values: dict[str, str] = {}
+    known = known_broker_names()
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        name = name.strip()
+        if not equals:
+            raise ConfigError(f"--set {assignment}: expected --set name=value")
+        if name not in known:
+            raise ConfigError(f"--set {assignment}: unknown setting {name}{nearest(name, known)}")
+        values[name] = value
+    return values
+
+
+def check_zookeeper(connect: str) -> None:
+    """Raises ConfigError if `connect`, HOST:PORT or several with commas, has a host or a port that none can have."""
+    for address in connect.partition("/")[0].split(","):
+        host, colon, port = address.strip().rpartition(":")
+        try:
+            (host if colon else address.strip()).encode("idna")
+        except UnicodeError:
+            raise ConfigError(f"zookeeper.connect: {address!r} is no name of a host: expected HOST:PORT") from None
+        if colon and not address.strip().endswith("]"):
+            if not is_number(port):
+                raise ConfigError(f"zookeeper.connect: {address!r} is not HOST:PORT")
+            check_port("zookeeper.connect", address, port)
+
+
+def read_addresses(listen: Sequence[str], advertise: Sequence[str]) -> dict[str, str]:
+    """`listeners` and `advertised.listeners` from --listen and --advertise; a bare HOST:PORT gets a name."""
+    values: dict[str, str] = {}
+    names = [_listener_name(address) or DEFAULT_LISTENER_NAME for address in listen]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two listeners are named {name}: give each a name, --listen NAME://HOST:PORT")
+    if listen:
+        values["listeners"] = ",".join(map(_with_name, listen, names))
+    if advertise:
+        if len(names) > 1 and not all(map(_listener_name, advertise)):
+            raise ConfigError("with several listeners, say whose address it is: --advertise NAME://HOST:PORT")
+        default = names[0] if names else DEFAULT_LISTENER_NAME
+        values["advertised.listeners"] = ",".join(_with_name(address, default) for address in advertise)
+    return values
+
+
+def _listener_name(address: str) -> str:
+    name, separator, _rest = address.partition("://")
+    return name if separator else ""
+
+
+def _with_name(address: str, name: str) -> str:
+    return address if "://" in address else f"{name}://{address}"

@@ -1,0 +1,213 @@
+"""What becomes of requests to change settings of topics and brokers: pure decisions, with Kafka's errors.
+
+A change is checked as a whole: the values a resource would have afterwards must all be valid, or none is taken. Kafka
+answers a bad topic setting with INVALID_CONFIG and a bad broker setting with INVALID_REQUEST (KAFKA-13609).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from flowstone.cluster.decisions.configs import DYNAMIC_BROKER_SETTINGS
+from flowstone.cluster.decisions.topic_names import check_topic_name
+from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT, ClusterImage
+from flowstone.cluster.image.records import BrokerConfigChanged, MetadataRecord, TopicConfigChanged
+from flowstone.config import TOPIC_SETTINGS, Kind, Setting, known_broker_names, nearest, parse_topic_config
+from flowstone.errors import ApiError, ConfigError, ErrorCode
+
+# A topic's value is kept as it was written, for each of a hundred thousand topics; spaces around a number count.
+SETTING_VALUE_LENGTH_MAX = 1024
+
+
+class ResourceType(IntEnum):
+    """The kinds of resources that settings belong to, with the protocol's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOperation:
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigAlteration:
+    resource_type: int
+    resource_name: str
+    operations: Sequence[ConfigOperation]
+    # The older request replaces all of a resource's values by those given.
+    replaces_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterationResult:
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+Resource = tuple[int, str]
+
+
+def find_repeated(alterations: Iterable[ConfigAlteration]) -> frozenset[Resource]:
+    """The resources, by type and name, that are named more than once."""
+    times = Counter((each.resource_type, each.resource_name) for each in alterations)
+    return frozenset(resource for resource, count in times.items() if count > 1)
+
+
+def alter_configs(
+    image: ClusterImage,
+    alterations: Sequence[ConfigAlteration],
+    node_id: int,
+    repeated: Container[Resource] | None = None,
+) -> tuple[list[MetadataRecord], list[AlterationResult]]:
+    """One result per alteration, in order.
+
+    `repeated` are the resources that the request, of which these alterations are a part, names more than once.
+    """
+    if repeated is None:
+        repeated = find_repeated(alterations)
+    records: list[MetadataRecord] = []
+    results: list[AlterationResult] = []
+    for each in alterations:
+        try:
+            if (each.resource_type, each.resource_name) in repeated:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check_operations(each.operations)
+            if each.resource_type == ResourceType.TOPIC:
+                records += _alter_topic(image, each)
+            elif each.resource_type == ResourceType.BROKER:
+                records += _alter_broker(image, each, node_id)
+            else:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {each.resource_type}")
+        except ApiError as error:
+            results.append(AlterationResult(error.code, error.message))
+        else:
+            results.append(AlterationResult())
+    return records, results
+
+
+def check_topic_configs(configs: Mapping[str, str]) -> None:
+    """INVALID_CONFIG unless a topic can have these values."""
+    for name, value in configs.items():
+        if len(value) > SETTING_VALUE_LENGTH_MAX:
+            message = f"{name}: a value of {len(value)} characters; the longest that is taken has "
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{message}{SETTING_VALUE_LENGTH_MAX}")
+    try:
+        parsed = parse_topic_config({}, configs)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if parsed.min_compaction_lag_ms > parsed.max_compaction_lag_ms:
+        message = (
+            f"min.compaction.lag.ms ({parsed.min_compaction_lag_ms}) is larger than "
+            f"max.compaction.lag.ms ({parsed.max_compaction_lag_ms})"
+        )
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
+
+
+def check_broker_name(name: str, node_id: int) -> None:
+    """INVALID_REQUEST unless the resource is this broker; the name of all brokers together is the caller's matter."""
+    try:
+        given = int(name)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if given != node_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+
+
+def _check_operations(operations: Sequence[ConfigOperation]) -> None:
+    if len({each.name for each in operations}) < len(operations):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    missing = [each.name for each in operations if each.value is None and each.operation != Operation.DELETE]
+    if missing:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+    for each in operations:
+        if each.operation not in Operation.__members__.values():
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {each.operation}")
+
+
+def _alter_topic(image: ClusterImage, alteration: ConfigAlteration) -> list[MetadataRecord]:
+    name = alteration.resource_name
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_topic_name(name)
+    topic = image.topics.get(name)
+    current: Mapping[str, str] = {} if topic is None else topic.configs
+    after = _values_after(current, alteration, TOPIC_SETTINGS)
+    check_topic_configs(after)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    changes = _difference(current, after)
+    return [TopicConfigChanged(topic.topic_id, changes)] if changes else []
+
+
+def _alter_broker(image: ClusterImage, alteration: ConfigAlteration, node_id: int) -> list[MetadataRecord]:
+    name = alteration.resource_name
+    if name != CLUSTER_DEFAULT:
+        check_broker_name(name, node_id)
+        name = str(node_id)
+    current = image.broker_configs.get(name, {})
+    after = _values_after(current, alteration, DYNAMIC_BROKER_SETTINGS)
+    changes = _difference(current, after)
+    for changed, value in changes.items():
+        if value is not None:
+            _check_broker_setting(changed, value)
+    return [BrokerConfigChanged(name, changes)] if changes else []
+
+
+def _check_broker_setting(name: str, value: str) -> None:
+    setting = DYNAMIC_BROKER_SETTINGS.get(name)
+    if setting is None:
+        known = known_broker_names()
+        if name in known:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"unknown setting {name}{nearest(name, known)}")
+    try:
+        setting.parse(value)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _values_after(
+    current: Mapping[str, str], alteration: ConfigAlteration, settings: Mapping[str, Setting]
+) -> dict[str, str]:
+    after = {} if alteration.replaces_all else dict(current)
+    for each in alteration.operations:
+        if each.operation == Operation.DELETE:
+            after.pop(each.name, None)
+        elif each.operation == Operation.SET:
+            after[each.name] = each.value or ""
+        else:
+            after[each.name] = _list_after(after.get(each.name), each, settings.get(each.name))
+    return after
+
+
+def _list_after(current: str | None, operation: ConfigOperation, setting: Setting | None) -> str:
+    kind = Operation(operation.operation)
+    if setting is None or setting.kind is not Kind.LIST:
+        message = f"Can't {kind.name} to key {operation.name} because its type is not LIST."
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
+    text = setting.format(setting.default) if current is None else current
+    parts = [part for part in text.split(",") if part]
+    values = dict.fromkeys((operation.value or "").split(","))
+    if kind is Operation.APPEND:
+        present = set(parts)
+        return ",".join([*parts, *(value for value in values if value not in present)])
+    return ",".join(part for part in parts if part not in values)
+
+
+def _difference(current: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {name: value for name, value in after.items() if current.get(name) != value}
+    return changes | {name: None for name in current if name not in after}

@@ -1,0 +1,233 @@
+"""Which value of a setting counts, and where it comes from.
+
+A topic's setting is looked up in: the topic's own values, the broker's dynamic values, the dynamic values of all
+brokers, the values the broker was started with, the default. A broker's own setting likewise, without the first step.
+Pure: the table of settings is `flowstone.config`'s, the dynamic values are the image's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT, ClusterImage, TopicImage
+from flowstone.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    Kind,
+    Setting,
+    TopicConfig,
+    TopicDefaults,
+    broker_value,
+    current_values,
+    parse_broker_config,
+    parse_topic_config,
+)
+
+
+class ConfigSource(IntEnum):
+    """DescribeConfigs' numbers."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A setting, its value (None if nothing gives it one), and the places that give it one, the one that counts first.
+
+    A synonym may state the value under another name and in another unit: `log.retention.hours` for `retention.ms`.
+    """
+
+    setting: Setting
+    value: str | None
+    synonyms: tuple[ConfigSynonym, ...]
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT_CONFIG
+
+
+def _broker_wide_names(setting: Setting) -> tuple[Setting, ...]:
+    """A topic setting under each name by which a broker gives its default, the name that counts first in front.
+
+    Only the last one has a default, in its own unit, as in Kafka: `log.retention.hours` is 168 if nothing was set, and
+    `log.retention.ms` has no value. A name in another unit than the topic setting's cannot be changed at run time.
+    """
+    return tuple(
+        dataclasses.replace(
+            setting,
+            name=name,
+            kind=setting.kind if factor == 1 else Kind.INT,
+            read_only=factor != 1,
+        )
+        for name, factor in setting.broker_wide_names
+    )
+
+
+def _named_default(setting: Setting) -> ConfigSynonym:
+    """The default of a topic setting under the broker-wide name that has one."""
+    name, factor = setting.broker_wide_names[-1]
+    default = setting.default
+    if factor != 1:
+        assert isinstance(default, int)
+        default //= factor
+    return ConfigSynonym(name, setting.format(default), ConfigSource.DEFAULT_CONFIG)
+
+
+_BROKER_WIDE_NAMES = {setting.name: _broker_wide_names(setting) for setting in TOPIC_SETTINGS.values()}
+_NAMED_DEFAULTS = {setting.name: _named_default(setting) for setting in TOPIC_SETTINGS.values()}
+
+# What can be changed while a broker runs: some of its own settings, and every topic setting's broker-wide value, under
+# the name that counts first; Kafka takes changes under this name only.
+BROKER_WIDE_TOPIC_SETTINGS: Mapping[str, Setting] = {names[0].name: names[0] for names in _BROKER_WIDE_NAMES.values()}
+DYNAMIC_BROKER_SETTINGS: Mapping[str, Setting] = {
+    **{name: setting for name, setting in BROKER_SETTINGS.items() if not setting.read_only},
+    **BROKER_WIDE_TOPIC_SETTINGS,
+}
+
+
+def broker_config(image: ClusterImage, started_with: BrokerConfig) -> BrokerConfig:
+    """The broker's own settings with the dynamic ones applied."""
+    dynamic = {
+        name: value
+        for values in reversed(_dynamic_values(image, started_with.node_id))
+        for name, value in values.items()
+        if name in BROKER_SETTINGS
+    }
+    if not dynamic:
+        return started_with
+    return parse_broker_config({**current_values(started_with), **dynamic})[0]
+
+
+def topic_defaults(image: ClusterImage, started_with: Mapping[str, str], node_id: int) -> Mapping[str, str]:
+    """The broker's values of topic settings, by the topic settings' names."""
+    if not image.broker_configs:
+        return started_with
+    defaults = dict(started_with)
+    for values in reversed(_dynamic_values(image, node_id)):
+        for setting in TOPIC_SETTINGS.values():
+            value = broker_value(setting, values)
+            if value is not None:
+                defaults[setting.name] = value
+    return defaults
+
+
+def topic_config(image: ClusterImage, topic: str, started_with: Mapping[str, str], node_id: int) -> TopicConfig:
+    """The settings that count on one broker for a topic of the image."""
+    return parse_topic_config(topic_defaults(image, started_with, node_id), image.topics[topic].configs)
+
+
+def describe_topic(
+    image: ClusterImage,
+    topic: TopicImage,
+    started_with: TopicDefaults,
+    node_id: int,
+    names: Collection[str] | None = None,
+) -> list[ConfigEntry]:
+    """The topic's settings, all of them or those named; a name that is no setting is passed over, as in Kafka."""
+    entries = []
+    defaults = topic_defaults(image, started_with, node_id)
+    for setting in TOPIC_SETTINGS.values():
+        if names is not None and setting.name not in names:
+            continue
+        synonyms = _topic_default_synonyms(image, node_id, setting, started_with)
+        value = topic.configs.get(setting.name)
+        if value is not None:
+            synonyms = (ConfigSynonym(setting.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
+        else:
+            value = defaults.get(setting.name, setting.format(setting.default))
+        entries.append(ConfigEntry(setting, value, synonyms))
+    return entries
+
+
+def describe_broker(
+    image: ClusterImage,
+    started_with: BrokerConfig,
+    topic_values: TopicDefaults,
+    names: Collection[str] | None = None,
+) -> list[ConfigEntry]:
+    """One broker's settings, and its values of topic settings under their broker-wide names."""
+    node_id = started_with.node_id
+    values = current_values(started_with)
+    entries = []
+    for setting in BROKER_SETTINGS.values():
+        static = (values[setting.name], setting.format(setting.default))
+        synonyms = _broker_synonyms(image, node_id, setting, *static)
+        entries.append(ConfigEntry(setting, synonyms[0].value, synonyms))
+    for topic_setting in TOPIC_SETTINGS.values():
+        found = _topic_default_synonyms(image, node_id, topic_setting, topic_values)
+        for broker_wide in _BROKER_WIDE_NAMES[topic_setting.name]:
+            own = tuple(synonym for synonym in found if synonym.name == broker_wide.name)
+            entries.append(ConfigEntry(broker_wide, own[0].value if own else None, own))
+    return [entry for entry in entries if names is None or entry.setting.name in names]
+
+
+def describe_cluster_default(image: ClusterImage, names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """The dynamic values that all brokers share: only those that are set, as in Kafka."""
+    values = image.broker_configs.get(CLUSTER_DEFAULT, {})
+    return [
+        ConfigEntry(
+            DYNAMIC_BROKER_SETTINGS[name],
+            value,
+            (ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),),
+        )
+        for name, value in values.items()
+        if name in DYNAMIC_BROKER_SETTINGS and (names is None or name in names)
+    ]
+
+
+def _dynamic_values(image: ClusterImage, node_id: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    return image.broker_configs.get(str(node_id), {}), image.broker_configs.get(CLUSTER_DEFAULT, {})
+
+
+def _topic_default_synonyms(
+    image: ClusterImage, node_id: int, setting: Setting, started_with: TopicDefaults
+) -> tuple[ConfigSynonym, ...]:
+    """The broker's values of a topic setting, each under the name it was given."""
+    given = started_with.given
+    return (
+        *_dynamic_synonyms(image, node_id, setting.broker_wide_names[0][0]),
+        *(
+            ConfigSynonym(name, given[name], ConfigSource.STATIC_BROKER_CONFIG)
+            for name, _ in setting.broker_wide_names
+            if name in given
+        ),
+        _NAMED_DEFAULTS[setting.name],
+    )
+
+
+def _dynamic_synonyms(image: ClusterImage, node_id: int, name: str) -> list[ConfigSynonym]:
+    if not image.broker_configs:
+        return []
+    own, shared = _dynamic_values(image, node_id)
+    found = []
+    if name in own:
+        found.append(ConfigSynonym(name, own[name], ConfigSource.DYNAMIC_BROKER_CONFIG))
+    if name in shared:
+        found.append(ConfigSynonym(name, shared[name], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG))
+    return found
+
+
+def _broker_synonyms(
+    image: ClusterImage, node_id: int, setting: Setting, static: str, default: str
+) -> tuple[ConfigSynonym, ...]:
+    found = _dynamic_synonyms(image, node_id, setting.name)
+    # A value given at start that equals the default is not told apart from the default.
+    if static != default:
+        found.append(ConfigSynonym(setting.name, static, ConfigSource.STATIC_BROKER_CONFIG))
+    found.append(ConfigSynonym(setting.name, default, ConfigSource.DEFAULT_CONFIG))
+    return tuple(found)

@@ -1,0 +1,101 @@
+"""Founding the cluster, registering brokers, handing out producer ids: what brokers decide for themselves.
+
+Pure functions from an image to the records to append and an answer. Elections are decided in `elections`, topics in
+`topic_changes`, settings in `config_changes`.
+
+A broker's life is one incarnation: an unbroken membership of the cluster. What a former life led is never led on in the
+same leader epoch, since a log may have become shorter between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from flowstone.cluster.decisions.partition_states import PartitionChanges, alive_brokers, in_sync_with, settle, withdraw
+from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage
+from flowstone.cluster.image.ids import IdSource, id_text
+from flowstone.cluster.image.records import BrokerRegistered, ClusterCreated, MetadataRecord, ProducerIdsReserved
+from flowstone.errors import StartupError
+from flowstone.types import TopicPartition
+
+# Kafka's block. Larger would only make a restart skip more ids.
+PRODUCER_ID_BLOCK_SIZE = 1000
+# How many partitions an error names before it only counts them.
+NAMED_PARTITIONS_MAX = 3
+
+
+class Registration(NamedTuple):
+    cluster_id: str
+    # The broker's: it goes with every fetch of a follower and is what in-sync replicas are proposed with.
+    epoch: int
+
+
+def found_cluster(image: ClusterImage, new_id: IdSource) -> tuple[list[MetadataRecord], str]:
+    """The cluster's id; whoever asks first gives it one."""
+    if image.cluster_id:
+        return [], image.cluster_id
+    cluster_id = id_text(new_id())
+    return [ClusterCreated(cluster_id)], cluster_id
+
+
+def register_broker(
+    image: ClusterImage, broker: BrokerImage, *, is_clean: bool, new_id: IdSource, is_empty: bool = False
+) -> tuple[list[MetadataRecord], Registration]:
+    """A broker starts, or is a member again; the first one founds the cluster. Its epoch is the record's offset.
+
+    Unless it `is_clean` (it stopped in order, or never stopped), what it had on disk may be shorter than what it had
+    said: it is in sync with nothing but what nobody else is in sync with. One that `is_empty` had to start without its
+    former data: StartupError where it would make others drop what they still have.
+    """
+    records, cluster_id = found_cluster(image, new_id)
+    known = image.brokers.get(broker.node_id)
+    if known is not None and known.incarnation == broker.incarnation and not known.is_fenced:
+        same_life = replace(broker, epoch=known.epoch, is_fenced=False)
+        if same_life != known:
+            records.append(BrokerRegistered(same_life))
+        return records, Registration(cluster_id, known.epoch)
+    epoch = image.version + 1 + len(records)
+    records.append(BrokerRegistered(replace(broker, epoch=epoch, is_fenced=False)))
+    if known is not None:
+        if is_empty:
+            _check_replaceable(image, broker.node_id)
+        records += _take_up(image, broker.node_id, is_clean=is_clean and not is_empty)
+    return records, Registration(cluster_id, epoch)
+
+
+def controller_id(image: ClusterImage) -> int:
+    """The broker that clients are told is the controller: the elected one, else the lowest alive, else -1."""
+    alive = alive_brokers(image)
+    return image.controller_id if image.controller_id in alive else min(alive, default=-1)
+
+
+def reserve_producer_ids(image: ClusterImage) -> tuple[list[MetadataRecord], range]:
+    first = image.next_producer_id
+    block = range(first, first + PRODUCER_ID_BLOCK_SIZE)
+    return [ProducerIdsReserved(block.stop)], block
+
+
+def _take_up(image: ClusterImage, node_id: int, *, is_clean: bool) -> Sequence[MetadataRecord]:
+    """What changes for a broker's partitions by its new life."""
+    changes, alive = PartitionChanges(), alive_brokers(image) | {node_id}
+    for topic, partition, state in in_sync_with(image, node_id):
+        wanted = settle(state if is_clean else withdraw(state, node_id), alive)
+        changes.put(topic, partition, wanted, leads_anew=wanted.leader == node_id)
+    return changes.records
+
+
+def _check_replaceable(image: ClusterImage, node_id: int) -> None:
+    last = [
+        str(TopicPartition(topic.name, partition))
+        for topic, partition, state in in_sync_with(image, node_id)
+        if state.isr == (node_id,) and len(state.replicas) > 1
+    ]
+    if last:
+        named = ", ".join(last[:NAMED_PARTITIONS_MAX])
+        more = f" and {len(last) - NAMED_PARTITIONS_MAX} more" if len(last) > NAMED_PARTITIONS_MAX else ""
+        raise StartupError(
+            f"broker {node_id} starts with an empty data directory, but is the last in-sync replica of {named}{more}: "
+            "the other replicas would drop what they have. Let one of them lead first, by an unclean election"
+        )

@@ -1,0 +1,101 @@
+"""The cluster as one value: brokers, topics, partitions, configs, as of one point of the metadata log.
+
+An image is immutable and shared freely: whoever holds one sees one consistent moment. The only way to a new image is
+`replay.apply`; nothing else may build one from another. It knows nothing of files, requests or time.
+
+Invariant: `topics` and `topics_by_id` hold the same `TopicImage` objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from flowstone.cluster.image.layered_map import LayeredMap
+from flowstone.types import TopicPartition
+
+NO_LEADER = -1
+NO_VERSION = -1
+NO_CONTROLLER = -1
+# The name of the settings that every broker shares, as in Kafka's requests.
+CLUSTER_DEFAULT = ""
+
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[Any, Any]:
+    return _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A registered broker. Fenced: it is not alive, as far as the cluster knows, and leads nothing.
+
+    An incarnation is one unbroken membership; each has an epoch, which only grows. Both tell a broker's lives apart.
+    """
+
+    node_id: int
+    rack: str | None
+    listeners: Mapping[str, Endpoint]
+    incarnation: str = ""
+    epoch: int = 0
+    is_fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    # While the partition moves: those of `replicas` that come, and those that go once the others are in sync.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...]
+    configs: Mapping[str, str] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    cluster_id: str = ""
+    brokers: Mapping[int, BrokerImage] = field(default_factory=_nothing)
+    topics: LayeredMap[str, TopicImage] = field(default_factory=LayeredMap)
+    topics_by_id: LayeredMap[bytes, TopicImage] = field(default_factory=LayeredMap)
+    # Dynamic broker settings, by node id as text, or by CLUSTER_DEFAULT.
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
+    next_producer_id: int = 0
+    # The broker that decides on elections, and how many had that part before it and with it.
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = 0
+    partition_count: int = 0
+    # The offset of the last record applied.
+    version: int = NO_VERSION
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
+        topic = self.topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def endpoint(self, node_id: int, listener_name: str) -> Endpoint | None:
+        """Where clients of that listener reach the broker; None if it is unknown or has no such listener."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None else broker.listeners.get(listener_name)
+
+
+EMPTY_IMAGE = ClusterImage()

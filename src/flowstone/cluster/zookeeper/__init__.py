@@ -1,0 +1,1 @@
+"""Membership and the metadata log in ZooKeeper."""

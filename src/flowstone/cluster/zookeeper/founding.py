@@ -1,0 +1,73 @@
+"""Writing a broker's own metadata into an empty ZooKeeper, because an operator asked for it. Waits.
+
+Two occasions: a single broker grows into a cluster, and a cluster's ZooKeeper has lost its data. In both the image goes
+in as the first snapshot, and the log goes on after it as if nothing had happened. The brokers it names are not members
+yet: those that come join, the others are fenced by the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.logs.local_copy import LocalCopy
+from flowstone.cluster.zookeeper.client import LOST, ZooKeeperClient
+from flowstone.cluster.zookeeper.snapshots import ZooKeeperSnapshots
+from flowstone.cluster.zookeeper.store import ZooKeeperStore
+from flowstone.errors import StartupError
+from flowstone.ports.clock import Clock
+
+SESSION_TIMEOUT_S = 10.0
+
+
+def found_from_file_home(connect: str, copy: LocalCopy, clock: Clock) -> ClusterImage:
+    """The metadata of a broker that was alone until now, and is stopped, becomes its cluster's. StartupError."""
+    if copy.is_marked:
+        raise StartupError(f"{copy.path} is the copy of a cluster's metadata, not that of a broker on its own")
+    return _found(connect, copy, clock)
+
+
+def restore_from_local_copy(connect: str, copy: LocalCopy, clock: Clock) -> ClusterImage:
+    """The copy of a stopped broker replaces what ZooKeeper has lost. StartupError.
+
+    It has what its broker had heard of. What was decided after that, and only other brokers had heard of, is lost:
+    restore from the copy that has most.
+    """
+    if not copy.is_marked:
+        raise StartupError(f"{copy.path} is that of a broker on its own, not the copy of a cluster's metadata")
+    return _found(connect, copy, clock)
+
+
+def _found(connect: str, copy: LocalCopy, clock: Clock) -> ClusterImage:
+    image = copy.load()
+    try:
+        if not image.cluster_id:
+            raise StartupError(f"{copy.path} knows no cluster: there is nothing to write into ZooKeeper")
+        with _started(connect) as client:
+            store = ZooKeeperStore(client, clock)
+            store.prepare()
+            if store.cluster_id() or store.end().offset:
+                raise StartupError(f"ZooKeeper at {connect} holds a cluster's metadata already")
+            ZooKeeperSnapshots(client, clock).found(image)
+        copy.mark()
+    except OSError as error:
+        raise StartupError(f"{copy.path} cannot be marked as a copy: {error}") from error
+    finally:
+        copy.close()
+    return image
+
+
+@contextmanager
+def _started(connect: str) -> Iterator[ZooKeeperClient]:
+    client = ZooKeeperClient(connect, SESSION_TIMEOUT_S)
+    client.start()
+    try:
+        yield client
+    except LOST as error:
+        raise StartupError(
+            f"the connection to ZooKeeper at {connect} was lost; if the same command says next that there is a "
+            "cluster's metadata already, it was done"
+        ) from error
+    finally:
+        client.close()

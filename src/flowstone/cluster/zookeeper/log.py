@@ -1,0 +1,280 @@
+"""The metadata log in ZooKeeper: a cluster's home of it, as one broker sees it.
+
+This is the event loop's side: it decides what is done next (read what others appended, append what waits), one thing at
+a time, in a thread that waits for ZooKeeper (`zookeeper_store`); it applies what comes of it and calls the listeners.
+Appends that arrive while another is under way share the next node. When another broker's came first, everything that
+waits was decided on an old image: it is refused, and its makers decide again.
+
+While ZooKeeper cannot be reached, appends wait. What became of one whose answer was lost is found out before anything
+else is done. Only where it can never be known, for the log was truncated beyond it meanwhile, it counts as outrun: it
+is decided again on an image that may have it already.
+
+The local copy, snapshots and truncation have a thread of their own; nobody waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from kazoo.protocol.states import WatchedEvent
+
+from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage
+from flowstone.cluster.image.image_difference import difference
+from flowstone.cluster.image.records import MetadataRecord
+from flowstone.cluster.image.replay import apply
+from flowstone.cluster.logs.local_copy import LocalCopy
+from flowstone.cluster.logs.metadata_log import CommitListener, Outrun, RefusalListener
+from flowstone.cluster.zookeeper.client import Closed, SessionState, ZooKeeperClient
+from flowstone.cluster.zookeeper.loading import load_image
+from flowstone.cluster.zookeeper.nodes import Entry
+from flowstone.cluster.zookeeper.snapshots import LOG_NODES_KEPT, ZooKeeperSnapshots
+from flowstone.cluster.zookeeper.store import End, TooLarge, Truncated, ZooKeeperStore
+from flowstone.cluster.zookeeper.upkeep import SNAPSHOT_NODES, Upkeep
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.ports.clock import Clock
+
+# How long a broker that stops waits for appends under way, when ZooKeeper does not answer.
+CLOSE_TIMEOUT_S = 5.0
+
+Answer = TypeVar("Answer")
+_Waiting = tuple[Sequence[MetadataRecord], asyncio.Future[None]]
+
+logger = logging.getLogger(__name__)
+
+
+class ZooKeeperLog:
+    def __init__(
+        self,
+        client: ZooKeeperClient,
+        copy: LocalCopy,
+        clock: Clock,
+        *,
+        snapshot_nodes: int = SNAPSHOT_NODES,
+        log_nodes_kept: int = LOG_NODES_KEPT,
+    ) -> None:
+        self._client, self._copy, self._clock = client, copy, clock
+        self._store = ZooKeeperStore(client, clock)
+        self._snapshots = ZooKeeperSnapshots(client, clock, log_nodes_kept)
+        self._upkeep = Upkeep(copy, self._snapshots, snapshot_nodes)
+        self._image = EMPTY_IMAGE
+        self._log_end = End(0, 0)  # what the image is as of
+        self._listeners: list[CommitListener] = []
+        self._refusal_listeners: list[RefusalListener] = []
+        self._waiting: list[_Waiting] = []
+        self._under_way: list[_Waiting] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._failure: StorageFault | None = None
+        self._is_closed = self._has_ended = False
+        # Watches are numbered. One that is called says that there is news, unless a later one was set by then.
+        self._watches = self._watch_set = self._watch_called = 0
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-log")
+        client.on_state(self._session_changed)
+
+    def load(self) -> ClusterImage:
+        """Waits. StartupError says why this broker must not, or cannot, go on from what ZooKeeper has."""
+        loaded = load_image(self._client, self._store, self._snapshots, self._copy)
+        self._image, self._log_end = loaded.image, loaded.end
+        self._upkeep.begin(loaded.image, loaded.nodes, loaded.size_bytes)
+        self._stale()
+        return self._image
+
+    def on_commit(self, listener: CommitListener) -> None:
+        self._listeners.append(listener)
+
+    def on_refusal(self, listener: RefusalListener) -> None:
+        self._refusal_listeners.append(listener)
+
+    async def append(self, records: Sequence[MetadataRecord]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise StorageFault("the metadata log is closed")
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((records, committed))
+        self._wake()
+        await committed
+
+    async def close(self) -> None:
+        self._is_closed = True
+        finishing = asyncio.ensure_future(self._finish())
+        patience = asyncio.ensure_future(self._clock.sleep(CLOSE_TIMEOUT_S))
+        await asyncio.wait((finishing, patience), return_when=asyncio.FIRST_COMPLETED)
+        for each in (finishing, patience):
+            each.cancel()
+        self._end()
+        await self._client.release()
+
+    async def _finish(self) -> None:
+        while self._worker is not None and (self._waiting or self._under_way):
+            await asyncio.wait([self._worker])
+        await self._upkeep.finish()
+
+    def abort(self) -> None:
+        self._client.drop()
+        self._end()
+
+    def _end(self) -> None:
+        if self._has_ended:
+            return
+        self._is_closed = self._has_ended = True
+        if self._worker is not None:
+            self._worker.cancel()
+        self._wait_again()
+        for _, committed in self._waiting:
+            committed.cancel()
+        self._waiting = []
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._upkeep.abort()
+
+    # What is to be done
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._stale()
+
+    def _stale(self) -> None:
+        self._watch_called = self._watches
+        self._wake()
+
+    def _new_watch(self) -> tuple[int, Callable[[WatchedEvent], None]]:
+        self._watches += 1
+        number = self._watches
+        return number, lambda event: self._client.on_loop(self._heard, number)
+
+    def _heard(self, number: int) -> None:
+        self._watch_called = max(self._watch_called, number)
+        self._wake()
+
+    @property
+    def _has_news(self) -> bool:
+        return self._watch_called >= self._watch_set
+
+    def _wake(self) -> None:
+        if self._worker is None and not self._is_closed and self._failure is None:
+            self._worker = asyncio.ensure_future(self._work())
+
+    async def _work(self) -> None:
+        """Runs while there is something to do. An append's caller may be cancelled; what it asked for is not."""
+        try:
+            while (self._has_news and not self._is_closed) or self._waiting:
+                if self._has_news:
+                    await self._read()
+                else:
+                    await self._write()
+        except Closed:
+            pass
+        except Exception as error:
+            # Whatever it was, a mistake of ours included: nobody may be left waiting.
+            self._fail(error)
+        finally:
+            self._worker = None
+
+    async def _in_thread(self, call: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    # Reading
+
+    async def _read(self) -> None:
+        number, watch = self._new_watch()
+        try:
+            entries, end = await self._in_thread(partial(self._store.read, self._log_end.offset, watch))
+        except Truncated:
+            await self._leap()
+            return
+        for entry in entries:
+            self._follow(entry)
+        self._log_end, self._watch_set = end, number
+
+    def _follow(self, entry: Entry) -> None:
+        self._refuse(Outrun())
+        self._advance(entry.records, apply(self._image, entry.records))
+        self._upkeep.appended(entry.records, self._image, entry.size_bytes)
+
+    async def _leap(self) -> None:
+        """Goes on from the snapshot: this broker was away while the log was truncated."""
+        found = await self._in_thread(self._snapshots.load)
+        if found is None or found[1].next_offset <= self._log_end.offset:
+            raise StorageFault(f"ZooKeeper has lost the metadata log from {self._log_end.offset} on")
+        image, pointer = found
+        logger.warning("changes %d to %d were missed, and come from a snapshot", self._log_end.offset, image.version)
+        self._refuse(Outrun())
+        self._log_end = End(pointer.next_offset, self._log_end.version)
+        self._stale()  # what came after the snapshot, and the end's version, are still to be read
+        self._advance(difference(self._image, image), image)
+        self._upkeep.begin(image, 0, 0)
+
+    # Writing
+
+    async def _write(self) -> None:
+        group, self._waiting = self._waiting, []
+        self._under_way = group
+        together = [record for records, _ in group for record in records]
+        number, watch = self._new_watch()
+        try:
+            appended = await self._in_thread(partial(self._store.append, together, self._log_end, watch))
+        except Exception as error:
+            self._wait_again()
+            if isinstance(error, TooLarge):
+                self._refuse(ApiError(ErrorCode.POLICY_VIOLATION, str(error)))
+            elif isinstance(error, Truncated):
+                await self._leap()
+            else:
+                raise
+            return
+        if appended is None:
+            self._wait_again()
+            await self._read_outrunner()
+            return
+        self._under_way = []
+        self._log_end = appended.end
+        if appended.is_watched:
+            self._watch_set = number
+        for records, committed in group:
+            self._advance(records, apply(self._image, records))
+            if not committed.done():
+                committed.set_result(None)
+        self._upkeep.appended(together, self._image, appended.size_bytes, is_own=True)
+
+    def _wait_again(self) -> None:
+        self._waiting, self._under_way = self._under_way + self._waiting, []
+
+    async def _read_outrunner(self) -> None:
+        before = self._log_end
+        await self._read()
+        if self._log_end == before:
+            raise StorageFault(f"ZooKeeper refuses appends at {before.offset} of the metadata log, yet has none there")
+
+    # What follows
+
+    def _advance(self, records: Sequence[MetadataRecord], image: ClusterImage) -> None:
+        self._image = image
+        for listener in self._listeners:
+            try:
+                listener(records, image)
+            except Exception:  # they are committed: whoever cannot follow them must not keep others from it
+                logger.exception("a listener could not follow record %d of the metadata log", image.version)
+
+    def _refuse(self, error: Exception) -> None:
+        """Nothing came of what waits. Before the listeners hear of what came first: it may contradict."""
+        refused, self._waiting = self._waiting, []
+        if refused:
+            for listener in self._refusal_listeners:
+                listener()
+        _answer(refused, error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = StorageFault(f"the metadata log in ZooKeeper failed and takes no more changes: {error}")
+        logger.error("%s", self._failure, exc_info=error)
+        unanswered, self._waiting = self._waiting, []
+        _answer(unanswered, self._failure)
+
+
+def _answer(waiting: Sequence[_Waiting], error: Exception) -> None:
+    for _, committed in waiting:
+        if not committed.done():
+            committed.set_exception(error)

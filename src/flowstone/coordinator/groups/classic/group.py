@@ -1,0 +1,313 @@
+"""One group: its members, its generation, and who waits for an answer. Data and rules, no timers and no replies.
+
+States, as in Kafka:
+
+    Empty ──join──► PreparingRebalance ──all joined, or time is up──► CompletingRebalance ──assignment stored──► Stable
+      ▲                  ▲      │                                        │                                        │
+      │                  └──────┼──────── a member joins, leaves, dies ──┴────────────────────────────────────────┘
+      └───────stored────────────┘ nobody left
+
+The two states on disk, Empty and Stable, are entered by `apply` only, when their record is replayed. A group that is
+not there at all is Dead.
+
+Invariants: the leader is a member, or None without members; whoever waits (`joins`, `syncs`) or is waited for
+(`pending_syncs`) is a member; `pending_joins` are not; there is a protocol that all members support.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from flowstone.coordinator.groups.classic.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    assigned_partitions,
+    owned_partitions,
+    subscribed_topics,
+)
+from flowstone.coordinator.groups.config import (
+    GROUP_OVERHEAD_BYTES,
+    MEMBER_OVERHEAD_BYTES,
+    PENDING_MEMBER_OVERHEAD_BYTES,
+    PROTOCOL_OVERHEAD_BYTES,
+    TEXT_CHARACTER_BYTES,
+)
+from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupStored, StoredMember
+from flowstone.errors import ErrorCode
+
+
+class GroupState(Enum):
+    """The values are what ListGroups and DescribeGroups show."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+def member_bytes(
+    client_id: str, client_host: str, group_instance_id: str | None, protocols: Mapping[str, bytes]
+) -> int:
+    """Return about what a member takes in memory, without its id and its assignment."""
+    names = len(client_id) + len(client_host) + len(group_instance_id or "") + sum(map(len, protocols))
+    metadata_bytes = sum(map(len, protocols.values()))
+    overhead_bytes = MEMBER_OVERHEAD_BYTES + PROTOCOL_OVERHEAD_BYTES * len(protocols)
+    return overhead_bytes + TEXT_CHARACTER_BYTES * names + metadata_bytes
+
+
+def pending_bytes(member_id: str) -> int:
+    """Return about what a member id that was handed out takes in memory."""
+    return PENDING_MEMBER_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(member_id)
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: dict[str, bytes]  # name to metadata, the preferred one first
+    assignment: bytes = b""  # as last stored
+    counted_bytes: int = 0  # what its group last counted for it
+    is_new: bool = False  # its first join has not been answered: it cannot send heartbeats yet
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about what the member takes in memory."""
+        return (
+            member_bytes(self.client_id, self.client_host, self.group_instance_id, self.protocols)
+            + TEXT_CHARACTER_BYTES * len(self.member_id)
+            + len(self.assignment)
+        )
+
+    def vote(self, candidates: Collection[str]) -> str:
+        return next(name for name in self.protocols if name in candidates)
+
+    def stored(self, protocol: str, assignment: bytes) -> StoredMember:
+        return StoredMember(
+            self.member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.protocols[protocol],
+            assignment,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    state_timestamp_ms: int = NO_TIMESTAMP
+    generation: int = 0
+    protocol_type: str | None = None  # None: nobody ever joined, only offsets were committed
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)  # group instance id to member id
+    pending_joins: set[str] = field(default_factory=set)  # member ids handed out and not yet used
+    pending_syncs: set[str] = field(default_factory=set)  # members that have not asked for this generation's assignment
+    joins: dict[str, Any] = field(default_factory=dict)  # member id to the token of its parked join
+    syncs: dict[str, Any] = field(default_factory=dict)
+    initial_delay_left_ms: int | None = None  # while the first rebalance of an empty group waits for more members
+    joined_during_delay: bool = False
+    rebalance_count: int = 0
+    rebalance_reason: str = ""
+    rebalance_timestamp_ms: int = NO_TIMESTAMP
+    members_bytes: int = 0  # about what the members and the member ids handed out take in memory
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about what the group takes in memory, without its offsets."""
+        return GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(self.group_id) + self.members_bytes
+
+    def count(self, member: Member) -> None:
+        """Take over into `members_bytes` what the member takes now."""
+        size_bytes = member.size_bytes
+        self.members_bytes += size_bytes - member.counted_bytes
+        member.counted_bytes = size_bytes
+
+    def add_pending(self, member_id: str) -> None:
+        """Remember a member id that was handed out."""
+        self.pending_joins.add(member_id)
+        self.members_bytes += pending_bytes(member_id)
+
+    def drop_pending(self, member_id: str) -> None:
+        """Forget a member id that was handed out, if it was."""
+        if member_id in self.pending_joins:
+            self.pending_joins.remove(member_id)
+            self.members_bytes -= pending_bytes(member_id)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max([0, *(member.rebalance_timeout_ms for member in self.members.values())])
+
+    @property
+    def all_joined(self) -> bool:
+        return len(self.joins) == len(self.members) and not self.pending_joins
+
+    @property
+    def is_consumer_group(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """An instance id names one member at a time: any other member id that claims it is fenced."""
+        if group_instance_id is not None:
+            owner = self.static_members.get(group_instance_id)
+            if owner is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if owner != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def supports(self, protocol_type: str, protocols: Collection[str]) -> bool:
+        if not self.members:
+            return bool(protocol_type) and bool(protocols)
+        return protocol_type == self.protocol_type and bool(self._common_protocols(protocols))
+
+    def select_protocol(self) -> str:
+        """The one that most members prefer among those that all support; the earliest member's choice breaks a tie."""
+        first = next(iter(self.members.values()))
+        candidates = self._common_protocols(first.protocols)
+        assert candidates, f"group {self.group_id} has no protocol that all members support"
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        assert member.member_id not in self.members
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_members
+            self.static_members[member.group_instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self.drop_pending(member.member_id)
+        self.count(member)
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member:
+        assert member_id not in self.joins, "a member is answered before it is removed"
+        assert member_id not in self.syncs, "a member is answered before it is removed"
+        member = self.members.pop(member_id)
+        self.members_bytes -= member.counted_bytes
+        if member.group_instance_id is not None:
+            del self.static_members[member.group_instance_id]
+        self.pending_syncs.discard(member_id)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def rename_static_member(self, old_member_id: str, new_member_id: str) -> Member:
+        """The instance came back under a new member id: it keeps its place, its assignment and its leadership."""
+        assert old_member_id not in self.joins, "a member is answered before it is replaced"
+        assert old_member_id not in self.syncs, "a member is answered before it is replaced"
+        member = self.members[old_member_id]
+        assert member.group_instance_id is not None
+        member.member_id = new_member_id
+        self.static_members[member.group_instance_id] = new_member_id
+        self.members = {each.member_id: each for each in self.members.values()}
+        if old_member_id in self.pending_syncs:
+            self.pending_syncs.remove(old_member_id)
+            self.pending_syncs.add(new_member_id)
+        if self.leader == old_member_id:
+            self.leader = new_member_id
+        return member
+
+    def elect_joined_leader(self) -> bool:
+        """The leader must be someone who has joined; False if nobody has."""
+        if self.leader not in self.joins:
+            joined = next((member_id for member_id in self.members if member_id in self.joins), None)
+            if joined is None:
+                return False
+            self.leader = joined
+        return True
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """None if this cannot be known: not a consumer group, or somebody's subscription does not read as one."""
+        if not self.is_consumer_group:
+            return None
+        topics: frozenset[str] = frozenset()
+        for member in self.members.values():
+            member_topics = self.topics_of(member.protocols)
+            if member_topics is None:
+                return None
+            topics |= member_topics
+        return topics
+
+    def topics_of(self, protocols: Mapping[str, bytes]) -> frozenset[str] | None:
+        """What a member subscribes to, in the chosen protocol's words if it has them."""
+        if not self.is_consumer_group:
+            return None
+        chosen = protocols.get(self.protocol or "")
+        return subscribed_topics(next(iter(protocols.values())) if chosen is None else chosen)
+
+    def is_giving_up(self, member: Member) -> bool:
+        """Whether this member was told to give up partitions that wait for it to say so by joining again."""
+        if not self.is_consumer_group or self.protocol not in member.protocols:
+            return False
+        return not owned_partitions(member.protocols[self.protocol]) <= assigned_partitions(member.assignment)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """In doubt a consumer group is: its offsets are then kept."""
+        topics = self.subscribed_topics()
+        return topic in topics if topics is not None else self.is_consumer_group
+
+    def stored(self, now_ms: int, assignments: Mapping[str, bytes]) -> GroupStored:
+        """The record of this generation with these assignments; a member that has none gets an empty one."""
+        members: Iterable[StoredMember] = ()
+        if self.members:
+            assert self.protocol is not None
+            protocol = self.protocol
+            members = (each.stored(protocol, assignments.get(each.member_id, b"")) for each in self.members.values())
+        return GroupStored(
+            self.group_id, self.protocol_type or "", self.generation, self.protocol, self.leader, now_ms, tuple(members)
+        )
+
+    def apply(self, record: GroupStored) -> None:
+        """Become what the record says. A member that is already what its record says keeps its other protocols."""
+        self.state = GroupState.STABLE if record.members else GroupState.EMPTY
+        self.state_timestamp_ms = record.current_state_timestamp_ms
+        self.generation = record.generation
+        self.protocol_type = record.protocol_type or None
+        self.protocol = record.protocol
+        self.leader = record.leader
+        protocol = record.protocol or ""
+        before = self.members
+        self.members = {stored.member_id: self._applied(stored, protocol) for stored in record.members}
+        self.members_bytes -= sum(member.counted_bytes for member in before.values())
+        for member in self.members.values():
+            member.counted_bytes = 0
+            self.count(member)
+        self.static_members = {
+            stored.group_instance_id: stored.member_id
+            for stored in record.members
+            if stored.group_instance_id is not None
+        }
+
+    def _applied(self, stored: StoredMember, protocol: str) -> Member:
+        member = self.members.get(stored.member_id)
+        if member is None or protocol not in member.protocols or member.stored(protocol, stored.assignment) != stored:
+            # While loading. Only the chosen protocol is on disk; the member brings the others when it joins again.
+            member = Member(
+                stored.member_id,
+                stored.group_instance_id,
+                stored.client_id,
+                stored.client_host,
+                stored.session_timeout_ms,
+                stored.rebalance_timeout_ms,
+                {protocol: stored.subscription},
+            )
+        member.assignment = stored.assignment
+        return member
+
+    def _common_protocols(self, protocols: Collection[str]) -> set[str]:
+        return {name for name in protocols if all(name in member.protocols for member in self.members.values())}

@@ -1,0 +1,159 @@
+"""A rebalance from its beginning to the answered joins; also how a member leaves a group, for whatever reason.
+
+`rebalance` begins one, or lets the one under way go on. The join phase ends when everybody has joined, or when the
+longest rebalance timeout of the members is over, `REBALANCE_PHASE_MIN_MS` at least; the first rebalance of an empty
+group instead waits the initial delay, prolonged as long as members keep arriving. Members that did not join are
+dropped, unless they are static: those keep their place until their session ends. Then everybody waits for the leader's
+assignment (`membership.sync`).
+
+Whoever waits is answered before it is moved or dropped: no token is lost.
+"""
+
+from __future__ import annotations
+
+from flowstone.coordinator.groups.classic.group import Group, GroupState
+from flowstone.coordinator.groups.config import (
+    NOBODY_JOINED_RETRY_MIN_MS,
+    REBALANCE_PHASE_MIN_MS,
+    REBALANCE_REASON_MAX_CHARS,
+)
+from flowstone.coordinator.groups.messages import JoinedMember, JoinResponse, SyncResponse
+from flowstone.coordinator.groups.state import Turn
+from flowstone.coordinator.groups.timers import TimerKind
+from flowstone.errors import ErrorCode
+
+
+def rebalance(turn: Turn, group: Group, reason: str) -> None:
+    """Membership has changed: begin a rebalance, or see whether the one under way can now end."""
+    if group.state is GroupState.PREPARING_REBALANCE:
+        complete_join_if_ready(turn, group)
+    else:
+        prepare(turn, group, reason)
+
+
+def prepare(turn: Turn, group: Group, reason: str) -> None:
+    """Enter PreparingRebalance: members learn of it from their heartbeats and join again."""
+    assert group.state is not GroupState.PREPARING_REBALANCE
+    for member_id in list(group.syncs):
+        answer_sync(turn, group, member_id, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
+        turn.keep_session(group, member_id)
+    group.pending_syncs.clear()
+    turn.cancel(TimerKind.SYNC, group)
+    is_initial = group.state is GroupState.EMPTY
+    group.state, group.state_timestamp_ms = GroupState.PREPARING_REBALANCE, turn.now_ms
+    group.rebalance_count += 1
+    group.rebalance_reason, group.rebalance_timestamp_ms = reason[:REBALANCE_REASON_MAX_CHARS], turn.now_ms
+
+    delay_ms = turn.config.initial_rebalance_delay_ms
+    if is_initial and delay_ms > 0:
+        group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        group.joined_during_delay = False
+        turn.schedule(delay_ms, TimerKind.JOIN, group)
+    elif group.all_joined:
+        complete_join(turn, group)
+    else:
+        turn.schedule(_phase_ms(group), TimerKind.JOIN, group)
+
+
+def _phase_ms(group: Group) -> int:
+    """Return how long members that are missing in a join or sync phase are waited for."""
+    return max(group.rebalance_timeout_ms, REBALANCE_PHASE_MIN_MS)
+
+
+def complete_join_if_ready(turn: Turn, group: Group) -> None:
+    if group.state is GroupState.PREPARING_REBALANCE and group.initial_delay_left_ms is None and group.all_joined:
+        complete_join(turn, group)
+
+
+def end_of_join_phase(turn: Turn, group: Group) -> None:
+    """The join phase's time is up; the initial delay is prolonged if somebody came during the last stretch of it."""
+    assert group.state is GroupState.PREPARING_REBALANCE
+    if group.initial_delay_left_ms and group.joined_during_delay:
+        delay_ms = min(turn.config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
+        group.initial_delay_left_ms -= delay_ms
+        group.joined_during_delay = False
+        turn.schedule(delay_ms, TimerKind.JOIN, group)
+    else:
+        complete_join(turn, group)
+
+
+def complete_join(turn: Turn, group: Group) -> None:
+    """Begin the next generation with those who have joined, or store that the group is empty."""
+    turn.cancel(TimerKind.JOIN, group)
+    group.initial_delay_left_ms = None
+    for member in list(group.members.values()):
+        if member.member_id not in group.joins and member.group_instance_id is None:
+            remove_member(turn, group, member.member_id)
+    if not group.members:
+        group.generation += 1
+        group.protocol = None
+        turn.append(group.stored(turn.now_ms, {}))
+        turn.check_empty_groups_later()
+    elif group.elect_joined_leader():
+        _begin_generation(turn, group)
+    else:
+        # Only static members that did not come: their sessions decide.
+        turn.schedule(max(group.rebalance_timeout_ms, NOBODY_JOINED_RETRY_MIN_MS), TimerKind.JOIN, group)
+
+
+def _begin_generation(turn: Turn, group: Group) -> None:
+    group.generation += 1
+    group.protocol = group.select_protocol()
+    group.state, group.state_timestamp_ms = GroupState.COMPLETING_REBALANCE, turn.now_ms
+    group.pending_syncs = set(group.members)
+    turn.schedule(_phase_ms(group), TimerKind.SYNC, group)
+    for member_id in [each for each in group.members if each in group.joins]:
+        group.members[member_id].is_new = False
+        turn.keep_session(group, member_id)
+        answer_join(turn, group, member_id, joined(group, member_id))
+
+
+def joined(group: Group, member_id: str) -> JoinResponse:
+    """The current generation, as this member is told of it; the leader also hears of everybody's metadata."""
+    assert group.protocol is not None
+    members: tuple[JoinedMember, ...] = ()
+    if member_id == group.leader:
+        protocol = group.protocol
+        members = tuple(
+            JoinedMember(each.member_id, each.group_instance_id, each.protocols[protocol])
+            for each in group.members.values()
+        )
+    return JoinResponse(
+        member_id=member_id,
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.leader or "",
+        members=members,
+    )
+
+
+def park_join(turn: Turn, group: Group, member_id: str, token: object) -> None:
+    """A member waits once: a second join, from a client that gave up on the first, takes the first one's place."""
+    answer_join(turn, group, member_id, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
+    group.joins[member_id] = token
+
+
+def answer_join(turn: Turn, group: Group, member_id: str, response: JoinResponse) -> None:
+    """Does nothing if the member is not waiting for its join to be answered."""
+    if member_id in group.joins:
+        turn.reply(group.joins.pop(member_id), response)
+
+
+def answer_sync(turn: Turn, group: Group, member_id: str, response: SyncResponse) -> None:
+    """Does nothing if the member is not waiting for its assignment."""
+    if member_id in group.syncs:
+        turn.reply(group.syncs.pop(member_id), response)
+
+
+def remove_member(turn: Turn, group: Group, member_id: str) -> None:
+    """Drop a member. What that means for the group is the caller's to decide, once it has dropped all it drops."""
+    answer_join(turn, group, member_id, JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID))
+    answer_sync(turn, group, member_id, SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
+    turn.cancel(TimerKind.SESSION, group, member_id)
+    group.remove(member_id)
+
+
+def remove_pending(turn: Turn, group: Group, member_id: str) -> None:
+    turn.cancel(TimerKind.SESSION, group, member_id)
+    group.drop_pending(member_id)

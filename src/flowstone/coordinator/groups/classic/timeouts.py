@@ -1,0 +1,56 @@
+"""What happens to a group when its timers run out: sessions, the join phase, syncs that never came.
+
+All timers of a group that are due in a turn are handled together: first everybody who is overdue is dropped, then it is
+decided, once, what that means for the group. So a group never writes two records in one turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from flowstone.coordinator.groups.classic.group import Group, GroupState
+from flowstone.coordinator.groups.classic.rebalancing import (
+    complete_join_if_ready,
+    end_of_join_phase,
+    prepare,
+    remove_member,
+    remove_pending,
+)
+from flowstone.coordinator.groups.state import Turn
+from flowstone.coordinator.groups.timers import Timer, TimerKind
+
+
+def expire(turn: Turn, group: Group, due: Collection[Timer]) -> None:
+    reasons = [
+        f"Member {timer.member_id} sent no heartbeat in its session timeout"
+        for timer in due
+        if timer.kind is TimerKind.SESSION and _end_session(turn, group, timer.member_id)
+    ]
+    kinds = {timer.kind for timer in due}
+    if TimerKind.SYNC in kinds:
+        for member_id in list(group.pending_syncs):
+            remove_member(turn, group, member_id)
+            reasons.append(f"Member {member_id} did not ask for its assignment in the rebalance timeout")
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        if reasons:
+            prepare(turn, group, "; ".join(reasons))
+    elif group.state is GroupState.PREPARING_REBALANCE:
+        if TimerKind.JOIN in kinds:
+            end_of_join_phase(turn, group)
+        else:
+            complete_join_if_ready(turn, group)
+    else:
+        turn.shard.forget_if_unused(group)
+
+
+def _end_session(turn: Turn, group: Group, member_id: str) -> bool:
+    """Whether a member was dropped. One whose join or sync is parked here is waiting for us, not we for it."""
+    if member_id in group.pending_joins:
+        remove_pending(turn, group, member_id)
+        return False
+    assert member_id in group.members, "a session ends with its member"
+    waits = member_id in group.joins or member_id in group.syncs
+    if waits and not group.members[member_id].is_new:
+        return False
+    remove_member(turn, group, member_id)
+    return True

@@ -1,0 +1,334 @@
+"""All the logs of one log directory: recovering, making, deleting, flushing and closing them.
+
+Owns which logs are here, their flusher, housekeeping and cleaner. Runs on the event loop. The order of writes is what
+makes it safe: a deleted partition's checkpointed offsets are gone before its name is used again; the clean-shutdown
+marker comes last of all, and goes before anything is appended.
+
+A directory fails as a whole and for good: when a flush fails, or when after trouble of one kind or another it does not
+take a small file either (`doubt`). From then on nothing is written to it, and its logs are as the failure left them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+
+from flowstone.config import BrokerConfig, TopicConfig
+from flowstone.errors import StorageFault
+from flowstone.log.compaction.cleaner import Cleaner
+from flowstone.log.compaction.cleaner_process import compactor_for
+from flowstone.log.lifecycle.clean_stop_state import describe, encode_clean_state
+from flowstone.log.lifecycle.directory_identity import LogDirectory
+from flowstone.log.lifecycle.directory_recovery import Recovering
+from flowstone.log.lifecycle.durable_extents import Extent, LogExtents
+from flowstone.log.lifecycle.extent_witnesses import Witnesses, find_missing, read_witnesses
+from flowstone.log.lifecycle.flusher import Flusher
+from flowstone.log.lifecycle.housekeeping import Housekeeping
+from flowstone.log.lifecycle.steady_clock import SteadyClock
+from flowstone.log.lifecycle.stored_offsets import OfflineLog, StoredOffsets
+from flowstone.log.lifecycle.truncator import Truncating
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.checkpoints import HIGH_WATERMARK_CHECKPOINT
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, NO_SPACE, FlushTask, PartitionDirectory
+from flowstone.ports.clock import Clock
+from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+CLOSING_LOGS_MAX = 32
+PROBE_FILE = ".flowstone-probe"
+
+
+class DirectoryLogs:
+    def __init__(
+        self,
+        log_directory: LogDirectory,
+        clock: Clock,
+        steady_clock: SteadyClock,
+        config: BrokerConfig,
+        handles: FileHandles,
+        *,
+        on_flushed: Callable[[PartitionLog], None],
+        on_fault: Callable[[StorageFault], None],
+        high_watermark_of: Callable[[PartitionLog], int],
+        decides_retention: Callable[[PartitionLog], bool],
+        topic_config: Callable[[str], TopicConfig],
+    ) -> None:
+        """Recovers every log in an open directory, waiting for the disk. OSError: the directory cannot be used."""
+        self.log_directory = log_directory
+        self.path = log_directory.path
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.offline: dict[TopicPartition, OfflineLog] = {}
+        self.fault: StorageFault | None = None
+        self._files, self._clock, self._config, self._handles = log_directory.files, clock, config, handles
+        self._on_flushed, self._on_fault = on_flushed, on_fault
+        self._probe: Future[None] | None = None
+        self._is_stopped = False
+        self.extents = LogExtents(self._files, self.path)
+        self._recover(topic_config)
+        # Deleted partitions that the checkpoints still name, and when they do no longer.
+        self._forgetting: dict[TopicPartition, asyncio.Future[None]] = {}
+        # Of the deletions of this turn of the loop.
+        self._forgetting_soon: asyncio.Future[None] | None = None
+        self.flusher = Flusher(
+            self._files,
+            self.path,
+            clock,
+            config.num_flush_threads,
+            on_flushed=self._log_flushed,
+            on_fault=lambda _log, fault: self.fail(fault),
+            on_durable=self.extents.note,
+        )
+        self.housekeeping = Housekeeping(
+            steady_clock,
+            config,
+            log_directory,
+            self.extents,
+            self.flusher,
+            self.logs,
+            self.offline,
+            high_watermark_of,
+            decides_retention,
+        )
+        self.housekeeping.on_error = self.doubt
+        compactor = compactor_for(self._files)
+        self.cleaner = Cleaner(
+            steady_clock, config, self.housekeeping, self.logs, high_watermark_of, compactor, self.fail
+        )
+        self.truncating = Truncating(clock, self.housekeeping, self.flusher)
+        for path in log_directory.condemned():
+            self.housekeeping.in_background(partial(self._files.remove_tree, path))
+
+    def _recover(self, topic_config: Callable[[str], TopicConfig]) -> None:
+        clean = self.was_clean = self.log_directory.take_clean_marker()
+        high_watermarks = self.log_directory.read_offsets(HIGH_WATERMARK_CHECKPOINT)
+        found_partitions = self.log_directory.partitions()
+        if found_partitions and not clean:
+            logger.info("the last stop was not clean: %d partitions are recovered", len(found_partitions))
+        witnesses = read_witnesses(self.log_directory, self.extents, found_partitions, clean=clean)
+        recovering = Recovering(self._files, self.path, self._handles, self._clock, topic_config, witnesses.left)
+        stored = [witnesses.of(each) for each in found_partitions]
+        for topic_partition, found in recovering.recover(list(zip(found_partitions, stored, strict=True))):
+            if isinstance(found, OfflineLog):
+                logger.error("partition %s stays offline: %s", topic_partition, found.fault)
+                self.offline[topic_partition] = found
+            else:
+                found.stored_high_watermark = high_watermarks.get(topic_partition, 0)
+                self.logs[topic_partition] = found
+        for topic_partition, missing in find_missing(witnesses, self.log_directory, set(found_partitions)):
+            logger.error("partition %s stays offline: %s", topic_partition, missing.fault)
+            self.offline[topic_partition] = missing
+        self._start_extents(witnesses)
+        self.log_directory.remove_clean_marker()
+
+    def _start_extents(self, witnesses: Witnesses) -> None:
+        """Write down how far the logs reach now; of those that are offline, what was known before."""
+        extents = {
+            topic_partition: Extent(log.topic_id, log.log_start_offset, log.recovery_point)
+            for topic_partition, log in self.logs.items()
+        }
+        extents |= {each: witnesses.extents[each] for each in self.offline if each in witnesses.extents}
+        self.extents.start(extents)
+
+    def __len__(self) -> int:
+        """How many partitions are here."""
+        return len(self.logs) + len(self.offline)
+
+    def free_bytes(self) -> tuple[int, int]:
+        """(usable, total) bytes of its file system. OSError."""
+        return self._files.free_bytes(self.path)
+
+    # Logs
+
+    def create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
+        """An empty log; nothing touches the disk before its first append."""
+        directory = PartitionDirectory(self._files, self.partition_path(topic_partition), exists=False)
+        log = PartitionLog(topic_partition, topic_id, config, self._clock, self._handles, directory)
+        self.logs[topic_partition] = log
+        return log
+
+    def is_taken(self, topic_partition: TopicPartition) -> bool:
+        """Whether a log has this name here, or the checkpoints still know one that had it."""
+        return any(topic_partition in taken for taken in (self.logs, self.offline, self._forgetting))
+
+    def forgetting(self, topic_partition: TopicPartition) -> asyncio.Future[None] | None:
+        """Done once a deleted partition's name may be used again; None if it may be."""
+        return self._forgetting.get(topic_partition)
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """The log is gone at once; its directory is renamed now and removed after file.delete.delay.ms.
+
+        StorageFault if it cannot be renamed: then its name stays taken, by a log that is offline. Where the whole
+        directory has failed nothing is renamed: the next start finds that the topic is gone.
+        """
+        log = self.logs.pop(topic_partition, None)
+        offline = self.offline.pop(topic_partition, None)
+        if log is not None:
+            self.flusher.forget(log)
+            log.close()
+        if self.fault is not None or (offline is None and (log is None or not log.exists)):
+            return
+        delay_ms = log.config.file_delete_delay_ms if log is not None else TopicConfig().file_delete_delay_ms
+        try:
+            path = self.log_directory.condemn(self.partition_path(topic_partition))
+        except FileNotFoundError:
+            logger.warning("%s: its directory was removed by somebody else", topic_partition)
+            path = None
+        except OSError as error:
+            fault = StorageFault(f"{topic_partition} cannot be deleted: {error}")
+            self.offline[topic_partition] = offline or _offline_since(log, fault)
+            raise fault from error
+        self.extents.forget(topic_partition)
+        self._forget(topic_partition)
+        if path is not None:
+            self.housekeeping.remove_tree_later(path, delay_ms)
+
+    def take_offline(self, topic_partition: TopicPartition, fault: StorageFault) -> None:
+        """For the start: the log is left alone until the next one."""
+        log = self.logs.pop(topic_partition, None)
+        if log is not None:
+            log.close()
+            self.offline[topic_partition] = _offline_since(log, fault)
+
+    async def wait_forgotten(self) -> None:
+        """Returns once no checkpoint names a partition that has been deleted so far: their names are free again."""
+        if self._forgetting:
+            await asyncio.wait(set(self._forgetting.values()))
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        """Has the checkpoints lose a deleted partition. The deletions of one turn of the loop share a write."""
+        if self._forgetting_soon is None:
+            loop = asyncio.get_running_loop()
+            self._forgetting_soon = loop.create_future()
+            loop.call_soon(self._write_forgotten)
+        self._forgetting[topic_partition] = self._forgetting_soon
+
+    def _write_forgotten(self) -> None:
+        forgotten, self._forgetting_soon = self._forgetting_soon, None
+        if forgotten is None or forgotten.cancelled():
+            return  # stopped meanwhile
+        written = self.housekeeping.in_background(
+            partial(self._files.sync_directory, self.path), self.housekeeping.checkpoint_writer()
+        )
+        asyncio.wrap_future(written).add_done_callback(partial(self._forgotten, forgotten))
+
+    def _forgotten(self, forgotten: asyncio.Future[None], _: asyncio.Future[None]) -> None:
+        for topic_partition in [each for each, future in self._forgetting.items() if future is forgotten]:
+            del self._forgetting[topic_partition]
+        if not forgotten.done():
+            forgotten.set_result(None)
+
+    async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
+        """The log begins at `offset` from now on, durably. ApiError if the disk is full: then not durably."""
+        log.advance_log_start(offset)
+        await self.housekeeping.checkpoint()
+        self.housekeeping.drop_segments([log])
+
+    # Failing
+
+    def fail(self, fault: StorageFault) -> None:
+        """Takes the directory offline for good."""
+        if self.fault is None:
+            self.fault = fault
+            self.housekeeping.suspend()
+            self.cleaner.stop()
+            self._on_fault(fault)
+
+    def doubt(self, reason: object) -> None:
+        """Something went wrong here: if the directory does not take a small file, durably, it has failed."""
+        if self.fault is None and self._probe is None and not self._is_stopped:
+            loop = asyncio.get_running_loop()
+            self._probe = self.housekeeping.submit(self.write_probe)
+            self._probe.add_done_callback(lambda probe: loop.call_soon_threadsafe(self._probed, probe, reason))
+
+    def write_probe(self, size_bytes: int = 0) -> None:
+        """Write and remove a small file, waiting for the disk. OSError if the directory does not take it."""
+        path = self.log_directory.file(PROBE_FILE)
+        self._files.replace(path, bytes(size_bytes))
+        self._files.remove(path)
+
+    def _probed(self, probe: Future[None], reason: object) -> None:
+        self._probe = None
+        error = probe.exception() if not probe.cancelled() else None
+        if isinstance(error, OSError) and error.errno not in (*NO_SPACE, *NO_DESCRIPTORS):
+            self.fail(StorageFault(f"{self.path}: {reason}; and it takes no other file: {error}"))
+
+    # The end
+
+    def close(self) -> None:
+        """Makes everything durable, waiting for the disk, and says so with the clean-shutdown marker."""
+        self._stop()
+        try:
+            if self.fault is None:
+                self._flush_all()
+                self.housekeeping.checkpoint_writer()()
+                if not self.offline and not any(log.is_torn for log in self.logs.values()):
+                    self._write_clean_state()
+                    self.log_directory.write_clean_marker()
+        except OSError as error:
+            logger.error("%s: the stop is not clean, the next start will check the logs: %s", self.path, error)
+        finally:
+            for log in self.logs.values():
+                log.close()
+            self.log_directory.close()
+
+    def _write_clean_state(self) -> None:
+        """The next start does without it if it must."""
+        try:
+            left = ((topic_partition, describe(log)) for topic_partition, log in self.logs.items())
+            self.log_directory.write_clean_state(encode_clean_state(left))
+        except OSError as error:
+            logger.warning("%s: the next start will have to look into every log: %s", self.path, error)
+
+    def _flush_all(self) -> None:
+        """Some logs at a time: each has several files open until it is durable."""
+        logs, threads = list(self.logs.values()), self._config.num_flush_threads
+        with self._files.threads(threads, "closing") as pool:
+            for first in range(0, len(logs), CLOSING_LOGS_MAX):
+                some = logs[first : first + CLOSING_LOGS_MAX]
+                tasks = {log: task for log in some if (task := log.closing_task()) is not None}
+                for _done in pool.map(_run_all, [list(tasks.values())[at::threads] for at in range(threads)]):
+                    pass
+                for log, task in tasks.items():
+                    log.flushed(task)
+                    log.close()
+
+    def abort(self) -> None:
+        """Stops at once, as a killed process would: nothing is flushed, nothing is marked."""
+        self._stop()
+        for log in self.logs.values():
+            log.close()
+        self.log_directory.close()
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+        self.flusher.stop()
+        for forgotten in self._forgetting.values():
+            forgotten.cancel()
+        self.cleaner.stop()
+        self.housekeeping.stop()
+
+    def _log_flushed(self, log: PartitionLog) -> None:
+        self._on_flushed(log)
+        if self.fault is None:
+            self.housekeeping.log_flushed(log)
+
+    def partition_path(self, topic_partition: TopicPartition) -> str:
+        return f"{self.path}/{topic_partition}"
+
+
+def _run_all(tasks: Sequence[FlushTask]) -> None:
+    for task in tasks:
+        task.run()
+
+
+def _offline_since(log: PartitionLog | None, fault: StorageFault) -> OfflineLog:
+    assert log is not None
+    stored = StoredOffsets(
+        log.recovery_point, log.log_start_offset, clean=False, is_start_known=True, is_end_known=True
+    )
+    return OfflineLog(log.topic_id, stored, fault)

@@ -1,0 +1,1 @@
+"""What happens to logs over time: recovery, flushing, retention, truncation, clean stops."""

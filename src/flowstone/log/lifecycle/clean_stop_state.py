@@ -1,0 +1,231 @@
+"""What a clean stop leaves of all logs in one file, so that the next start need not look into each of them.
+
+Owns the file `.flowstone-clean-state`: of every log its segments, the active one's indexes, epochs, producers and what
+else a recovery would find. Nothing in it is news: a start that cannot use it, or an entry of it, finds the same in the
+log's own files (`recovery`).
+
+Rules:
+- It counts only beside a clean-shutdown marker, and goes before anything is written (`directory_logs`).
+- A checksum covers all of it; a file that is not whole is none.
+- An entry counts only while the partition's directory and every log file in it bear the stamps that they had at the
+  stop: whatever was changed by somebody else meanwhile, is looked at.
+- The checkpoints have the last word: an entry that does not agree with them does not count.
+
+The file is a line with version, byte order and checksum, a line of JSON with an entry for each log, and the entries'
+bytes, one after the other: the active segment's index entries, as arrays in memory are, and the producers' snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from flowstone.config import MIB
+from flowstone.log.partition.leader_epochs import LeaderEpochs
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.segments.branch_point import BranchPoint
+from flowstone.log.segments.compaction_job import CLEANED_SUFFIX
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.partition_directory import DELETED_SUFFIX, PartitionDirectory
+from flowstone.log.segments.segment import LeftSegment, Segment
+from flowstone.log.segments.segment_swap import SWAP_SUFFIX
+from flowstone.log.segments.shared_files import TEMPORARY_SUFFIX
+from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
+from flowstone.ports.clock import Clock
+from flowstone.ports.files import Stamp
+from flowstone.types import TopicPartition
+
+# Logs beyond it are left out: reading them as one is no faster than one by one.
+CLEAN_STATE_BYTES_MAX = 64 * MIB
+_VERSION = "1"
+# Files that recovery removes, or puts in their place.
+_UNFINISHED_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+
+
+class _LeftSealed(NamedTuple):
+    base_offset: int
+    offset_index_bytes: int
+    time_index_bytes: int
+
+
+class _LeftParts(NamedTuple):
+    """What is bytes: keys and values of the active segment's indexes, and the producers' snapshot, if there are any."""
+
+    offset_keys: bytes
+    offset_values: bytes
+    time_keys: bytes
+    time_values: bytes
+    producers: bytes
+
+
+class LeftLog(NamedTuple):
+    """One log at a clean stop."""
+
+    topic_id: bytes
+    log_start_offset: int
+    end_offset: int
+    directory: Stamp
+    log_files: list[Stamp]  # of the segments, the active one last
+    sealed: list[_LeftSealed]
+    active: LeftSegment
+    epochs: list[tuple[int, int]]
+    snapshots: list[int]
+    hole_ends: list[int]
+    branch_point: BranchPoint | None
+    parts: _LeftParts
+
+
+def describe(log: PartitionLog) -> LeftLog | None:
+    """A log all of which is durable, as it will be found; None if that can only be read from its files. OSError."""
+    files, directory, segments = log.files, log.directory, log.segments
+    if not log.exists or log.is_torn or log.flushed_end != log.end:
+        return None
+    if any(name.endswith(_UNFINISHED_SUFFIXES) for name in files.names(directory.path)):
+        return None
+    sealed = []
+    for segment in segments[:-1]:
+        offsets, times = segment.indexes.offsets, segment.indexes.times
+        if not isinstance(offsets, SealedIndex) or not isinstance(times, SealedIndex):
+            return None
+        sealed.append(_LeftSealed(segment.base_offset, len(offsets) * OFFSET_ENTRY.size, len(times) * TIME_ENTRY.size))
+    log_files = [files.stamp(segment.log.path) for segment in segments]
+    if [each.size_bytes for each in log_files] != [segment.size_bytes for segment in segments]:
+        return None
+    offsets, times = segments.active.indexes.offsets, segments.active.indexes.times
+    assert isinstance(offsets, IndexEntries)
+    assert isinstance(times, IndexEntries)
+    return LeftLog(
+        log.topic_id,
+        log.log_start_offset,
+        log.log_end_offset,
+        files.stamp(directory.path),
+        log_files,
+        sealed,
+        segments.active.left(),
+        list(log.epochs.entries()),
+        directory.snapshots,
+        directory.hole_ends,
+        log.branch_point,
+        _LeftParts(
+            offsets.keys.tobytes(),
+            offsets.values.tobytes(),
+            times.keys.tobytes(),
+            times.values.tobytes(),
+            log.producers.encode_snapshot() if len(log.producers) else b"",
+        ),
+    )
+
+
+def reopen(log: PartitionLog, directory: PartitionDirectory, handles: FileHandles, clock: Clock, left: LeftLog) -> bool:
+    """Fills `log`, empty so far; whether everything is still as it was left: otherwise it must be recovered."""
+    files, interval_bytes, now_ms = directory.files, log.config.index_interval_bytes, clock.time_ms()
+    bases = [*(each.base_offset for each in left.sealed), left.active.base_offset]
+    segments = [
+        Segment(handles, directory.path, base, created_ms=now_ms, index_interval_bytes=interval_bytes) for base in bases
+    ]
+    producers = ProducerStates.decode_snapshot(left.parts.producers) if left.parts.producers else ProducerStates()
+    try:
+        stamps = [files.stamp(segment.log.path) for segment in segments]
+        if files.stamp(directory.path) != left.directory or stamps != left.log_files or producers is None:
+            return False
+    except OSError:
+        return False
+    for segment, stamp, each in zip(segments, stamps, left.sealed, strict=False):
+        segment.open_sealed(stamp.size_bytes, each.offset_index_bytes, each.time_index_bytes)
+    offsets = _entries(OFFSET_ENTRY, left.parts.offset_keys, left.parts.offset_values)
+    segments[-1].open_left(left.active, offsets, _entries(TIME_ENTRY, left.parts.time_keys, left.parts.time_values))
+    epochs = LeaderEpochs()
+    for epoch, start_offset in left.epochs:
+        epochs.assign(epoch, start_offset)
+    directory.keep_snapshots(left.snapshots)
+    directory.hole_ends = left.hole_ends
+    log.branch_point = left.branch_point
+    log.adopt(segments, left.log_start_offset, left.end_offset, epochs, producers)
+    log.note_as_closed()
+    return True
+
+
+def _entries(entry: Struct, keys: bytes, values: bytes) -> IndexEntries:
+    entries = IndexEntries(entry)
+    entries.keys.frombytes(keys)
+    entries.values.frombytes(values)
+    return entries
+
+
+# The file
+
+
+def encode_clean_state(logs: Iterable[tuple[TopicPartition, LeftLog | None]]) -> bytes:
+    """Those of which something can be said."""
+    rows, pieces, size_bytes = list[Any](), list[bytes](), 0
+    for topic_partition, left in logs:
+        if left is None:
+            continue
+        size_bytes += sum(map(len, left.parts))
+        if size_bytes > CLEAN_STATE_BYTES_MAX:
+            break
+        rows.append(_row(topic_partition, left))
+        pieces += left.parts
+    body = json.dumps(rows, separators=(",", ":")).encode() + b"\n" + b"".join(pieces)
+    return f"{_VERSION} {sys.byteorder} {crc32c(body):08x}\n".encode() + body
+
+
+def decode_clean_state(data: bytes) -> dict[TopicPartition, LeftLog]:
+    """Nothing if it is not a whole file of this machine's kind."""
+    head, _, body = data.partition(b"\n")
+    if head != f"{_VERSION} {sys.byteorder} {crc32c(body):08x}".encode():
+        return {}
+    rows, _, pieces = body.partition(b"\n")
+    found, at = {}, 0
+    for row in json.loads(rows):
+        parts = []
+        for size_bytes in row[-1]:
+            parts.append(pieces[at : at + size_bytes])
+            at += size_bytes
+        found[TopicPartition(*row[0])] = _left_log(row, parts)
+    return found
+
+
+def _row(topic_partition: TopicPartition, left: LeftLog) -> list[object]:
+    point = left.branch_point
+    return [
+        topic_partition,
+        left.topic_id.hex(),
+        left.log_start_offset,
+        left.end_offset,
+        left.directory,
+        left.log_files,
+        left.sealed,
+        left.active,
+        left.epochs,
+        left.snapshots,
+        left.hole_ends,
+        (point.source_topic, point.source_topic_id.hex(), point.offset) if point is not None else None,
+        [len(each) for each in left.parts],
+    ]
+
+
+def _left_log(row: list[Any], parts: list[bytes]) -> LeftLog:
+    """What our own checksum covers has the form that we gave it."""
+    _, topic_id, log_start_offset, end_offset, directory, log_files, sealed, active, *lists, point, _ = row
+    epochs, snapshots, hole_ends = lists
+    return LeftLog(
+        bytes.fromhex(topic_id),
+        log_start_offset,
+        end_offset,
+        Stamp(*directory),
+        [Stamp(*each) for each in log_files],
+        [_LeftSealed(*each) for each in sealed],
+        LeftSegment(*active),
+        epochs,
+        snapshots,
+        hole_ends,
+        BranchPoint(point[0], bytes.fromhex(point[1]), point[2]) if point is not None else None,
+        _LeftParts(*parts),
+    )

@@ -1,0 +1,168 @@
+"""Recovers all the logs of a directory: one after the other, but made durable some at a time, together.
+
+After a clean stop each is taken as the stop has left it, where that is known (`clean_state`).
+
+After an unclean stop, recovery of one log ends with its files and names being synced. With ten thousand logs that is
+nearly all of the time a start takes, and a disk that is asked for several syncs at once does them in little more time
+than one. So the syncs of some logs are put off and done together, by one syncfs where the log directory is a file
+system of its own; whose files cannot be synced stays offline, as it would alone.
+
+Waits for the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from itertools import chain, islice
+from types import MappingProxyType
+from typing import NamedTuple
+
+from flowstone.config import TopicConfig
+from flowstone.errors import StorageFault
+from flowstone.log.lifecycle.clean_stop_state import LeftLog, reopen
+from flowstone.log.lifecycle.log_recovery import recover
+from flowstone.log.lifecycle.stored_offsets import OfflineLog, StoredOffsets
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.checkpoints import PARTITION_METADATA, decode_partition_metadata
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.partition_directory import FlushTask, LogPosition, PartitionDirectory
+from flowstone.ports.clock import Clock
+from flowstone.ports.files import File, Files
+from flowstone.types import ZERO_UUID, TopicPartition
+
+# Each has several files open until it is durable.
+LOGS_AT_ONCE = 32
+SYNC_THREADS = 8
+CROWD_LOGS = 1024  # so many share a syncfs, and have no files open for it
+
+Recovered = PartitionLog | OfflineLog
+
+
+class RecoveredDirectory(PartitionDirectory):
+    """A directory whose flush at the end of its recovery, if there is one, is put off."""
+
+    put_off: FlushTask | None = None
+    is_recovering = True
+
+    def take(self, end: LogPosition, generation: int, active: File) -> FlushTask:
+        task = super().take(end, generation, active)
+        if not self.is_recovering:
+            return task
+        assert self.put_off is None
+        self.put_off = task
+        return task._replace(unsynced=(), replacements=(), removals=(), directories=())
+
+
+class _Recovering(NamedTuple):
+    topic_partition: TopicPartition
+    stored: StoredOffsets
+    directory: RecoveredDirectory
+    log: PartitionLog
+
+
+class Recovering:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        handles: FileHandles,
+        clock: Clock,
+        topic_config: Callable[[str], TopicConfig],
+        left: Mapping[TopicPartition, LeftLog] = MappingProxyType({}),
+    ) -> None:
+        """`left` is what a clean stop said of the logs."""
+        self._left = left
+        self._files, self._path = files, path
+        self._handles, self._clock = handles, clock
+        self._topic_config = topic_config
+        self._is_own_filesystem = files.is_own_filesystem(path)
+
+    def recover(
+        self, found: Sequence[tuple[TopicPartition, StoredOffsets]]
+    ) -> Iterator[tuple[TopicPartition, Recovered]]:
+        """Each partition with its log, or with why it must stay offline, in the order in which they are given."""
+        remaining = iter(found)
+        with self._files.threads(SYNC_THREADS, "recovery") as threads:
+            while some := list(islice(remaining, CROWD_LOGS if self._is_own_filesystem else LOGS_AT_ONCE)):
+                opened = [(topic_partition, self._open(topic_partition, stored)) for topic_partition, stored in some]
+                recovering = [each for _, each in opened if isinstance(each, _Recovering)]
+                faults = self._make_durable(recovering, threads if len(found) > LOGS_AT_ONCE else None)
+                for topic_partition, each in opened:
+                    if isinstance(each, OfflineLog):
+                        yield topic_partition, each
+                    elif (fault := faults.get(topic_partition)) is not None:
+                        yield topic_partition, OfflineLog(each.log.topic_id, each.stored, fault)
+                    else:
+                        yield topic_partition, each.log
+
+    def _open(self, topic_partition: TopicPartition, stored: StoredOffsets) -> _Recovering | OfflineLog:
+        """The log as it is after recovery, but for what is put off."""
+        directory = RecoveredDirectory(self._files, f"{self._path}/{topic_partition}", exists=True)
+        reopened = self._reopen(topic_partition, stored, directory)
+        if reopened is not None:
+            return _Recovering(topic_partition, stored, directory, reopened)
+        metadata = f"{directory.path}/{PARTITION_METADATA}"
+        found = decode_partition_metadata(self._files.read(metadata)) if self._files.exists(metadata) else None
+        topic_id, config = found or ZERO_UUID, self._topic_config(topic_partition.topic)
+        log = PartitionLog(topic_partition, topic_id, config, self._clock, self._handles, directory)
+        try:
+            recover(log, directory, self._handles, self._clock, stored)
+        except StorageFault as fault:
+            return OfflineLog(topic_id, stored, fault)
+        directory.is_recovering = False
+        if directory.put_off is not None and self._is_own_filesystem:
+            directory.put_off = directory.put_off._replace(unsynced=())  # a syncfs needs no open files
+        return _Recovering(topic_partition, stored, directory, log)
+
+    def _reopen(
+        self, topic_partition: TopicPartition, stored: StoredOffsets, directory: RecoveredDirectory
+    ) -> PartitionLog | None:
+        """The log as a clean stop has left it; None if nothing is known of it, or somebody has changed it since."""
+        left = self._left.get(topic_partition)
+        if left is None or stored[:3] != (left.end_offset, left.log_start_offset, True):
+            return None
+        config = self._topic_config(topic_partition.topic)
+        log = PartitionLog(topic_partition, left.topic_id, config, self._clock, self._handles, directory)
+        if not reopen(log, directory, self._handles, self._clock, left):
+            return None
+        directory.is_recovering = False
+        return log
+
+    def _make_durable(
+        self, recovering: Sequence[_Recovering], threads: Executor | None
+    ) -> dict[TopicPartition, StorageFault]:
+        """Runs what was put off; what went wrong. The directory of all of them is synced once."""
+        loose = [each for each in recovering if each.directory.put_off is not None]
+        if not loose:
+            return {}
+        if self._is_own_filesystem:
+            threads = None  # next to nothing is left to do for each
+        # A thread has several to sync: handing over each would cost more than many a sync.
+        chunks = [loose[first::SYNC_THREADS] for first in range(min(SYNC_THREADS, len(loose)))]
+        loose = list(chain.from_iterable(chunks))
+        outcomes = chain.from_iterable((threads.map if threads is not None else map)(self._sync_all, chunks))
+        faults = {each.topic_partition: fault for each, fault in zip(loose, outcomes, strict=True) if fault is not None}
+        try:
+            (self._files.sync_filesystem if self._is_own_filesystem else self._files.sync_directory)(self._path)
+        except OSError as error:
+            fault = StorageFault(f"{self._path}: {error}")
+            faults |= {each.topic_partition: fault for each in loose}
+        return faults
+
+    def _sync_all(self, recovering: Sequence[_Recovering]) -> list[StorageFault | None]:
+        return [self._sync(each) for each in recovering]
+
+    def _sync(self, recovering: _Recovering) -> StorageFault | None:
+        """All of it, but for what is done for the whole directory."""
+        directory = recovering.directory
+        task, directory.put_off = directory.put_off, None
+        assert task is not None
+        try:
+            if self._is_own_filesystem:
+                task.replace_files()
+            else:
+                task._replace(directories=tuple(each for each in task.directories if each != self._path)).run()
+        except OSError as error:
+            return StorageFault(f"{directory.path}: {error}")
+        return None

@@ -1,0 +1,301 @@
+"""Group commit: logs are made durable in threads, and the loop hears of it.
+
+Owns the flush threads and the order of flushes. One flush at a time per log; whatever is appended while it runs is
+covered by the next. Completion comes on the event loop: the log's recovery point moves, then `on_flushed(log)`.
+
+What most flushes are, one file of a log to sync, native threads do where there are any: a Python thread would fight the
+busy loop for the GIL. All else (new names, files to replace, a syncfs) is for Python threads.
+
+A flush that fails fails the log directory for good (S6): the kernel may have dropped the dirty pages and report
+success the next time, so there is no retry. `on_fault` is called once; nothing is ever reported as flushed after it.
+
+When many logs are dirty at once and the log directory is a file system of its own, one syncfs serves them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flowstone.config import LONG_MAX
+from flowstone.counters import Histogram
+from flowstone.errors import StorageFault
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, FlushTask
+from flowstone.ports.clock import Clock, Timer
+from flowstone.ports.files import File, Files
+from flowstone.ports.replies import Reply
+
+if TYPE_CHECKING:
+    from flowstone.ports.file_syncs import FileSyncs
+
+# Where there is no descriptor to open a directory with, nothing has failed yet: it is tried again so often.
+DESCRIPTOR_TRIES_MAX = 100
+DESCRIPTOR_WAIT_S = 0.1
+GROUP_LOGS_MAX = 16  # so many files one thread syncs together
+CROWD_LOGS = 64  # so many that wait share a syncfs
+FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+
+class _Job:
+    """What one turn of a flush thread makes durable: one log, a few of one file each, or a crowd."""
+
+    __slots__ = ("error", "finished", "in_thread", "is_crowd", "started", "tasks", "ticket")
+
+    def __init__(self, tasks: dict[PartitionLog, FlushTask], started: float, *, is_crowd: bool) -> None:
+        self.tasks = tasks
+        self.started = started
+        self.is_crowd = is_crowd
+        self.in_thread: Future[None] | None = None  # uses names, and must be waited for before they go
+        self.ticket: int | None = None  # where a native thread has it
+        self.finished = False
+        self.error: OSError | None = None
+
+    def run(self, files: Files, directory: str) -> None:
+        """May be called again after it found no descriptor: what was synced before is synced once more."""
+        self.error = None
+        try:
+            if not self.is_crowd:
+                for task in self.tasks.values():
+                    task.run()
+            else:
+                for task in self.tasks.values():
+                    task.replace_files()
+                files.sync_filesystem(directory)
+        except OSError as error:
+            self.error = error
+
+    def finish(self, error: OSError | None) -> None:
+        self.error = error
+        self.finished = True
+
+
+class Flusher:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        clock: Clock,
+        thread_count: int,
+        *,
+        on_flushed: Callable[[PartitionLog], None],
+        on_fault: Callable[[PartitionLog, StorageFault], None],
+        on_durable: Callable[[Iterable[PartitionLog]], None] = lambda logs: None,
+    ) -> None:
+        """Belongs to the running event loop. `on_durable` hears of logs whose recovery points moved, before others."""
+        self._loop = asyncio.get_running_loop()
+        self._files = files
+        self._directory = directory
+        self._clock = clock
+        self._on_flushed = on_flushed
+        self._on_fault = on_fault
+        self._on_durable = on_durable
+        self.fault: StorageFault | None = None
+        self.flushed_bytes = 0  # since whoever counts last set it back
+        self.flush_seconds = Histogram(FLUSH_SECONDS_BOUNDS)  # from a flush's beginning until the loop hears of its end
+        self._jobs: set[_Job] = set()
+        self._descriptors_wait = threading.Event()  # never set: a thread waits by it
+        self._running: set[PartitionLog] = set()
+        self._due: OrderedDict[PartitionLog, None] = OrderedDict()  # waiting for a flush, none of them running
+        self._again: set[PartitionLog] = set()  # running, and appended to since
+        self._start_is_scheduled = False
+        self._crowds_allowed = files.is_own_filesystem(directory)
+        self._unrequested_records: dict[PartitionLog, int] = {}
+        self._timers: dict[PartitionLog, Timer] = {}
+        self._thread_count = thread_count
+        self._threads = files.threads(thread_count, "flush")
+        self._is_stopped = False
+        self._syncs = self._new_syncs()
+
+    def _new_syncs(self) -> FileSyncs[_Job] | None:
+        if not self._files.has_descriptors:
+            return None
+        try:
+            from flowstone.ports.file_syncs import FileSyncs
+        except ImportError:  # no native kernel: the flush threads do it all
+            return None
+        return FileSyncs(self._loop, self._thread_count, self._synced)
+
+    def request(self, log: PartitionLog) -> None:
+        """Makes everything appended to the log so far, and until its flush begins, durable."""
+        if self.fault is not None or log.is_forgotten:
+            return
+        if log in self._running:
+            self._again.add(log)
+            return
+        self._due[log] = None
+        # Requests that came together are appended one after the other: one flush should cover them all.
+        if not self._start_is_scheduled and len(self._jobs) < self._thread_count:
+            self._start_is_scheduled = True
+            self._loop.call_soon(self._start_due)
+
+    def start_now(self, log: PartitionLog) -> bool:
+        """Starts the flush that was just requested without waiting for others; False where it is not the only one."""
+        if self._syncs is None or self._jobs or log not in self._due or len(self._due) > 1:
+            return False
+        self._start_due()
+        return log in self._running
+
+    def send_when_flushed(self, log: PartitionLog, reply: Reply) -> bool:
+        """Has it sent by the thread that flushes the log just now; False if none does any more."""
+        if self._syncs is None or log in self._again:
+            return False
+        tickets = [job.ticket for job in self._jobs if log in job.tasks and len(job.tasks) == 1]
+        return bool(tickets) and tickets[0] is not None and self._syncs.lend(tickets[0], reply)
+
+    def _start_due(self) -> None:
+        """No more at once than there are threads: what is appended while a log waits is covered by its flush too."""
+        self._start_is_scheduled = False
+        while self._due and len(self._jobs) < self._thread_count and self.fault is None and not self._is_stopped:
+            if self._crowds_allowed and len(self._due) >= CROWD_LOGS:
+                self._start_in_thread(self._take_due(len(self._due)), is_crowd=True)
+            else:
+                free_threads = self._thread_count - len(self._jobs)
+                self._start_group(self._take_due(min(-(-len(self._due) // free_threads), GROUP_LOGS_MAX)))
+
+    def _take_due(self, count: int) -> dict[PartitionLog, FlushTask]:
+        tasks: dict[PartitionLog, FlushTask] = {}
+        for _ in range(min(count, len(self._due))):
+            log = self._due.popitem(last=False)[0]
+            task = log.take_dirty()
+            if task is not None:
+                tasks[log] = task
+        return tasks
+
+    def _start_group(self, tasks: dict[PartitionLog, FlushTask]) -> None:
+        plain: dict[PartitionLog, FlushTask] = {}
+        unsynced: list[File] = []
+        for log, task in tasks.items():
+            if self._syncs is not None and task.is_one_file:
+                plain[log] = task
+                unsynced += task.unsynced
+            else:
+                self._start_in_thread({log: task}, is_crowd=False)
+        if plain:
+            assert self._syncs is not None
+            job = self._new_job(plain)
+            job.ticket = self._syncs.submit(job, unsynced)
+
+    def appended(self, log: PartitionLog, record_count: int) -> None:
+        """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""
+        config = log.config
+        if log.end.segment_base_offset != log.flushed_end.segment_base_offset and not self._is_under_way(log):
+            self.request(log)  # a segment was sealed: it is made durable once, whatever the settings say
+        if config.flush_messages == LONG_MAX and config.flush_ms == LONG_MAX:
+            return  # never
+        count = self._unrequested_records.get(log, 0) + record_count
+        if count >= config.flush_messages:
+            self._unrequested_records.pop(log, None)
+            self._cancel_timer(log)
+            self.request(log)
+            return
+        self._unrequested_records[log] = count
+        if config.flush_ms < LONG_MAX and log not in self._timers:
+            self._timers[log] = self._clock.call_later(config.flush_ms / 1000, lambda: self._timer_fired(log))
+
+    def _is_under_way(self, log: PartitionLog) -> bool:
+        return log in self._running or log in self._due
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log goes: nothing more is done for it. Waits for a flush under way that uses the log's names."""
+        log.is_forgotten = True
+        self._again.discard(log)
+        self._due.pop(log, None)
+        self._unrequested_records.pop(log, None)
+        self._cancel_timer(log)
+        for job in self._jobs:
+            if log in job.tasks and job.in_thread is not None:
+                job.in_thread.result()
+
+    def stop(self) -> None:
+        """Waits for the flushes under way; what they made durable is told to the logs, but no longer to anyone else."""
+        self._start_due()
+        if self._syncs is not None:
+            for job, error in self._syncs.stop():
+                job.finish(error)
+        self._is_stopped = True
+        self._threads.shutdown()
+        for timer in self._timers.values():
+            timer.cancel()
+        for job in self._jobs:
+            assert job.finished
+            if job.error is not None:
+                self._fail(job)
+        for job in self._jobs:
+            if self.fault is None:
+                for log, task in job.tasks.items():
+                    log.flushed(task)
+                self._on_durable(job.tasks)
+        self._jobs.clear()
+
+    def _timer_fired(self, log: PartitionLog) -> None:
+        self._timers.pop(log, None)
+        self._unrequested_records.pop(log, None)
+        self.request(log)
+
+    def _cancel_timer(self, log: PartitionLog) -> None:
+        if (timer := self._timers.pop(log, None)) is not None:
+            timer.cancel()
+
+    def _new_job(self, tasks: dict[PartitionLog, FlushTask], *, is_crowd: bool = False) -> _Job:
+        job = _Job(tasks, self._clock.monotonic(), is_crowd=is_crowd)
+        self._running.update(tasks)
+        self._jobs.add(job)
+        return job
+
+    def _start_in_thread(self, tasks: dict[PartitionLog, FlushTask], *, is_crowd: bool) -> None:
+        if not tasks:
+            return
+        job = self._new_job(tasks, is_crowd=is_crowd)
+        job.in_thread = self._threads.submit(self._run, job)
+        job.in_thread.add_done_callback(partial(self._ran, job))
+
+    def _synced(self, job: _Job, error: OSError | None) -> None:
+        job.finish(error)
+        self._finished(job)
+
+    def _run(self, job: _Job) -> None:
+        """In a flush thread: system calls only."""
+        for _ in range(DESCRIPTOR_TRIES_MAX):
+            job.run(self._files, self._directory)
+            if job.error is None or job.error.errno not in NO_DESCRIPTORS:
+                break
+            self._descriptors_wait.wait(DESCRIPTOR_WAIT_S)
+        job.finished = True
+
+    def _ran(self, job: _Job, _: Future[None]) -> None:
+        with suppress(RuntimeError):  # the loop is gone; `stop` looks at the job itself
+            self._loop.call_soon_threadsafe(self._finished, job)
+
+    def _finished(self, job: _Job) -> None:
+        if self.fault is not None or job not in self._jobs:
+            return
+        self._jobs.discard(job)
+        job.in_thread = None  # they know each other: its files would stay open until garbage is looked for
+        if job.error is not None:
+            self._fail(job)
+            return
+        self.flush_seconds.observe(self._clock.monotonic() - job.started)
+        for log, task in job.tasks.items():
+            self._running.discard(log)
+            self.flushed_bytes += log.flushed(task)
+            if log in self._again:
+                self._again.discard(log)
+                self._due[log] = None
+        self._on_durable(job.tasks)
+        if self._due:
+            self._start_due()
+        for log in job.tasks:
+            self._on_flushed(log)
+
+    def _fail(self, job: _Job) -> None:
+        if self.fault is None:
+            log = next(iter(job.tasks))
+            self.fault = StorageFault(f"{self._directory}: a flush of {log.topic_partition} failed: {job.error}")
+            self._on_fault(log, self.fault)

@@ -1,0 +1,339 @@
+"""What must happen to the logs of a directory now and then: checkpoints, retention, the removal of files.
+
+Owns the timers and the worker thread for what waits for the disk and nobody waits for. Runs on the event loop. The
+order of writes is what makes it safe: a log's new start is in the checkpoint before its segments' names change, and
+the names change before the bytes go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from flowstone.config import MIB, BrokerConfig
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.lifecycle.delayed_actions import DelayedActions
+from flowstone.log.lifecycle.directory_identity import LogDirectory
+from flowstone.log.lifecycle.durable_extents import LogExtents
+from flowstone.log.lifecycle.flusher import Flusher
+from flowstone.log.lifecycle.retention import SegmentFacts, retained_from
+from flowstone.log.lifecycle.steady_clock import SteadyClock
+from flowstone.log.lifecycle.stored_offsets import OfflineLog
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.cached_reads import NotCached
+from flowstone.log.segments.checkpoints import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from flowstone.log.segments.index_pair import NO_TIMESTAMP
+from flowstone.log.segments.partition_directory import NO_SPACE
+from flowstone.ports import page_cache
+from flowstone.ports.clock import Timer
+from flowstone.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# However many logs begin and segments are sealed, checkpoints are not written more often for it.
+SOON_INTERVAL_S = 1.0
+SOON_TIMER = "soon"
+# Recovery after a crash reads what was flushed since the last checkpoint: about so much at most.
+CHECKPOINT_FLUSHED_BYTES = 256 * MIB
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        clock: SteadyClock,
+        config: BrokerConfig,
+        directory: LogDirectory,
+        extents: LogExtents,
+        flusher: Flusher,
+        logs: Mapping[TopicPartition, PartitionLog],
+        offline: Mapping[TopicPartition, OfflineLog],
+        high_watermark_of: Callable[[PartitionLog], int],
+        decides_retention: Callable[[PartitionLog], bool],
+    ) -> None:
+        """`logs` and `offline` are the manager's own and change under our eyes.
+
+        `decides_retention` says whether this broker leads the log's partition: a follower's log starts where its
+        leader's does, whatever the follower's own clock and disk say.
+        """
+        self._clock = clock
+        self._config = config
+        self._directory = directory
+        self._files = directory.files
+        self._extents = extents
+        self._flusher = flusher
+        self._logs = logs
+        self._offline = offline
+        self._high_watermark_of, self._decides_retention = high_watermark_of, decides_retention
+        self._worker = directory.files.threads(1, "log-keeper")
+        self._loop = asyncio.get_running_loop()
+        # Called on the loop when something in the background failed: the disk may be to blame.
+        self.on_error: Callable[[OSError], None] = lambda error: None
+        self._timers: dict[str, Timer] = {}
+        self._removals = DelayedActions(clock, self.in_background)
+        self._saved_s = -SOON_INTERVAL_S
+        self.retention: asyncio.Task[None] | None = None
+        # As the worker thread last wrote them: most brokers compact nothing, and write nothing.
+        self._first_dirty_written = directory.read_offsets(CLEANER_CHECKPOINT)
+        for topic_partition, log in logs.items():
+            log.first_dirty_offset = self._first_dirty_written.get(topic_partition, 0)
+        self.save_offsets()
+        self._start_timer("checkpoint", config.log_flush_offset_checkpoint_interval_ms, self.save_offsets)
+        self._start_timer("retention", config.log_retention_check_interval_ms, self._start_retention)
+
+    def stop(self) -> None:
+        """Waits for what the worker thread has begun; what was to happen later is left to the next start."""
+        self.suspend()
+        self._worker.shutdown()
+
+    def suspend(self) -> None:
+        """Begins nothing more by itself: the directory has failed."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._removals.clear()
+        if self.retention is not None:
+            self.retention.cancel()
+
+    async def checkpoint(self) -> None:
+        """Puts recovery points, log starts and high watermarks on disk.
+
+        ApiError if that fails: what was there is there still, which is no reason to give up a log. Whether the
+        directory has failed is found out meanwhile.
+        """
+        try:
+            await asyncio.wrap_future(self._worker.submit(self.checkpoint_writer()))
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                self.on_error(error)
+            told = f"{self._directory.path}: checkpoints cannot be written: {error}"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, told) from error
+
+    async def apply_retention(self) -> None:
+        """Let every log that is led here lose what is too old or too much, and all logs forget producers that are gone.
+
+        Segments that lie below a log's start are dropped from all logs, also from those that follow.
+        """
+        logs = [log for log in self._logs.values() if log.exists]
+        if self._clock.needs_witness:
+            await self._find_newest_record(logs)
+        for log in logs:
+            try:
+                await self._advance_start(log)
+            except (StorageFault, OSError) as error:
+                logger.error("%s: retention could not be applied: %s", log.topic_partition, error)
+        dropping = [log for log in self._logs.values() if log.has_segments_to_drop]
+        if not dropping:
+            return
+        try:
+            await self.checkpoint()
+        except ApiError as error:
+            # A full disk must not keep itself full: the new starts are overwritten in place, which takes no room.
+            logger.warning("%s", error)
+            dropping = [log for log in dropping if log.recovery_point > log.segments.active.base_offset]
+            if not await self._save_extents(dropping):
+                return
+        self.drop_segments(dropping)
+
+    async def _save_extents(self, logs: Iterable[PartitionLog]) -> bool:
+        """Make the logs' starts durable without a checkpoint; return whether that succeeded."""
+        self._extents.note(logs)
+        try:
+            await self.in_thread(self._extents.sync)
+        except OSError as error:
+            logger.warning("%s: old segments stay: %s", self._directory.path, error)
+            return False
+        return True
+
+    async def _find_newest_record(self, logs: Iterable[PartitionLog]) -> None:
+        newest_ms = NO_TIMESTAMP
+        for log in logs:
+            active = log.segments.active
+            if active.size_bytes:
+                with suppress(StorageFault, OSError):
+                    newest_ms = max(newest_ms, await self.when_cached(active.latest_timestamp))
+        if newest_ms >= 0:
+            self._clock.newest_record(newest_ms)
+
+    def _is_ours(self, log: PartitionLog) -> bool:
+        """Not if its topic was deleted while something was waited for: its names may be another topic's by now."""
+        return self._logs.get(log.topic_partition) is log
+
+    async def _advance_start(self, log: PartitionLog) -> None:
+        start_offset, now_ms = log.log_start_offset, self._clock.time_ms()
+        if self._decides_retention(log):
+            facts = await self.when_cached(partial(_segment_facts, log))
+            if not self._is_ours(log):
+                return
+            if log.config.message_timestamp_type == "CreateTime":
+                self._clock.appended(facts[-1].newest_ms)
+            if self._decides_retention(log):
+                high_watermark = self._high_watermark_of(log)
+                start_offset = retained_from(facts, log.config, log.log_start_offset, high_watermark, now_ms)
+        if start_offset == log.end.offset and log.segments.active.size_bytes:
+            log.roll()
+        log.advance_log_start(start_offset)
+        log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+
+    def drop_segments(self, logs: Iterable[PartitionLog]) -> None:
+        for log in logs:
+            if not self._is_ours(log):
+                continue
+            try:
+                paths = log.drop_segments()
+            except OSError as error:
+                logger.error("%s: old segments could not be dropped: %s", log.topic_partition, error)
+                continue
+            self.remove_later(log, paths)
+
+    def remove_later(self, log: PartitionLog, paths: list[str]) -> None:
+        """Removes files that the log has let go of, after file.delete.delay.ms."""
+        if paths:
+            self._flusher.request(log)
+            self.later(log.config.file_delete_delay_ms, partial(self._remove_files, paths))
+
+    def roll(self, log: PartitionLog) -> None:
+        """Seals the log's active segment. OSError."""
+        log.roll()
+        self._flusher.request(log)
+
+    def flush(self, log: PartitionLog) -> None:
+        """Asks for it, for nobody's sake in particular."""
+        self._flusher.request(log)
+
+    def _remove_files(self, paths: list[str]) -> None:
+        for path in paths:
+            if self._files.exists(path):  # not if the partition was deleted meanwhile
+                self._let_go(path)
+                self._files.remove(path)
+
+    def remove_tree_later(self, path: str, delay_ms: int) -> None:
+        """Removes a directory that nobody knows any more."""
+        self.later(delay_ms, partial(self._remove_tree, path))
+
+    def _remove_tree(self, path: str) -> None:
+        for name in self._files.names(path):
+            self._let_go(f"{path}/{name}")
+        self._files.remove_tree(path)
+
+    def _let_go(self, path: str) -> None:
+        if self._files.has_descriptors:
+            page_cache.forget(path)
+
+    def checkpoint_writer(self) -> Callable[[], None]:
+        """The offsets as they are now, to be written in a thread."""
+        logs = [log for log in self._logs.values() if log.exists]
+        recovery_points = {log.topic_partition: log.recovery_point for log in logs}
+        log_starts = {log.topic_partition: log.log_start_offset for log in logs}
+        first_dirty = {log.topic_partition: log.first_dirty_offset for log in logs if log.first_dirty_offset}
+        high_watermarks = {log.topic_partition: self._high_watermark_of(log) for log in logs}
+        for topic_partition, offline in self._offline.items():
+            if offline.stored.is_end_known:
+                recovery_points[topic_partition] = offline.stored.recovery_point
+            if offline.stored.is_start_known:
+                log_starts[topic_partition] = offline.stored.log_start_offset
+        self._extents.note(logs)
+
+        now_ms = self._clock.time_ms()
+
+        def write() -> None:
+            self._directory.write_time_ms(now_ms)
+            self._extents.sync()  # never older than the checkpoints
+            self._directory.write_offsets(LOG_START_CHECKPOINT, log_starts)
+            self._directory.write_offsets(RECOVERY_POINT_CHECKPOINT, recovery_points)
+            self._directory.write_offsets(HIGH_WATERMARK_CHECKPOINT, high_watermarks)
+            if first_dirty != self._first_dirty_written:
+                self._directory.write_offsets(CLEANER_CHECKPOINT, first_dirty)
+                self._first_dirty_written = first_dirty
+
+        return write
+
+    def save_offsets(self) -> None:
+        """Checkpoints without anyone waiting for it."""
+        self._flusher.flushed_bytes = 0
+        self._saved_s = self._clock.monotonic()
+        self.in_background(self.checkpoint_writer())
+
+    def log_flushed(self, log: PartitionLog) -> None:
+        """Checkpoint if much was flushed since, or soon if the log is new or a segment was sealed.
+
+        Then a start knows of the log even if its directory is gone, and need not check the segment.
+        """
+        if log.is_checkpoint_due:
+            log.is_checkpoint_due = False
+            self._save_soon()
+        if self._flusher.flushed_bytes >= CHECKPOINT_FLUSHED_BYTES:
+            self.save_offsets()
+
+    def _save_soon(self) -> None:
+        if SOON_TIMER in self._timers:
+            return
+
+        def fire() -> None:
+            del self._timers[SOON_TIMER]
+            self.save_offsets()
+
+        wait_s = max(self._saved_s + SOON_INTERVAL_S - self._clock.monotonic(), 0)
+        self._timers[SOON_TIMER] = self._clock.call_later(wait_s, fire)
+
+    def _start_retention(self) -> None:
+        if self.retention is None or self.retention.done():
+            self.retention = asyncio.get_running_loop().create_task(self.apply_retention())
+
+    async def when_cached(self, read: Callable[[], T]) -> T:
+        """What `read` gives, once what it must read first has been read in the worker thread."""
+        while True:
+            try:
+                return read()
+            except NotCached as missing:
+                await asyncio.wrap_future(self._worker.submit(missing.warm))
+
+    def _start_timer(self, name: str, interval_ms: int, action: Callable[[], None]) -> None:
+        def fire() -> None:
+            self._start_timer(name, interval_ms, action)
+            action()
+
+        self._timers[name] = self._clock.call_later(interval_ms / 1000, fire)
+
+    async def in_thread(self, action: Callable[[], None]) -> None:
+        """Runs what waits for the disk, and somebody for it; its OSError is the caller's."""
+        await asyncio.wrap_future(self._worker.submit(action))
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """In the worker thread, after a while; if the broker stops before, the next start does it."""
+        self._removals.add(delay_ms, action)
+
+    def in_background(self, *actions: Callable[[], None]) -> Future[None]:
+        def run() -> None:
+            try:
+                for action in actions:
+                    action()
+            except OSError as error:
+                logger.error("%s: %s", self._directory.path, error)
+                with suppress(RuntimeError):  # the loop is gone
+                    self._loop.call_soon_threadsafe(self.on_error, error)
+
+        return self._worker.submit(run)
+
+    def submit(self, action: Callable[[], T]) -> Future[T]:
+        """Runs an action in the worker thread; what comes of it is the caller's."""
+        return self._worker.submit(action)
+
+
+def _segment_facts(log: PartitionLog) -> list[SegmentFacts]:
+    segments = log.segments
+    ends = [*(segment.base_offset for segment in segments[1:]), log.end.offset]
+    facts = []
+    for segment, end in zip(segments, ends, strict=True):
+        newest_ms = segment.latest_timestamp() if segment.size_bytes else NO_TIMESTAMP
+        facts.append(SegmentFacts(end, segment.size_bytes, newest_ms if newest_ms >= 0 else segment.created_ms))
+    return facts

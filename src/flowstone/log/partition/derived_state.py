@@ -1,0 +1,148 @@
+"""What follows from the log's headers: producer states and leader epochs, found again when their files are not there.
+
+Waits for the disk: for start-up and truncation. `segments` are a log's, oldest first, and end at `end_offset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from flowstone.errors import StorageFault
+from flowstone.log.partition.leader_epochs import LeaderEpochs
+from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.segments.batch_scan import DamagedBatch, scan
+from flowstone.log.segments.cached_reads import wait_for
+from flowstone.log.segments.checkpoints import LEADER_EPOCH_CHECKPOINT
+from flowstone.log.segments.file_names import offset_in_name
+from flowstone.log.segments.partition_directory import SNAPSHOT_SUFFIX, PartitionDirectory, snapshot_path
+from flowstone.log.segments.segment import LOG_SUFFIX, Segment, segment_path
+from flowstone.ports.files import Files
+from flowstone.wire.record_batch import BatchHeader
+
+
+def load_producers(
+    directory: PartitionDirectory,
+    names: Sequence[str],
+    segments: Sequence[Segment],
+    from_offset: int,
+    end_offset: int,
+    seen_ms: int,
+) -> ProducerStates:
+    """The newest good snapshot not beyond the end, and every batch after it. Other snapshots are tidied away.
+
+    `names` are those in the directory. What lies below `from_offset`, where a segment begins, says nothing about
+    producers.
+    """
+    states, start_offset, kept = ProducerStates(), max(segments[0].base_offset, from_offset), list[int]()
+    oldest_offset = start_offset
+    for offset in reversed(_snapshot_offsets(names)):
+        decoded = None
+        if oldest_offset <= offset <= end_offset:
+            if kept:  # older than a good one: looked at if it is ever needed
+                kept.append(offset)
+                continue
+            decoded = ProducerStates.decode_snapshot(directory.files.read(snapshot_path(directory.path, offset)))
+        if decoded is not None:
+            states, start_offset = decoded, offset
+            kept.append(offset)
+        else:
+            directory.remove_snapshot(offset)
+    directory.keep_snapshots(kept)
+    for header in _headers_from(segments, start_offset, end_offset):
+        if header.producer_id >= 0 and not header.is_control:
+            states.update(header, header.base_offset, seen_ms)
+    return states
+
+
+def read_producers(
+    files: Files, path: str, segment_sizes: Mapping[int, int], from_offset: int, end_offset: int, seen_ms: int
+) -> ProducerStates:
+    """As `load_producers`, of a log in use: files are opened anew and none is changed, so that it is for any thread.
+
+    `segment_sizes`, by base offset, end at `end_offset`. OSError.
+    """
+    bases = [*segment_sizes, end_offset]
+    states, start_offset = ProducerStates(), max(bases[0], from_offset)
+    for offset in _snapshot_offsets(files.names(path)):
+        if start_offset <= offset <= end_offset:
+            decoded = ProducerStates.decode_snapshot(files.read(snapshot_path(path, offset)))
+            if decoded is not None:
+                states, start_offset = decoded, offset
+    for (base_offset, size_bytes), following in zip(segment_sizes.items(), bases[1:], strict=True):
+        if following <= start_offset:
+            continue
+        log_path = segment_path(path, base_offset, LOG_SUFFIX)
+        try:
+            for _, header in scan(files.open(log_path), 0, size_bytes, base_offset):
+                if header.base_offset >= start_offset and header.producer_id >= 0 and not header.is_control:
+                    states.update(header, header.base_offset, seen_ms)
+        except DamagedBatch as damage:
+            raise StorageFault(f"{log_path}: {damage}") from None
+    return states
+
+
+def _snapshot_offsets(names: Sequence[str]) -> list[int]:
+    return sorted(offset for name in names if (offset := offset_in_name(name, SNAPSHOT_SUFFIX)) is not None)
+
+
+def read_epochs(directory: PartitionDirectory) -> bytes:
+    """Return what the partition's file of leader epochs holds; nothing if there is none."""
+    path = f"{directory.path}/{LEADER_EPOCH_CHECKPOINT}"
+    return directory.files.read(path) if directory.files.exists(path) else b""
+
+
+def load_epochs(
+    directory: PartitionDirectory, segments: Sequence[Segment], end_offset: int, seen: LeaderEpochs
+) -> LeaderEpochs:
+    """The checkpoint, cut to the log and joined by what a recovery scan has `seen`; if it is no good, the headers'."""
+    data = read_epochs(directory)
+    epochs = LeaderEpochs.decode(data)
+    if epochs is None:
+        epochs = _derive_epochs([segment for segment in segments if segment.size_bytes], end_offset)
+    else:
+        epochs.truncate_end(end_offset)
+        for epoch, start_offset in seen.entries():
+            epochs.assign(epoch, start_offset)
+    epochs.truncate_start(segments[0].base_offset)
+    if epochs.encode() != data:
+        directory.store_epochs(epochs.encode())
+    return epochs
+
+
+def _derive_epochs(segments: Sequence[Segment], end_offset: int) -> LeaderEpochs:
+    """Epochs only rise: a segment that begins with the same one as the next need not be read."""
+    epochs = LeaderEpochs()
+    firsts = [_first_epoch(segment) for segment in segments]
+    for at, segment in enumerate(segments):
+        epochs.assign(firsts[at], segment.base_offset)
+        if at + 1 == len(segments):
+            to_offset = end_offset
+        elif firsts[at + 1] == firsts[at]:
+            continue
+        else:
+            to_offset = segments[at + 1].base_offset
+        for header in _headers_from([segment], segment.base_offset, to_offset):
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+    return epochs
+
+
+def _first_epoch(segment: Segment) -> int:
+    return wait_for(partial(segment.header_at, 0)).partition_leader_epoch
+
+
+def _headers_from(segments: Sequence[Segment], offset: int, end_offset: int) -> Iterator[BatchHeader]:
+    """The headers of the batches from `offset`, where one begins, to the end."""
+    for at, segment in enumerate(segments):
+        following = segments[at + 1].base_offset if at + 1 < len(segments) else end_offset
+        if following <= offset or not segment.size_bytes:
+            continue
+        start_offset = max(offset, segment.base_offset)
+        located = wait_for(partial(segment.locate, start_offset))
+        if located is None:
+            raise segment.fault(segment.size_bytes, start_offset)
+        try:
+            for batch in scan(segment.log.get(), located[0], segment.size_bytes, start_offset):
+                yield batch.header
+        except DamagedBatch as damage:
+            raise StorageFault(f"{segment.log.path}: {damage}") from None

@@ -1,0 +1,203 @@
+"""What a client's batch must be before it may enter a log: Kafka's LogValidator, in the order in which Kafka checks.
+
+Pure: bytes and settings in, a header out or `RecordError`. `check_batch` runs on the event loop for every produced
+batch and loops over nothing in Python. Compressed batches are opened before they are stored (ADR 0015), small ones on
+the loop, which costs less than a hand-over to another thread. Larger ones (`needs_worker`, or `NeedsWorker` from
+`check_batch`), and those that are stored under another codec, are opened by `prepare_batch` in a worker thread; the
+caller hands what it returns to `check_batch`.
+
+A batch that cannot be opened is refused with INVALID_RECORD. Clients take CORRUPT_MESSAGE for damage on the way and
+send the same bytes again until their time is over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flowstone.config import TopicConfig
+from flowstone.errors import ErrorCode, FlowstoneError, RecordError
+from flowstone.log.partition.record_checks import Timestamps, check_payload, check_stated_timestamps
+from flowstone.types import Bytes
+from flowstone.wire.compression import Codec, DecompressError, PayloadTooLarge, check_portable, compress, decompress
+from flowstone.wire.record_batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    checksum_matches,
+    compute_crc,
+    encode_header,
+    parse_header,
+    stamp,
+)
+
+# A batch whose records take more than this when decompressed is refused, however small it came.
+DECOMPRESSED_BYTES_MAX = 100 << 20
+# What is decompressed on the event loop; anything larger, as sent or decompressed, is opened by a worker.
+INLINE_STORED_BYTES_MAX = 64 << 10
+INLINE_PAYLOAD_BYTES_MAX = 256 << 10
+
+VALIDATE_RECORDS = "records"
+VALIDATE_HEADER = "header"
+
+_CODEC_OF_TYPE = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class NeedsWorker(FlowstoneError):
+    """A compressed batch takes too long to be opened on the event loop: `prepare_batch` must open it in a worker."""
+
+
+class Prepared(NamedTuple):
+    """A batch that a worker has opened, as it is to be stored but for its offsets and timestamps of the header."""
+
+    batch: Bytes
+    timestamps: Timestamps
+
+
+def check_batch(
+    records: Bytes, config: TopicConfig, now_ms: int, opened: Timestamps | None = None
+) -> tuple[BatchHeader, BatchHeader]:
+    """Return the batch's header as sent and as to be stored, which differ if its timestamps must change.
+
+    `opened` is what `prepare_batch` has found in the batch, whose checksum and records are not checked again then.
+    Raises ApiError if the batch is refused and NeedsWorker if it must be prepared first.
+    """
+    header = parse_header(records)
+    # All at once: a named field of a tuple takes ten times as long as a local, and this is done for every batch.
+    _, length, _, _, crc, attributes, last_delta, oldest, newest, producer_id, _, sequence, count = header
+    _check_size(header, length + LOG_OVERHEAD, len(records), config)
+    if opened is None:
+        if attributes & CODEC_MASK and len(records) > INLINE_STORED_BYTES_MAX and needs_worker(header, config):
+            raise NeedsWorker  # which looks at the checksum too
+        if compute_crc(records, 0, length + LOG_OVERHEAD) != crc:
+            raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
+    if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
+        raise _refuse_kind(header)
+    if count <= 0 or count != last_delta + 1:
+        raise RecordError(
+            ErrorCode.INVALID_RECORD,
+            f"the batch says it has {count} records and a last offset delta of {last_delta}",
+        )
+    if producer_id >= 0 and sequence < 0:
+        raise RecordError(ErrorCode.INVALID_RECORD, f"producer {producer_id} sends no sequence number")
+    is_stamped = config.message_timestamp_type == "LogAppendTime"
+    if attributes & LOG_APPEND_TIME_FLAG and not is_stamped:
+        raise RecordError(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type to LogAppendTime")
+    stated_newest = newest
+    if opened is not None:
+        oldest, newest = opened
+    elif not attributes & CODEC_MASK:
+        oldest, newest = check_payload(records, HEADER_BYTES, header, config, now_ms)
+    elif config.flowstone_validation == VALIDATE_RECORDS:
+        oldest, newest = _open_inline(records, header, config, now_ms)
+    else:
+        header.codec  # noqa: B018 - refuses a codec that does not exist
+        newest = max(oldest, newest)
+        if not is_stamped:
+            check_stated_timestamps(oldest, newest, config, now_ms)
+    if is_stamped:
+        return header, stamp(header, now_ms)
+    return header, header if newest == stated_newest else header._replace(max_timestamp=newest)
+
+
+def _open_inline(records: Bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> tuple[int, int]:
+    try:
+        payload = _open(records, header, INLINE_PAYLOAD_BYTES_MAX)
+    except PayloadTooLarge:
+        raise NeedsWorker from None
+    return check_payload(payload, 0, header, config, now_ms)
+
+
+def _open(batch: Bytes, header: BatchHeader, max_bytes: int) -> Bytes:
+    """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if that is not possible."""
+    codec, payload = header.codec, memoryview(batch)[HEADER_BYTES:]
+    try:
+        check_portable(codec, payload)
+        return decompress(codec, payload, max_bytes)
+    except PayloadTooLarge:
+        raise
+    except DecompressError as error:
+        raise RecordError(ErrorCode.INVALID_RECORD, f"the records cannot be decompressed: {error.message}") from None
+
+
+def _check_size(header: BatchHeader, size_bytes: int, given_bytes: int, config: TopicConfig) -> None:
+    if size_bytes != given_bytes:
+        raise RecordError(
+            ErrorCode.INVALID_RECORD, f"{given_bytes} bytes are not exactly one batch of {size_bytes} bytes"
+        )
+    if header.base_offset:
+        raise RecordError(ErrorCode.INVALID_RECORD, f"the base offset must be 0, not {header.base_offset}")
+    if size_bytes > config.max_message_bytes:
+        raise RecordError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size_bytes} bytes is above max.message.bytes, {config.max_message_bytes}",
+        )
+    if size_bytes > config.segment_bytes:
+        raise RecordError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {size_bytes} bytes is above segment.bytes, {config.segment_bytes}",
+        )
+
+
+def _refuse_kind(header: BatchHeader) -> RecordError:
+    if header.is_control:
+        return RecordError(ErrorCode.INVALID_RECORD, "clients must not send control batches")
+    return RecordError(ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer on this partition")
+
+
+def needs_worker(header: BatchHeader, config: TopicConfig) -> bool:
+    """Return whether `prepare_batch` must come before the append: the batch is large, or stored under another codec."""
+    codec = header.codec
+    if codec is not _CODEC_OF_TYPE.get(config.compression_type, codec):
+        return True
+    if codec is Codec.NONE or config.flowstone_validation != VALIDATE_RECORDS:
+        return codec is not Codec.NONE and "compact" in config.cleanup_policy
+    return header.size_bytes > INLINE_STORED_BYTES_MAX
+
+
+def prepare_batch(
+    batch: Bytes, config: TopicConfig, now_ms: int, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> Prepared | None:
+    """Return the batch under the topic's codec, its records checked first. For a worker thread; raises RecordError.
+
+    None: its records take more than `max_bytes`, but maybe no more than `DECOMPRESSED_BYTES_MAX`.
+    """
+    header = parse_header(batch)
+    _check_size(header, header.size_bytes, len(batch), config)
+    if not checksum_matches(batch, 0, header):
+        raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
+    try:
+        payload = _open(batch, header, max_bytes)
+    except PayloadTooLarge as error:
+        if max_bytes < DECOMPRESSED_BYTES_MAX:
+            return None
+        raise RecordError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {error.message}") from None
+    timestamps = Timestamps(*check_payload(payload, 0, header, config, now_ms))
+    codec = header.codec
+    target = _CODEC_OF_TYPE.get(config.compression_type, codec)
+    if target is codec:
+        return Prepared(batch, timestamps)
+    stored = compress(target, payload, _level(target, config))
+    attributes = header.attributes & ~CODEC_MASK | target
+    return Prepared(encode_header(header._replace(attributes=attributes), stored) + stored, timestamps)
+
+
+def _level(codec: Codec, config: TopicConfig) -> int | None:
+    match codec:
+        case Codec.GZIP:
+            return config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+        case _:
+            return None

@@ -1,0 +1,81 @@
+"""Answers that come later: coroutines that leave something parked behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from flowstone.broker.dispatch.deferred import Deferred, Outcome, Slot
+from flowstone.promise import Promise
+
+
+def encode(outcome: Outcome) -> list[Any]:
+    return [outcome.result()]
+
+
+async def settle() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+class Answering:
+    """A slot whose coroutine returns a promise once it is allowed to."""
+
+    def __init__(self) -> None:
+        self.parked: Promise[bytes] = Promise()
+        self.may_end = asyncio.Event()
+        self.heard: list[tuple[bool, list[Any] | None]] = []
+        self.slot = Slot()
+        self.slot.wait_for(Deferred(asyncio.ensure_future(self._work()), encode), self._on_answered, self._on_parked)
+
+    async def _work(self) -> Promise[bytes]:
+        await self.may_end.wait()
+        return self.parked
+
+    def _on_parked(self) -> None:
+        self.heard.append((self.slot.is_at_work, None))
+
+    def _on_answered(self, slot: Slot) -> None:
+        self.heard.append((slot.is_at_work, slot.chunks))
+
+
+def test_a_coroutine_that_leaves_a_promise_ends_its_work_before_there_is_an_answer() -> None:
+    async def scenario() -> None:
+        answering = Answering()
+        await settle()
+        assert answering.slot.is_at_work
+        assert answering.heard == []
+        answering.may_end.set()
+        await settle()
+        assert answering.heard == [(False, None)]
+        answering.parked.set_result(b"answer")
+        assert answering.heard == [(False, None), (False, [b"answer"])]
+
+    asyncio.run(scenario())
+
+
+def test_a_promise_that_is_kept_already_is_the_answer_at_once() -> None:
+    async def scenario() -> None:
+        answering = Answering()
+        answering.parked.set_result(b"answer")
+        answering.may_end.set()
+        await settle()
+        assert answering.heard == [(False, [b"answer"])]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_coroutine_left_is_cancelled_with_its_connection() -> None:
+    async def scenario() -> None:
+        for cancels_early in (True, False):
+            answering = Answering()
+            if cancels_early:
+                answering.slot.cancel()
+            answering.may_end.set()
+            await settle()
+            if not cancels_early:
+                answering.slot.cancel()
+            assert answering.parked.cancelled()
+            assert not [chunks for _, chunks in answering.heard if chunks]
+
+    asyncio.run(scenario())

@@ -1,0 +1,69 @@
+from flowstone.broker.network.receive_buffers import CLASS_BYTES_MIN, KEPT_BYTES_MAX, BufferPool
+
+
+def test_a_buffer_is_at_least_as_large_as_asked_and_wastes_at_most_half():
+    pool = BufferPool(1 << 30)
+    for size in (1, 4096, 4097, 6144, 6145, 100_000, 1_000_000, 3 << 20):
+        buffer = pool.take(size)
+        assert buffer is not None
+        assert size <= len(buffer) <= max(CLASS_BYTES_MIN, 2 * size)
+
+
+def test_a_freed_buffer_is_used_again():
+    pool = BufferPool(1 << 30)
+    first = pool.take(1_000_000)
+    assert first is not None
+    pool.give_back(first)
+    assert pool.take(1_000_000) is first
+
+
+def test_beyond_the_limit_there_is_no_buffer_until_one_is_given_back():
+    pool = BufferPool(1 << 20)
+    first = pool.take(700_000)
+    assert first is not None
+    assert pool.take(700_000) is None
+    waited = []
+    pool.on_room(lambda: waited.append(pool.take(700_000)))
+    pool.give_back(first)
+    assert waited[0] is not None
+
+
+def test_a_request_larger_than_the_limit_still_has_room_when_it_is_alone():
+    pool = BufferPool(1 << 20)
+    assert pool.take(5 << 20) is not None
+
+
+def test_whoever_still_finds_no_room_can_queue_up_again_without_a_loop():
+    pool = BufferPool(1 << 20)
+    buffers = [pool.take(500_000), pool.take(400_000)]
+    tried = []
+
+    def again() -> None:
+        tried.append(pool.take(1 << 20))
+        if tried[-1] is None:
+            pool.on_room(again)
+
+    pool.on_room(again)
+    for buffer in buffers:
+        assert buffer is not None
+        pool.give_back(buffer)
+    assert [each is not None for each in tried] == [False, True]
+
+
+def test_memory_kept_for_reuse_is_bounded():
+    pool = BufferPool(1 << 40)
+    buffers = [pool.take(8 << 20) for _ in range(20)]
+    for buffer in buffers:
+        assert buffer is not None
+        pool.give_back(buffer)
+    assert pool.taken_bytes == 0
+    assert sum(len(each) for kept in pool._kept.values() for each in kept) <= KEPT_BYTES_MAX
+
+
+def test_buffers_that_are_used_again_and_again_are_kept_every_time():
+    pool = BufferPool(1 << 30)
+    first = pool.take(KEPT_BYTES_MAX // 2)
+    assert first is not None
+    for _ in range(5):
+        pool.give_back(first)
+        assert pool.take(KEPT_BYTES_MAX // 2) is first

@@ -1,0 +1,186 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from flowstone.broker.requests.parked import PARKED_PARTITIONS_MAX, ParkedFetch, ParkedProduce, Uncommitted, Waiting
+from flowstone.errors import ErrorCode
+from flowstone.ports.clock import SimulatedClock
+from tests.support.partitions import ON_DISK, a_batch, a_partition, flush
+
+
+def run(scenario: Callable[[Waiting, SimulatedClock], Awaitable[None]]) -> None:
+    async def main() -> None:
+        clock = SimulatedClock()
+        await scenario(Waiting(clock, parked_max=2), clock)
+
+    asyncio.run(main())
+
+
+def test_a_fetch_is_answered_when_there_is_enough_to_read():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 2 * len(a_batch()), 1000, lambda: "response")
+        partition.append(a_batch(), 1)
+        flush(partition)
+        assert not parked.done()
+        partition.append(a_batch(), 1)
+        flush(partition)
+        assert await parked == "response"
+        await asyncio.sleep(0)
+        assert not waiting.fetches
+
+    run(scenario)
+
+
+def test_a_fetch_is_answered_when_its_time_is_up():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "empty")
+        clock.advance(0.4)
+        assert not parked.done()
+        clock.advance(0.2)
+        assert await parked == "empty"
+
+    run(scenario)
+
+
+def test_a_cancelled_fetch_leaves_no_trace():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "never")
+        parked.cancel()
+        await asyncio.sleep(0)
+        assert not waiting.fetches
+        partition.append(a_batch(), 1)
+        flush(partition)
+        clock.advance(1)
+
+    run(scenario)
+
+
+def test_a_fetch_that_cannot_be_read_fails_alone_and_not_who_woke_it():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        def fail() -> str:
+            raise OSError("no descriptors")
+
+        partition, _ = a_partition(ON_DISK)
+        broken = ParkedFetch(waiting, [partition], 1, 500, fail)
+        sound = ParkedFetch(waiting, [partition], 1, 500, lambda: "response")
+        partition.append(a_batch(), 1)
+        flush(partition)
+        assert await sound == "response"
+        with pytest.raises(OSError, match="no descriptors"):
+            await broken
+
+    run(scenario)
+
+
+def test_a_fetch_that_must_read_from_disk_is_answered_after_that():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        async def slow() -> str:
+            await asyncio.sleep(0)
+            return "read"
+
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 1, 500, slow)
+        clock.advance(1)
+        clock.advance(1)
+        assert await parked == "read"
+
+    run(scenario)
+
+
+def test_a_produce_is_answered_when_every_partition_has_committed():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        codes: list[ErrorCode] = []
+        partitions = [a_partition(ON_DISK)[0] for _ in range(2)]
+        uncommitted = [
+            Uncommitted(
+                partition, partition.append(a_batch(), -1).last_offset + 1, partition.leader_epoch, codes.append
+            )
+            for partition in partitions
+        ]
+        flush(partitions[0])
+        parked = ParkedProduce(waiting, uncommitted, 1000, lambda: "stored")
+        assert codes == [ErrorCode.NONE]
+        assert not parked.done()
+        flush(partitions[1])
+        assert await parked == "stored"
+        await asyncio.sleep(0)
+        assert codes == [ErrorCode.NONE, ErrorCode.NONE]
+        assert not waiting.produces
+
+    run(scenario)
+
+
+def test_a_produce_that_takes_too_long_says_so_and_ignores_what_comes_later():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        codes: list[ErrorCode] = []
+        partition, _ = a_partition(ON_DISK)
+        last = partition.append(a_batch(), -1).last_offset
+        parked = ParkedProduce(
+            waiting, [Uncommitted(partition, last + 1, partition.leader_epoch, codes.append)], 1000, lambda: "late"
+        )
+        clock.advance(2)
+        assert await parked == "late"
+        flush(partition)
+        assert codes == [ErrorCode.REQUEST_TIMED_OUT]
+
+    run(scenario)
+
+
+def test_the_number_of_parked_requests_is_limited_and_known():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        first = ParkedFetch(waiting, [partition], 1, 500, lambda: None)
+        assert not waiting.is_full
+        ParkedFetch(waiting, [partition], 1, 500, lambda: None)
+        assert waiting.is_full
+        first.cancel()
+        await asyncio.sleep(0)
+        assert not waiting.is_full
+
+    run(scenario)
+
+
+def test_a_stopping_broker_answers_parked_fetches_at_once():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        partition, _ = a_partition(ON_DISK)
+        parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "now")
+        waiting.release_fetches()
+        assert await parked == "now"
+
+    run(scenario)
+
+
+def test_fetches_may_take_half_of_the_places_and_produces_all_of_them():
+    async def scenario(_: Waiting, clock: SimulatedClock) -> None:
+        waiting = Waiting(clock, parked_max=3)
+        partition, _ = a_partition(ON_DISK)
+        fetches = [ParkedFetch(waiting, [partition], 1, 500, lambda: "empty")]
+        assert not waiting.is_full_of_fetches
+        fetches.append(ParkedFetch(waiting, [partition], 1, 500, lambda: "empty"))
+        assert waiting.is_full_of_fetches
+        assert not waiting.is_full
+        last_offset = partition.append(a_batch(), -1).last_offset
+        uncommitted = Uncommitted(partition, last_offset + 1, partition.leader_epoch, lambda error: None)
+        produce = ParkedProduce(waiting, [uncommitted], 500, object)
+        assert waiting.is_full
+        fetches.pop().cancel()
+        assert not waiting.is_full_of_fetches
+        produce.cancel()
+
+    run(scenario)
+
+
+def test_partitions_of_parked_fetches_are_counted_until_they_are_answered():
+    async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
+        parked = ParkedFetch(waiting, [], 1, 500, lambda: "empty", partition_count=PARKED_PARTITIONS_MAX - 10)
+        assert waiting.has_room_for(10)
+        assert not waiting.has_room_for(11)
+        clock.advance(0.6)
+        assert parked.done()
+        assert waiting.has_room_for(PARKED_PARTITIONS_MAX)
+
+    run(scenario)
