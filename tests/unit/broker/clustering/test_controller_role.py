@@ -61,7 +61,7 @@ def test_a_controller_without_an_ensemble_reports_it_once_per_change(caplog: pyt
         controlling.close()
 
     asyncio.run(scenario())
-    told = [record.message for record in caplog.records if record.name.endswith("controlling")]
+    told = [record.message for record in caplog.records if record.name.endswith("controller_role")]
     assert [message.split(": ")[-1].split(".")[0] for message in told] == [
         "ZooKeeper does not answer",
         "ZooKeeper has no quorum",
