@@ -31,6 +31,7 @@ from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.parked import Waiting
 from flowstone.broker.wiring import make_services
 from flowstone.cluster.decisions.registration import found_cluster, register_broker
+from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint
 from flowstone.cluster.image.ids import parse_id, random_id
 from flowstone.cluster.logs.consensus import Consensus
@@ -41,6 +42,7 @@ from flowstone.config import BrokerConfig, parse_broker_config, parse_topic_conf
 from flowstone.errors import ConfigError, StartupError, StorageFault
 from flowstone.log.directories.opened_directories import check_unused
 from flowstone.log.manager import LogManager
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.files import Files
 from flowstone.ports.network import Network, SystemNetwork
@@ -261,8 +263,15 @@ class App:
             on_fault=self._storage_failed,
             high_watermark_of=self._partitions.high_watermark_of,
             decides_retention=self._partitions.leads,
+            stamps_records=self._stamps_records,
             cluster_id=cluster_id,
         )
+
+    def _stamps_records(self, log: PartitionLog) -> bool:
+        """Return whether this broker may have given the newest records of the log their timestamps."""
+        if is_internal(log.topic_partition.topic):
+            return True
+        return log.config.message_timestamp_type == "LogAppendTime" and self._partitions.leads(log)
 
     def _wire(self) -> Services:
         self._assignments = Assignments(

@@ -45,13 +45,15 @@ class LogManager:
         on_fault: Callable[[StorageFault], None],
         high_watermark_of: Callable[[PartitionLog], int],
         decides_retention: Callable[[PartitionLog], bool] = lambda log: True,
+        stamps_records: Callable[[PartitionLog], bool] = lambda log: False,
         cluster_id: str | None = None,
         topic_config: Callable[[str], TopicConfig] = lambda topic: TopicConfig(),
     ) -> None:
         """Opens the directories and recovers every log in them, waiting for the disk. StartupError: none can be used.
 
         `on_fault` hears of a directory that fails; it is among `directories` with its fault. `decides_retention` says
-        whether this broker leads the partition of a log.
+        whether this broker leads the partition of a log, `stamps_records` whether timestamps in a log may come from
+        this broker's own clock.
         """
         opened = open_directories(files, config.log_directories, config.node_id, cluster_id)
         self.identity, self.is_new = opened.identity, opened.is_new
@@ -74,6 +76,7 @@ class LogManager:
                     on_fault=on_fault,
                     high_watermark_of=high_watermark_of,
                     decides_retention=decides_retention,
+                    stamps_records=stamps_records,
                     topic_config=topic_config,
                 )
             except OSError as error:
@@ -260,5 +263,7 @@ def _steady_clock(clock: Clock, directories: Iterable[LogDirectory]) -> SteadyCl
     """
     if isinstance(clock, VirtualClock | SimulatedClock):
         return SteadyClock(clock)
-    told = [directory.read_time_ms() for directory in directories]
-    return SteadyClock(clock, max((each for each in told if each is not None), default=None), needs_witness=True)
+    last = max((time for directory in directories if (time := directory.read_time()) is not None), default=None)
+    if last is None:
+        return SteadyClock(clock, needs_witness=True)
+    return SteadyClock(clock, last.time_ms, needs_witness=not last.is_confirmed)

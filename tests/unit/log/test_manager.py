@@ -34,6 +34,7 @@ class Broker:
     def __init__(self, path: str = "/data") -> None:
         self.files: Any = SimulatedFiles()
         self.clock = SimulatedClock()
+        self.broker_clock: Any = self.clock
         self.config = BrokerConfig(log_dirs=path)
         self.faults: list[StorageFault] = []
 
@@ -42,7 +43,7 @@ class Broker:
         self.failed = asyncio.Event()
         self.logs = LogManager(
             self.files,
-            self.clock,
+            self.broker_clock,
             self.config,
             on_flushed=lambda log: self.flushed.set(),
             on_fault=self.fail,
@@ -602,6 +603,53 @@ def test_a_clock_that_jumps_ahead_for_a_moment_deletes_nothing(broker: Broker, m
         await broker.logs.directories[0].housekeeping.apply_retention()
         assert log.log_start_offset == 0
         broker.logs.close()
+
+    run(body)
+
+
+class MachineClock:
+    """A simulated clock that the broker does not know for one, and so does not believe without evidence."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+
+def append_from_another_machine(broker: Broker, log: PartitionLog) -> None:
+    """Append seven records with timestamps an hour and a half behind this machine's clock."""
+    ahead_ms = CONFIG.retention_ms + 30 * 60_000
+    records = [Record(at, broker.clock.time_ms() - ahead_ms, b"k", b"v" * 50) for at in range(7)]
+    log.append(build_batch(records), leader_epoch=0)
+
+
+def test_records_with_the_brokers_own_timestamps_do_not_confirm_its_clock(broker: Broker) -> None:
+    async def body() -> None:
+        own = TopicPartition("own", 0)
+        broker.broker_clock = MachineClock(broker.clock)
+        manager = broker.open(stamps_records=lambda log: log.topic_partition == own)
+        append_from_another_machine(broker, broker.log())
+        broker.append(broker.log(own, bytes(15) + b"7"))
+        await broker.flush(broker.log())
+        await manager.directories[0].housekeeping.apply_retention()
+        assert broker.log().log_start_offset == 0
+        assert manager.steady_clock.is_in_doubt
+        manager.close()
+
+    run(body)
+
+
+def test_a_start_does_not_confirm_the_clock_of_the_next_start(broker: Broker) -> None:
+    async def body() -> None:
+        broker.broker_clock = MachineClock(broker.clock)
+        broker.open().close()
+        manager = broker.open()
+        append_from_another_machine(broker, broker.log())
+        await broker.flush(broker.log())
+        await manager.directories[0].housekeeping.apply_retention()
+        assert broker.log().log_start_offset == 0
+        manager.close()
 
     run(body)
 

@@ -56,6 +56,7 @@ class DirectoryLogs:
         on_fault: Callable[[StorageFault], None],
         high_watermark_of: Callable[[PartitionLog], int],
         decides_retention: Callable[[PartitionLog], bool],
+        stamps_records: Callable[[PartitionLog], bool],
         topic_config: Callable[[str], TopicConfig],
     ) -> None:
         """Recovers every log in an open directory, waiting for the disk. OSError: the directory cannot be used."""
@@ -93,6 +94,7 @@ class DirectoryLogs:
             self.offline,
             high_watermark_of,
             decides_retention,
+            stamps_records,
         )
         self.housekeeping.on_error = self.doubt
         compactor = compactor_for(self._files)

@@ -27,6 +27,7 @@ CLEAN_STATE = ".flowstone-clean-state"
 DELETE_SUFFIX = "-delete"
 STAGED_SUFFIX = "-staged"
 FILE_NAME_BYTES_MAX = 255
+_UNCONFIRMED = b"unconfirmed"
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
 _META_VERSION = "1"
 _KNOWN_IDS = "flowstone.known.directory.ids"
@@ -39,6 +40,13 @@ class Identity(NamedTuple):
     directory_id: str
     # Of all the log directories that the broker has had, this one included; empty where it never had another.
     known_ids: tuple[str, ...] = ()
+
+
+class TimeCheckpoint(NamedTuple):
+    """When a broker last wrote a checkpoint, by its steady clock, and whether anything has confirmed that clock."""
+
+    time_ms: int
+    is_confirmed: bool
 
 
 class LogDirectory:
@@ -154,15 +162,17 @@ class LogDirectory:
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.files.replace(self.file(name), encode_offsets(offsets))
 
-    def read_time_ms(self) -> int | None:
-        """Return when the broker last wrote a checkpoint here, by its steady clock; None if that is not known."""
+    def read_time(self) -> TimeCheckpoint | None:
+        """Return when the broker last wrote a checkpoint here; None if that is not known."""
         try:
-            return int(self.files.read(self.file(TIME_CHECKPOINT)))
+            time_ms, *marks = self.files.read(self.file(TIME_CHECKPOINT)).split()
+            return TimeCheckpoint(int(time_ms), _UNCONFIRMED not in marks)
         except (OSError, ValueError):
             return None
 
-    def write_time_ms(self, time_ms: int) -> None:
-        self.files.replace(self.file(TIME_CHECKPOINT), b"%d" % time_ms)
+    def write_time(self, time: TimeCheckpoint) -> None:
+        marks = b"" if time.is_confirmed else b" " + _UNCONFIRMED
+        self.files.replace(self.file(TIME_CHECKPOINT), b"%d%s" % (time.time_ms, marks))
 
     def take_clean_marker(self) -> bool:
         """Whether the last stop was clean. The marker goes only with `remove_clean_marker`, once recovery is done."""

@@ -18,7 +18,7 @@ from typing import TypeVar
 from flowstone.config import MIB, BrokerConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.lifecycle.delayed_actions import DelayedActions
-from flowstone.log.lifecycle.directory_identity import LogDirectory
+from flowstone.log.lifecycle.directory_identity import LogDirectory, TimeCheckpoint
 from flowstone.log.lifecycle.durable_extents import LogExtents
 from flowstone.log.lifecycle.flusher import Flusher
 from flowstone.log.lifecycle.retention import SegmentFacts, retained_from
@@ -60,11 +60,13 @@ class Housekeeping:
         offline: Mapping[TopicPartition, OfflineLog],
         high_watermark_of: Callable[[PartitionLog], int],
         decides_retention: Callable[[PartitionLog], bool],
+        stamps_records: Callable[[PartitionLog], bool],
     ) -> None:
         """`logs` and `offline` are the manager's own and change under our eyes.
 
         `decides_retention` says whether this broker leads the log's partition: a follower's log starts where its
-        leader's does, whatever the follower's own clock and disk say.
+        leader's does, whatever the follower's own clock and disk say. `stamps_records` says whether the newest records
+        of the log may have timestamps from this broker's own clock, which prove nothing about that clock.
         """
         self._clock = clock
         self._config = config
@@ -75,6 +77,7 @@ class Housekeeping:
         self._logs = logs
         self._offline = offline
         self._high_watermark_of, self._decides_retention = high_watermark_of, decides_retention
+        self._stamps_records = stamps_records
         self._worker = directory.files.threads(1, "log-keeper")
         self._loop = asyncio.get_running_loop()
         # Called on the loop when something in the background failed: the disk may be to blame.
@@ -155,10 +158,11 @@ class Housekeeping:
         return True
 
     async def _find_newest_record(self, logs: Iterable[PartitionLog]) -> None:
+        """Tell the steady clock the newest timestamp that came from another machine."""
         newest_ms = NO_TIMESTAMP
         for log in logs:
             active = log.segments.active
-            if active.size_bytes:
+            if active.size_bytes and not self._stamps_records(log):
                 with suppress(StorageFault, OSError):
                     newest_ms = max(newest_ms, await self.when_cached(active.latest_timestamp))
         if newest_ms >= 0:
@@ -243,10 +247,10 @@ class Housekeeping:
                 log_starts[topic_partition] = offline.stored.log_start_offset
         self._extents.note(logs)
 
-        now_ms = self._clock.time_ms()
+        now = TimeCheckpoint(self._clock.time_ms(), is_confirmed=not self._clock.needs_witness)
 
         def write() -> None:
-            self._directory.write_time_ms(now_ms)
+            self._directory.write_time(now)
             self._extents.sync()  # never older than the checkpoints
             self._directory.write_offsets(LOG_START_CHECKPOINT, log_starts)
             self._directory.write_offsets(RECOVERY_POINT_CHECKPOINT, recovery_points)

@@ -13,8 +13,9 @@ with monotonic time: the expected time is the wall time at an anchor plus the mo
 - A clock that is behind is believed at once: nothing is deleted too early by it.
 - A broker that starts compares with the steady time that it wrote with its last checkpoint. If that is more than
   `STOP_S_MAX` ago, it was a long stop or the clock is wrong. It is not known which, and for `HOLD_S` the time goes on
-  from that checkpoint. A broker without a checkpoint compares with the newest record that it has (`newest_record`): it
-  may be a follower that started with an empty disk and a wrong clock, and leads now.
+  from that checkpoint. A broker without a checkpoint compares with the newest record that it has from another machine
+  (`newest_record`): it may be a follower that started with an empty disk and a wrong clock, and leads now. Until then
+  the times of its checkpoints are unconfirmed: a start that finds such a time compares with both.
 
 Every timer and all other times are the machine's.
 """
@@ -45,14 +46,14 @@ class SteadyClock:
     def __init__(self, clock: Clock, last_seen_ms: int | None = None, *, needs_witness: bool = False) -> None:
         """`last_seen_ms` is the steady time at which the broker is known to have run before; None if it is unknown.
 
-        With `needs_witness` a clock without a past is compared with the first records that there are.
+        With `needs_witness` nothing has confirmed that time, and the clock is compared with the first records too.
         """
         self._clock = clock
         self.monotonic: Callable[[], float] = clock.monotonic
         self._anchor_ms, self._anchor_s = clock.time_ms(), clock.monotonic()
         self._doubted_since_s: float | None = None
         self._contradicted_s = -math.inf
-        self._witness_until_s = self._anchor_s + HOLD_S if needs_witness and last_seen_ms is None else -math.inf
+        self._witness_until_s = self._anchor_s + HOLD_S if needs_witness else -math.inf
         if last_seen_ms is not None:
             self._compare(last_seen_ms, "the last checkpoint")
 
@@ -105,7 +106,8 @@ class SteadyClock:
         """Note the newest timestamp of all records that this broker has."""
         if self.needs_witness:
             self._witness_until_s = -math.inf
-            self._compare(timestamp_ms, "the newest record")
+            if not self.is_in_doubt:
+                self._compare(timestamp_ms, "the newest record")
 
     def _compare(self, past_ms: int, what: str) -> None:
         wall_ms, now_s = self._clock.time_ms(), self._clock.monotonic()
