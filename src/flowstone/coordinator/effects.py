@@ -24,8 +24,11 @@ class Effects(Generic[Record]):
     """Records are the state machine's own typed records; the runtime knows their encodings.
 
     Replies are pairs of the token a request came with and its response; a request may be replied to much later.
+    Tasks are the state machine's own typed work items for the world outside, such as requests to other brokers. The
+    runtime hands them over like replies: only once everything the state machine had seen is committed.
     """
 
     records: list[Record] = field(default_factory=list)
     replies: list[tuple[Any, Any]] = field(default_factory=list)
+    tasks: list[Any] = field(default_factory=list)
     can_wait: bool = False  # a few milliseconds, to be appended together with others
