@@ -1,4 +1,4 @@
-"""What a coordinator's state machine gives back: records to append and replies to release.
+"""What a coordinator's state machine gives back: records to append, replies to release and tasks to hand over.
 
 A state machine is pure. It is given the time with every call, answers with `Effects`, and says through `next_deadline`
 when it wants to be called again. The runtime encodes the records, appends them to the internal topic, applies them with
@@ -10,7 +10,9 @@ one: there is no undo.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from flowstone.wire.transaction_markers import TransactionMarker
 
 Record = TypeVar("Record")
 
@@ -19,16 +21,27 @@ Record = TypeVar("Record")
 CoordinatorRecord = tuple[bytes, bytes | None]
 
 
+class TransactionalProducer(NamedTuple):
+    """The producer in whose transaction a batch is written: its records count once its marker says commit."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 @dataclass(slots=True)
 class Effects(Generic[Record]):
     """Records are the state machine's own typed records; the runtime knows their encodings.
 
     Replies are pairs of the token a request came with and its response; a request may be replied to much later.
+
     Tasks are the state machine's own typed work items for the world outside, such as requests to other brokers. The
-    runtime hands them over like replies: only once everything the state machine had seen is committed.
+    runtime hands them over like replies: only once everything the state machine had seen is committed. They are lost
+    when the state machine is thrown away: whoever replays its log into a new one finds there what is still to be done.
     """
 
     records: list[Record] = field(default_factory=list)
     replies: list[tuple[Any, Any]] = field(default_factory=list)
-    tasks: list[Any] = field(default_factory=list)
     can_wait: bool = False  # a few milliseconds, to be appended together with others
+    tasks: list[Any] = field(default_factory=list)
+    producer: TransactionalProducer | None = None  # the records are appended in its transaction, and cannot wait
+    marker: TransactionMarker | None = None  # appended after the records; cannot wait either

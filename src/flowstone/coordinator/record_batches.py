@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.wire.record_batch import (
     HEADER_BYTES,
+    BatchHeader,
     CorruptBatch,
     Record,
     checksum_matches,
@@ -15,6 +17,7 @@ from flowstone.wire.record_batch import (
     join_records,
     parse_header,
 )
+from flowstone.wire.transaction_markers import TransactionMarker, decode_marker
 
 
 class RecordCodec(Protocol):
@@ -24,32 +27,39 @@ class RecordCodec(Protocol):
         """The records as they stand in one batch, which has their timestamp."""
         ...
 
-    def decode(self, key: bytes, value: bytes | None) -> Any | None:
-        """None for a record to pass over. StorageFault if it makes no sense."""
+    def decode(self, key: bytes, value: bytes | None) -> Any:
+        """Return the typed record.
+
+        Raises UnknownRecord for a kind that a newer broker wrote, and StorageFault if the bytes make no sense.
+        """
         ...
 
 
-def encode_batches(codec: RecordCodec, records: Sequence[Any], timestamp_ms: int, batch_bytes_max: int) -> list[bytes]:
-    """The records in order, in one batch if they fit. ApiError if one alone does not."""
+def encode_batches(
+    codec: RecordCodec,
+    records: Sequence[Any],
+    timestamp_ms: int,
+    batch_bytes_max: int,
+    producer: TransactionalProducer | None = None,
+) -> list[bytes]:
+    """Return the records in order, in one batch if they fit; with a producer, as a part of its transaction.
+
+    Raises ApiError if one record alone does not fit.
+    """
     encoded = codec.encode_all(records)
     size_bytes = HEADER_BYTES + sum(map(len, encoded))
     if size_bytes <= batch_bytes_max:
-        return [join_records(encoded, timestamp_ms)]
+        return [join_records(encoded, timestamp_ms, producer)]
     if len(records) == 1:
         message = f"a record of {len(encoded[0])} bytes; {batch_bytes_max} are taken (max.message.bytes)"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
     middle = len(records) // 2
     halves = records[:middle], records[middle:]
-    return [batch for half in halves for batch in encode_batches(codec, half, timestamp_ms, batch_bytes_max)]
+    return [batch for half in halves for batch in encode_batches(codec, half, timestamp_ms, batch_bytes_max, producer)]
 
 
-class Batch(NamedTuple):
-    next_offset: int
-    records: list[Record]
-
-
-def decode_batches(data: bytes) -> Iterator[Batch]:
-    """Each whole batch of a read. StorageFault where it is damaged."""
+def decode_batches(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
+    """Yield the header and the records of each whole batch of a read. Raises StorageFault where it is damaged."""
     view, position = memoryview(data), 0
     while len(data) - position >= HEADER_BYTES:
         try:
@@ -58,7 +68,19 @@ def decode_batches(data: bytes) -> Iterator[Batch]:
                 return
             if not checksum_matches(view, position, header):
                 raise StorageFault(f"the batch at offset {header.base_offset} does not match its checksum")
-            yield Batch(header.next_offset, decode_records(view, position))
+            yield header, decode_records(view, position)
         except CorruptBatch as error:
-            raise StorageFault(f"a batch of an internal topic is damaged: {error}") from error
+            raise _damaged(error) from error
         position += header.size_bytes
+
+
+def decode_stored_marker(header: BatchHeader, records: Sequence[Record]) -> TransactionMarker | None:
+    """Return the marker in a control batch of the log, or None if it has none. Raises StorageFault if it is damaged."""
+    try:
+        return decode_marker(header, records)
+    except CorruptBatch as error:
+        raise _damaged(error) from error
+
+
+def _damaged(error: CorruptBatch) -> StorageFault:
+    return StorageFault(f"a batch of an internal topic is damaged: {error}")

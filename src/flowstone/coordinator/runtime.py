@@ -5,6 +5,9 @@ The rules, the same for every coordinator (D7):
 - A call of the state machine gives records and replies. The records are appended, in order, and replayed before the
   next call; those that can wait are appended a little later, with others (`append_rounds`). No reply, be it of a read,
   leaves before everything the state machine had seen is committed.
+- The same holds for tasks: `Host.perform` gets them in order, once everything is committed. It comes back with
+  `execute`. Tasks of a state machine that was thrown away meanwhile are dropped.
+- Records of a transaction are appended in a batch of their own, as are markers; neither waits for a round.
 - There is no undo. When an append or a commit fails the state machine is thrown away, whoever waits is told to look for
   the coordinator again, and the log is replayed into a new one.
 - Loading is the same `replay`, in steps that do not hold the event loop for long; meanwhile clients hear
@@ -30,6 +33,7 @@ from flowstone.coordinator.internal_log import InternalLog
 from flowstone.coordinator.record_batches import RecordCodec
 from flowstone.coordinator.replay_reports import ReplayReports
 from flowstone.coordinator.shard_log import ReplayedState, ShardLog
+from flowstone.coordinator.skipped_records import SkippedRecords
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import Clock, Timer
 from flowstone.promise import Promise
@@ -74,23 +78,33 @@ Call = Callable[[Machine, int], Effects[Any]]
 Token = Promise[Any]
 
 
+def refuse_task(shard: HostedShard[Any], task: Any) -> None:
+    """Fail: the state machine is of a coordinator that has no tasks."""
+    raise AssertionError(f"there is nobody to perform {task!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Host(Generic[Machine]):
     """What the shards of one coordinator share."""
 
     clock: Clock
     codec: RecordCodec
-    new_machine: Callable[[], Machine]
+    # Makes a state machine that knows nothing yet, for the leader epoch in which its partition is led here.
+    new_machine: Callable[[int], Machine]
     # One shard loads at a time: each holds the event loop for a few milliseconds per step.
     load_turn: asyncio.Lock
     rounds: AppendRounds
     reports: ReplayReports
+    skipped: SkippedRecords
+    # Begins a task of a shard's state machine, and returns at once.
+    perform: Callable[[HostedShard[Machine], Any], None] = refuse_task
 
 
 class HostedShard(Generic[Machine]):
-    def __init__(self, name: str, log: InternalLog, host: Host[Machine]) -> None:
+    def __init__(self, name: str, log: InternalLog, host: Host[Machine], leader_epoch: int) -> None:
         self._name, self._host, self._clock = name, host, host.clock
-        self._log = ShardLog(log, host.codec)
+        self.leader_epoch = leader_epoch
+        self._log = ShardLog(name, log, host.codec, host.skipped)
         self._epoch_ms = host.clock.time_ms() - host.clock.monotonic() * 1000
         # None while it loads, cannot be loaded, or is closed; then this is what clients hear.
         self._machine: Machine | None = None
@@ -98,9 +112,10 @@ class HostedShard(Generic[Machine]):
         # Requests that the state machine has, and those whose replies wait for a commit.
         self._unanswered: set[Token] = set()
         self._uncommitted: set[Token] = set()
-        # Records that the state machine has replayed and the log does not have yet, and replies that wait for that.
+        # Records that the state machine has replayed and the log does not have yet; what waits for that.
         self._unappended: list[Any] = []
         self._held_back: list[tuple[Token, Any]] = []
+        self._held_tasks: list[Any] = []
         self._is_in_round = False
         # What must not be lost because it came while there was no state machine, or its log took nothing.
         self._calls_after_load: list[Call[Machine]] = []
@@ -146,7 +161,9 @@ class HostedShard(Generic[Machine]):
         try:
             now_ms = self._now_ms()
             effects = call(machine, now_ms, *asker)
-            if effects.records:
+            if effects.producer is not None or effects.marker is not None:
+                self._append_transactional(machine, effects, now_ms)
+            elif effects.records:
                 self._unappended += effects.records
                 if not effects.can_wait:
                     self._append(now_ms)
@@ -159,6 +176,8 @@ class HostedShard(Generic[Machine]):
                 self._unanswered.discard(token)
                 self._uncommitted.add(token)
             self._held_back += effects.replies
+        if effects.tasks:
+            self._held_tasks += effects.tasks
         self._schedule(machine)
         if not self._unappended:
             self._release_when_committed(machine)
@@ -170,6 +189,18 @@ class HostedShard(Generic[Machine]):
     def _append(self, now_ms: int) -> None:
         records, self._unappended = self._unappended, []
         self._log.append(records, now_ms)
+        self._host.reports.appended(self._name)
+
+    def _append_transactional(self, machine: Machine, effects: Effects[Any], now_ms: int) -> None:
+        """Append and replay records of a producer's transaction, or its end, after everything that came before."""
+        if self._unappended:
+            self._append(now_ms)
+        if effects.records:
+            self._log.append(effects.records, now_ms, effects.producer)
+            machine.replay(effects.records, effects.producer)
+        if effects.marker is not None:
+            self._log.append_marker(effects.marker, now_ms)
+            machine.replay_marker(effects.marker)
         self._host.reports.appended(self._name)
 
     def _append_in_round(self) -> None:
@@ -205,11 +236,14 @@ class HostedShard(Generic[Machine]):
             self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
 
     def _release_when_committed(self, machine: Machine) -> None:
-        if self._held_back:
+        if self._held_back or self._held_tasks:
             replies, self._held_back = self._held_back, []
-            self._log.when_committed(partial(self._release, machine, replies))
+            tasks, self._held_tasks = self._held_tasks, []
+            self._log.when_committed(partial(self._release, machine, replies, tasks))
 
-    def _release(self, machine: Machine, replies: Sequence[tuple[Token, Any]], code: ErrorCode) -> None:
+    def _release(
+        self, machine: Machine, replies: Sequence[tuple[Token, Any]], tasks: Sequence[Any], code: ErrorCode
+    ) -> None:
         if code is not ErrorCode.NONE and machine is self._machine:
             self._failed(code, f"a commit failed with {code.name}")
         for token, response in replies:
@@ -220,6 +254,17 @@ class HostedShard(Generic[Machine]):
                 token.set_result(response)
             else:
                 token.set_exception(ApiError(_told(code)))
+        if tasks and code is ErrorCode.NONE:
+            self._perform(machine, tasks)
+
+    def _perform(self, machine: Machine, tasks: Sequence[Any]) -> None:
+        for task in tasks:
+            if machine is not self._machine:
+                return  # thrown away, maybe by the task before
+            try:
+                self._host.perform(self, task)
+            except Exception as error:
+                self._call_failed(error)
 
     # Time
 
@@ -249,7 +294,7 @@ class HostedShard(Generic[Machine]):
         self.loading = asyncio.ensure_future(self._load())
 
     async def _load(self) -> None:
-        machine = self._host.new_machine()
+        machine = self._host.new_machine(self.leader_epoch)
         is_loaded = False
         try:
             await self._log.wait_committed()
@@ -292,7 +337,7 @@ class HostedShard(Generic[Machine]):
         if self._machine is not None:
             self._machine.close()
         self._machine, self._unavailable = None, unavailable
-        self._unappended, self._held_back = [], []
+        self._unappended, self._held_back, self._held_tasks = [], [], []
 
 
 def _told(code: ErrorCode) -> ErrorCode:

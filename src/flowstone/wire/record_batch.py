@@ -349,12 +349,19 @@ def build_batch(
     return encode_header(header, stored) + stored
 
 
-def join_records(records: Sequence[bytes], timestamp: int) -> bytes:
-    """A batch of records encoded with the offset deltas 0, 1, 2 and so on, which all have the same timestamp."""
+def join_records(records: Sequence[bytes], timestamp: int, producer: tuple[int, int] | None = None) -> bytes:
+    """A batch of records encoded with the offset deltas 0, 1, 2 and so on, which all have the same timestamp.
+
+    With a producer id and epoch, as a coordinator writes them, it is a part of that producer's transaction.
+    """
     assert records, "a batch holds at least one record"
     payload, count = b"".join(records), len(records)
-    no_producer = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
-    checked = _CHECKED_HEADER.pack(Codec.NONE, count - 1, timestamp, timestamp, *no_producer, count)
+    attributes, producer_id, producer_epoch = int(Codec.NONE), NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    if producer is not None:
+        attributes, (producer_id, producer_epoch) = TRANSACTIONAL_FLAG, producer
+    checked = _CHECKED_HEADER.pack(
+        attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, count
+    )
     return _complete_header(0, NO_PARTITION_LEADER_EPOCH, checked, payload) + payload
 
 

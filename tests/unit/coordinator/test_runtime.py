@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 from flowstone.coordinator.append_rounds import CROWD_SHARDS, AppendRounds
-from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.replay_reports import ReplayReports
 from flowstone.coordinator.runtime import FAULTY_LOADS_MAX, RELOAD_DELAY_S, Host, HostedShard
+from flowstone.coordinator.skipped_records import SkippedRecords
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
-from flowstone.wire.record_batch import encode_record
+from flowstone.wire.record_batch import encode_record, parse_header
+from flowstone.wire.transaction_markers import TransactionMarker
 from tests.support.internal_log import MemoryInternalLog
 
 TURNS = 20
+LEADER_EPOCH = 4
+PRODUCER = TransactionalProducer(7, 3)
+MARKER = TransactionMarker(7, 3, is_commit=True, coordinator_epoch=1)
 
 
 class Counters:
@@ -30,21 +35,31 @@ class Counters:
                 for delta, (name, value) in enumerate(records)
             ]
 
-        def decode(self, key: bytes, value: bytes | None) -> tuple[str, int] | None:
+        def decode(self, key: bytes, value: bytes | None) -> tuple[str, int]:
             if value == b"damaged":
                 raise StorageFault("a record cannot be read")
-            return (key.decode(), int(value)) if value is not None else None
+            assert value is not None
+            return key.decode(), int(value)
 
-    def __init__(self) -> None:
+    def __init__(self, leader_epoch: int) -> None:
+        self.leader_epoch = leader_epoch
         self.values: dict[str, int] = {}
         self.replayed: list[tuple[str, int]] = []
+        self.transactions: list[tuple[tuple[str, int], ...] | TransactionMarker] = []
         self.loaded_ms: int | None = None
         self._parked: list[tuple[int, Any]] = []
         self.is_closed = False
 
-    def replay(self, records: Sequence[tuple[str, int]]) -> None:
+    def replay(self, records: Sequence[tuple[str, int]], producer: TransactionalProducer | None = None) -> None:
+        if producer is not None:
+            assert producer == PRODUCER
+            self.transactions.append(tuple(records))
+            return
         self.replayed += records
         self.values.update(records)
+
+    def replay_marker(self, marker: TransactionMarker) -> None:
+        self.transactions.append(marker)
 
     def loaded(self, now_ms: int) -> Effects[Any]:
         self.loaded_ms = now_ms
@@ -56,6 +71,13 @@ class Counters:
 
     def get(self, _now_ms: int, token: Any, name: str) -> Effects[Any]:
         return Effects([], [(token, self.values.get(name, 0))])
+
+    def write_transaction(self, _now_ms: int, token: Any) -> Effects[Any]:
+        """Both records of a transaction and its end, which a real one never writes at once."""
+        return Effects([("t", 1), ("t", 2)], [(token, 2)], producer=PRODUCER, marker=MARKER)
+
+    def give_tasks(self, _now_ms: int, token: Any, *names: str) -> Effects[Any]:
+        return Effects([("c", 1)], [(token, 1)], tasks=list(names))
 
     def park(self, now_ms: int, token: Any, delay_ms: int) -> Effects[Any]:
         self._parked.append((now_ms + delay_ms, token))
@@ -81,13 +103,33 @@ class Bench:
         self.log, self.clock = log, SimulatedClock()
         self.machines: list[Counters] = []
         self.rounds = AppendRounds()
-        reports = ReplayReports(self.clock.monotonic)
-        host = Host(self.clock, codec or Counters.Codec(), self._new, asyncio.Lock(), self.rounds, reports)
-        self.shard = HostedShard("counters-0", log, host)
+        self.performed: list[str] = []
+        self.on_task: Callable[[str], None] = self.performed.append
+        host = Host(
+            clock=self.clock,
+            codec=codec or Counters.Codec(),
+            new_machine=self._new,
+            load_turn=asyncio.Lock(),
+            rounds=self.rounds,
+            reports=ReplayReports(self.clock.monotonic),
+            skipped=SkippedRecords(),
+            perform=self._perform,
+        )
+        self.shard = HostedShard("counters-0", log, host, LEADER_EPOCH)
 
-    def _new(self) -> Counters:
-        self.machines.append(Counters())
+    def _new(self, leader_epoch: int) -> Counters:
+        self.machines.append(Counters(leader_epoch))
         return self.machines[-1]
+
+    def _perform(self, shard: HostedShard[Counters], task: str) -> None:
+        assert shard is self.shard
+        self.on_task(task)
+
+    def give_tasks(self, *names: str) -> asyncio.Future[int]:
+        return self.shard.request(lambda machine, now_ms, token: machine.give_tasks(now_ms, token, *names))
+
+    def write_transaction(self) -> asyncio.Future[int]:
+        return self.shard.request(lambda machine, now_ms, token: machine.write_transaction(now_ms, token))
 
     def add(self, name: str = "c", *, can_wait: bool = False) -> asyncio.Future[int]:
         return self.shard.request(lambda machine, now_ms, token: machine.add(now_ms, token, name, can_wait=can_wait))
@@ -468,7 +510,7 @@ class FaultyCodec(Counters.Codec):
 
     is_faulty = True
 
-    def decode(self, key: bytes, value: bytes | None) -> tuple[str, int] | None:
+    def decode(self, key: bytes, value: bytes | None) -> tuple[str, int]:
         if self.is_faulty:
             raise KeyError("a mistake")
         return super().decode(key, value)
@@ -520,3 +562,150 @@ def test_a_log_that_cannot_be_read_again_and_again_is_told_once(caplog: pytest.L
 
     on_a_bench(test)
     assert len([record for record in caplog.records if "must be replayed" in record.message]) == 1
+
+
+def test_a_state_machine_knows_the_leader_epoch_of_its_partition() -> None:
+    async def test(bench: Bench) -> None:
+        assert [machine.leader_epoch for machine in bench.machines] == [LEADER_EPOCH]
+
+    on_a_bench(test)
+
+
+def test_tasks_are_handed_over_in_order_once_everything_seen_is_committed() -> None:
+    async def test(bench: Bench) -> None:
+        bench.give_tasks("a", "b")
+        bench.give_tasks("c")
+        await bench.turn()
+        assert bench.performed == []
+        bench.log.commit()
+        assert bench.performed == ["a", "b", "c"]
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_tasks_without_records_wait_for_what_the_state_machine_had_seen() -> None:
+    async def test(bench: Bench) -> None:
+        bench.add()
+        bench.shard.execute(lambda machine, now_ms: Effects(tasks=["a"]))
+        assert bench.performed == []
+        bench.log.commit()
+        assert bench.performed == ["a"]
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_a_performer_may_come_back_at_once() -> None:
+    async def test(bench: Bench) -> None:
+        bench.on_task = lambda name: bench.shard.execute(lambda machine, now_ms: Effects([(name, 9)]))
+        await bench.give_tasks("a")
+        assert await bench.get("a") == 9
+
+    on_a_bench(test)
+
+
+def test_tasks_of_a_state_machine_that_was_thrown_away_are_dropped() -> None:
+    async def test(bench: Bench) -> None:
+        bench.give_tasks("a")
+        bench.log.refuses_with = ErrorCode.NOT_ENOUGH_REPLICAS
+        bench.add()
+        bench.log.refuses_with = None
+        bench.log.commit()
+        await bench.reload()
+        assert await bench.get() == 1, "what it had appended is committed"
+        assert bench.performed == []
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_tasks_whose_commit_fails_are_dropped() -> None:
+    async def test(bench: Bench) -> None:
+        bench.give_tasks("a")
+        bench.log.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        await bench.reload()
+        assert (await bench.get(), bench.performed) == (0, [])
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_tasks_of_a_shard_that_was_closed_are_dropped() -> None:
+    async def test(bench: Bench) -> None:
+        reply = bench.give_tasks("a")
+        bench.shard.close(ErrorCode.NOT_COORDINATOR)
+        bench.log.commit()
+        assert (await reply, bench.performed) == (1, [])
+
+    on_a_bench(test, commits_at_once=False)
+
+
+def test_a_task_after_which_the_state_machine_is_thrown_away_is_the_last() -> None:
+    async def test(bench: Bench) -> None:
+        def refuse(name: str) -> None:
+            bench.performed.append(name)
+            bench.log.refuses_with = ErrorCode.KAFKA_STORAGE_ERROR
+            bench.add()
+
+        bench.on_task = refuse
+        bench.give_tasks("a", "b")
+        assert bench.performed == ["a"]
+
+    on_a_bench(test)
+
+
+def test_a_task_that_cannot_be_begun_is_found_again_by_a_new_state_machine(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(bench: Bench) -> None:
+        def fail(_name: str) -> None:
+            raise ZeroDivisionError
+
+        bench.on_task = fail
+        assert await bench.give_tasks("a", "b") == 1
+        await bench.reload()
+        assert len(bench.machines) == 2
+        assert caplog.text.count("the state machine failed") == 1
+
+    on_a_bench(test)
+
+
+def test_what_is_written_in_a_transaction_and_its_marker_are_batches_of_their_own() -> None:
+    async def test(bench: Bench) -> None:
+        bench.add()
+        assert await bench.write_transaction() == 2
+        headers = [parse_header(batch) for batch in bench.log.batches]
+        assert [(each.producer_id, each.is_transactional, each.is_control) for each in headers] == [
+            (-1, False, False),
+            (7, True, False),
+            (7, True, True),
+        ]
+
+    on_a_bench(test)
+
+
+def test_a_transaction_comes_after_what_waits_for_its_round() -> None:
+    async def test(bench: Bench) -> None:
+        replies = [bench.add_in_round(), bench.write_transaction()]
+        assert [reply.result() for reply in replies] == [1, 2]
+        assert [parse_header(batch).is_transactional for batch in bench.log.batches] == [False, True, True]
+
+    on_a_bench(test)
+
+
+def test_a_transaction_is_replayed_when_written_as_when_loaded() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.write_transaction()
+        again = Bench(bench.log)
+        await again.turn()
+        for machine in bench.machines[0], again.machines[0]:
+            assert machine.transactions == [(("t", 1), ("t", 2)), MARKER]
+            assert machine.values == {}
+
+    on_a_bench(test)
+
+
+def test_a_transaction_that_the_log_refuses_throws_the_state_away() -> None:
+    async def test(bench: Bench) -> None:
+        bench.log.refuses_with = ErrorCode.NOT_ENOUGH_REPLICAS
+        assert error(bench.write_transaction()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        bench.log.refuses_with = None
+        await bench.reload()
+        assert bench.machines[-1].transactions == []
+
+    on_a_bench(test)

@@ -7,13 +7,18 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.coordinator.shard_log import ShardLog
+from flowstone.coordinator.skipped_records import SkippedRecords, UnknownRecord
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
-from flowstone.wire.record_batch import encode_record, parse_header
+from flowstone.wire.record_batch import Record, build_batch, encode_record, parse_header
+from flowstone.wire.transaction_markers import TransactionMarker
 from tests.support.internal_log import MemoryInternalLog
 
 PADDING = b"." * 1000
+PRODUCER = TransactionalProducer(7, 3)
+COMMIT = TransactionMarker(7, 3, is_commit=True, coordinator_epoch=5)
 
 Pair = tuple[str, int | None]
 
@@ -28,22 +33,39 @@ class PairCodec:
         ]
 
     def decode(self, key: bytes, value: bytes | None) -> Pair:
+        if key.startswith(b"new"):
+            raise UnknownRecord("new records")
         return key.decode(), None if value is None else int(value.removesuffix(PADDING))
 
 
 class Numbers(dict[str, int]):
-    def replay(self, records: Iterable[Pair]) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.transactions: list[tuple[Pair, ...] | TransactionMarker] = []
+
+    def replay(self, records: Iterable[Pair], producer: TransactionalProducer | None = None) -> None:
+        if producer is not None:
+            assert producer == PRODUCER
+            self.transactions.append(tuple(records))
+            return
         for name, value in records:
             if value is None:
                 self.pop(name, None)
             else:
                 self[name] = value
 
+    def replay_marker(self, marker: TransactionMarker) -> None:
+        self.transactions.append(marker)
+
+
+def shard_log(memory: MemoryInternalLog) -> ShardLog:
+    return ShardLog("pairs-0", memory, PairCodec(), SkippedRecords())
+
 
 class Bench:
     def __init__(self) -> None:
         self.memory, self.clock, self.state = MemoryInternalLog(), SimulatedClock(), Numbers()
-        self.log = ShardLog(self.memory, PairCodec())
+        self.log = shard_log(self.memory)
 
     def put(self, *records: Pair) -> None:
         self.log.append(records, self.clock.time_ms())
@@ -51,9 +73,13 @@ class Bench:
 
 
 def replayed(memory: MemoryInternalLog) -> dict[str, int]:
+    return dict(loaded(memory))
+
+
+def loaded(memory: MemoryInternalLog) -> Numbers:
     state = Numbers()
-    asyncio.run(ShardLog(memory, PairCodec()).load(state))
-    return dict(state)
+    asyncio.run(shard_log(memory).load(state))
+    return state
 
 
 def test_what_is_appended_is_replayed() -> None:
@@ -112,3 +138,53 @@ def test_records_below_the_logs_start_are_not_replayed() -> None:
     bench.put(("a", 1), ("b", 2))
     bench.memory.log_start_offset = 1
     assert replayed(bench.memory) == {"b": 2}
+
+
+def test_what_is_written_in_a_transaction_is_replayed_with_its_producer_and_then_its_marker() -> None:
+    bench = Bench()
+    bench.put(("a", 1))
+    bench.log.append([("a", 2), ("b", 3)], bench.clock.time_ms(), PRODUCER)
+    bench.log.append_marker(COMMIT, bench.clock.time_ms())
+    bench.put(("c", 4))
+    state = loaded(bench.memory)
+    assert (state.transactions, dict(state)) == ([(("a", 2), ("b", 3)), COMMIT], {"a": 1, "c": 4})
+
+
+def test_the_header_of_a_transactional_batch_names_its_producer_and_no_sequence() -> None:
+    bench = Bench()
+    bench.log.append([("a", 2)], bench.clock.time_ms(), PRODUCER)
+    header = parse_header(bench.memory.batches[0])
+    assert (header.is_transactional, header.is_control) == (True, False)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, -1)
+
+
+def test_a_control_batch_that_is_no_marker_is_passed_over() -> None:
+    bench = Bench()
+    leader_change = Record(0, 0, b"\x00\x00\x00\x02", b"\x00\x00")
+    bench.memory.append(build_batch([leader_change], is_control=True))
+    bench.put(("a", 1))
+    state = loaded(bench.memory)
+    assert (state.transactions, dict(state)) == ([], {"a": 1})
+
+
+def test_a_marker_that_is_cut_short_is_damage() -> None:
+    bench = Bench()
+    bench.memory.append(build_batch([Record(0, 0, b"\x00", b"")], producer_id=7, producer_epoch=3, is_control=True))
+    with pytest.raises(StorageFault, match="no type"):
+        loaded(bench.memory)
+
+
+def test_a_marker_below_the_logs_start_is_not_replayed() -> None:
+    bench = Bench()
+    bench.log.append_marker(COMMIT, bench.clock.time_ms())
+    bench.put(("a", 1))
+    bench.memory.log_start_offset = 1
+    assert loaded(bench.memory).transactions == []
+
+
+def test_records_of_an_unknown_kind_are_passed_over_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.put(("new-1", 1), ("a", 2), ("new-2", 3))
+    bench.put(("new-3", 4), ("b", 5))
+    assert replayed(bench.memory) == {"a": 2, "b": 5}
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["pairs-0 has new records"]

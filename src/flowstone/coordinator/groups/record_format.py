@@ -1,10 +1,11 @@
 """The binary form of the records in `__consumer_offsets`: Kafka's own, so that Kafka's tools read ours.
 
 Keys name their type by a leading number: 0 and 1 an offset, 2 a group. Values carry a version. Written are the versions
-that Kafka writes: 3, and 1 for an offset that its client gave a time to live. Read is every version that was ever
-written without tagged fields. A null value is a tombstone.
+that Kafka writes: 3, and 1 for an offset that its client gave a time to live. Every version up to 4 is read, which is
+the first with tagged fields (KIP-915). A null value is a tombstone.
 
-What is in the log was written by this broker or one like it: if it cannot be read, that is damage (`StorageFault`).
+Types and versions beyond are a newer broker's (`UnknownRecord`). Everything else in the log was written by this broker
+or one like it: if it cannot be read, that is damage (`StorageFault`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ from flowstone.coordinator.groups.records import (
     OffsetRemoved,
     StoredMember,
 )
-from flowstone.errors import StorageFault
+from flowstone.coordinator.skipped_records import UnknownRecord
+from flowstone.errors import ProtocolError, StorageFault
+from flowstone.wire.primitives import read_uvarint, skip_tags
 from flowstone.wire.record_batch import VARINTS, encode_record
 
 OFFSET_KEY_VERSIONS = (0, 1)
 GROUP_KEY_VERSION = 2
 OFFSET_KEY_VERSION = 1
 VALUE_VERSION = 3
+FLEXIBLE_VALUE_VERSION = 4
 EXPIRING_OFFSET_VERSION = 1
 _NULL_LENGTH = -1
 
@@ -83,6 +87,8 @@ class _Writer:
 
 
 class _Reader:
+    """Fails with struct.error, IndexError, ValueError or ProtocolError where the bytes end or make no sense."""
+
     def __init__(self, data: bytes) -> None:
         self._data, self._position = data, 0
         self.version = self._next(_SHORT)
@@ -103,6 +109,12 @@ class _Reader:
     def blob(self) -> bytes:
         return self._take(self._next(_INT))
 
+    def count(self) -> int:
+        return self._next(_INT)
+
+    def skip_tags(self) -> None:
+        """Pass over the tagged fields at the end of a struct, of which older versions have none."""
+
     def check_end(self) -> None:
         if self._position != len(self._data):
             raise ValueError(f"{len(self._data) - self._position} bytes too many")
@@ -117,6 +129,27 @@ class _Reader:
         if length < 0 or self._position > len(self._data):
             raise ValueError(f"{length} bytes at {start} of {len(self._data)}")
         return self._data[start : self._position]
+
+
+class _FlexibleReader(_Reader):
+    """Reads a flexible version (KIP-482): lengths are varints, one more than the length; null is 0."""
+
+    def string(self) -> str:
+        return self._take(self.count()).decode()
+
+    def nullable_string(self) -> str | None:
+        length = self.count()
+        return None if length == _NULL_LENGTH else self._take(length).decode()
+
+    def blob(self) -> bytes:
+        return self._take(self.count())
+
+    def count(self) -> int:
+        length, self._position = read_uvarint(memoryview(self._data), self._position)
+        return length - 1
+
+    def skip_tags(self) -> None:
+        self._position = skip_tags(memoryview(self._data), self._position)
 
 
 def encode_all(records: Sequence[GroupRecord]) -> list[bytes]:
@@ -173,8 +206,11 @@ def encode(record: GroupRecord) -> CoordinatorRecord:
             return _group_key(record), None
 
 
-def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """None for a type of record that another version of the broker wrote. StorageFault if it makes no sense."""
+def decode(key: bytes, value: bytes | None) -> GroupRecord:
+    """Return the typed record.
+
+    Raises UnknownRecord for a type or version that a newer broker wrote, and StorageFault if the bytes make no sense.
+    """
     try:
         (version,) = _SHORT.unpack_from(key)
         if version in OFFSET_KEY_VERSIONS:
@@ -185,10 +221,12 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
             return _read_offset(group_id, topic, partition, value)
         if version == GROUP_KEY_VERSION:
             group_id = _Reader(key).string()
-            return GroupRemoved(group_id) if value is None else _read_group(group_id, _Reader(value))
-    except (struct.error, ValueError) as error:
+            return GroupRemoved(group_id) if value is None else _read_group(group_id, value)
+    except (struct.error, IndexError, ValueError, ProtocolError) as error:
         raise StorageFault(f"a record of __consumer_offsets with the key {key!r} cannot be read: {error}") from error
-    return None
+    if version < 0:
+        raise StorageFault(f"a record of __consumer_offsets has the key {key!r}, of no type")
+    raise UnknownRecord(f"records of type {version}")
 
 
 def _offset_key_prefix(group_id: str, topic: str) -> bytes:
@@ -229,9 +267,8 @@ def _read_offset(group_id: str, topic: str, partition: int, value: bytes) -> Off
         version, offset, leader_epoch, metadata_bytes, commit_timestamp_ms = _PLAIN_OFFSET.unpack(value)
         if version == VALUE_VERSION and metadata_bytes == 0:
             return OffsetCommitted(group_id, topic, partition, offset, leader_epoch, "", commit_timestamp_ms)
-    reader = _Reader(value)
-    _check_version(reader.version)
-    return OffsetCommitted(
+    reader = _value_reader("an offset", value)
+    record = OffsetCommitted(
         group_id=group_id,
         topic=topic,
         partition=partition,
@@ -241,6 +278,8 @@ def _read_offset(group_id: str, topic: str, partition: int, value: bytes) -> Off
         commit_timestamp_ms=reader.int64(),
         expire_timestamp_ms=reader.int64() if reader.version == EXPIRING_OFFSET_VERSION else NO_TIMESTAMP,
     )
+    reader.skip_tags()
+    return record
 
 
 def _group_key(record: GroupStored | GroupRemoved) -> bytes:
@@ -259,17 +298,19 @@ def _group_value(record: GroupStored) -> bytes:
     return writer.done()
 
 
-def _read_group(group_id: str, reader: _Reader) -> GroupStored:
-    _check_version(reader.version)
-    return GroupStored(
+def _read_group(group_id: str, value: bytes) -> GroupStored:
+    reader = _value_reader("a group", value)
+    record = GroupStored(
         group_id=group_id,
         protocol_type=reader.string(),
         generation=reader.int32(),
         protocol=reader.nullable_string(),
         leader=reader.nullable_string(),
         current_state_timestamp_ms=reader.int64() if reader.version >= 2 else NO_TIMESTAMP,
-        members=tuple(_read_member(reader) for _ in range(reader.int32())),
+        members=tuple(_read_member(reader) for _ in range(reader.count())),
     )
+    reader.skip_tags()
+    return record
 
 
 def _read_member(reader: _Reader) -> StoredMember:
@@ -278,7 +319,7 @@ def _read_member(reader: _Reader) -> StoredMember:
     client_id, client_host = reader.string(), reader.string()
     rebalance_timeout_ms = reader.int32() if reader.version >= 1 else None
     session_timeout_ms = reader.int32()
-    return StoredMember(
+    member = StoredMember(
         member_id=member_id,
         group_instance_id=group_instance_id,
         client_id=client_id,
@@ -288,8 +329,14 @@ def _read_member(reader: _Reader) -> StoredMember:
         subscription=reader.blob(),
         assignment=reader.blob(),
     )
+    reader.skip_tags()
+    return member
 
 
-def _check_version(version: int) -> None:
-    if not 0 <= version <= VALUE_VERSION:
-        raise ValueError(f"version {version} is not known")
+def _value_reader(what: str, value: bytes) -> _Reader:
+    (version,) = _SHORT.unpack_from(value)
+    if version < 0:
+        raise ValueError(f"version {version} is none")
+    if version > FLEXIBLE_VALUE_VERSION:
+        raise UnknownRecord(f"values of {what} in version {version}")
+    return _FlexibleReader(value) if version == FLEXIBLE_VALUE_VERSION else _Reader(value)

@@ -14,16 +14,18 @@ What the runtime must do:
 `now_ms` is milliseconds since the epoch from a steady source (wall clock at start plus monotonic time since): it stamps
 records and it measures sessions, and a wall clock that jumps must not expire anybody.
 
-Hard state changes in `replay` only: committed offsets; that a group is Stable or Empty; its members' assignments; that
-a stored group is gone. Soft state is memory only and dies with the shard: who is joining or waiting for an assignment,
-sessions, the generation under way until its assignment is stored, why the last rebalance happened.
+Hard state changes in `replay` and `replay_marker` only: committed offsets, also those of transactions still open; that
+a group is Stable or Empty; its members' assignments; that a stored group is gone. Soft state is memory only and dies
+with the shard: who is joining or waiting for an assignment, sessions, the generation under way until its assignment is
+stored, why the last rebalance happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.coordinator.groups import administration, branching, commits
 from flowstone.coordinator.groups.branching import BranchOffsetsRequest
 from flowstone.coordinator.groups.classic import joining, membership, timeouts
@@ -41,6 +43,7 @@ from flowstone.coordinator.groups.messages import (
     ListGroupsRequest,
     SyncRequest,
 )
+from flowstone.coordinator.groups.pending_offsets import PendingOffsets
 from flowstone.coordinator.groups.records import (
     GroupRecord,
     GroupRemoved,
@@ -52,6 +55,7 @@ from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
 from flowstone.memory_budget import MemoryAccount, MemoryBudget
 from flowstone.types import TopicPartition
+from flowstone.wire.transaction_markers import TransactionMarker
 
 
 class GroupShard:
@@ -62,9 +66,25 @@ class GroupShard:
         """
         self._state = ShardState(config, new_member_id, MemoryAccount(budget))
         self._expiry = Expiry()
+        self._pending = PendingOffsets()
 
-    def replay(self, records: Iterable[GroupRecord]) -> None:
-        """Apply stored records, in their order: those just appended, or some read while loading."""
+    def replay(self, records: Sequence[GroupRecord], producer: TransactionalProducer | None = None) -> None:
+        """Apply stored records, in their order: those just appended, or some read while loading.
+
+        Offsets of a producer's transaction are held until its marker is replayed.
+        """
+        if producer is not None:
+            self._pending.add(producer.producer_id, [each for each in records if isinstance(each, OffsetCommitted)])
+            records = [each for each in records if not isinstance(each, OffsetCommitted)]
+        elif self._pending:
+            self._pending.drop_older(records)
+        self._apply(records)
+
+    def replay_marker(self, marker: TransactionMarker) -> None:
+        """Apply the offsets of a transaction that was committed, and forget those of one that was aborted."""
+        self._apply(self._pending.end(marker.producer_id, is_commit=marker.is_commit))
+
+    def _apply(self, records: Sequence[GroupRecord]) -> None:
         state, store = self._state, self._state.offsets
         group_id, offsets, has_metadata = None, {}, False
         for record in records:

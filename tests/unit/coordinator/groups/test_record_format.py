@@ -18,6 +18,7 @@ from flowstone.coordinator.groups.records import (
     OffsetRemoved,
     StoredMember,
 )
+from flowstone.coordinator.skipped_records import UnknownRecord
 from flowstone.errors import StorageFault
 from flowstone.wire.record_batch import encode_record
 
@@ -99,8 +100,45 @@ def test_older_values_are_read() -> None:
     )
 
 
-def test_records_of_a_type_that_another_version_wrote_are_passed_over() -> None:
-    assert decode(pack(">h", 3) + string("g"), b"\x00\x00") is None
+def compact(text: str) -> bytes:
+    return bytes([len(text.encode()) + 1]) + text.encode()
+
+
+# A tag section with one field: tag 7, three bytes.
+TAGS = b"\x01\x07\x03abc"
+
+
+def test_the_flexible_version_of_an_offset_is_read_and_its_tags_are_ignored() -> None:
+    key, _value = encode(OFFSET)
+    assert decode(key, pack(">hqi", 4, 42, 5) + compact("note") + pack(">q", 1_700_000_000_000) + TAGS) == OFFSET
+
+
+def test_the_flexible_version_of_a_group_is_read_and_the_tags_of_its_members_are_ignored() -> None:
+    key, _value = encode(GROUP)
+    head = pack(">h", 4) + compact("consumer") + pack(">i", 7) + compact("range") + compact("m-1")
+    member = compact("m-1") + compact("i") + compact("client") + compact("/127.0.0.1") + pack(">ii", 300_000, 45_000)
+    blobs = b"\x03\x00\x01" + b"\x02\x02"
+    members = b"\x03" + 2 * (member + blobs + TAGS)
+    found = decode(key, head + pack(">q", 1_700_000_000_000) + members + TAGS)
+    assert found == GROUP._replace(members=(MEMBER, MEMBER))
+
+
+def test_null_names_of_the_flexible_version_are_read() -> None:
+    head = pack(">h", 4) + compact("") + pack(">i", 8) + b"\x00\x00" + pack(">q", -1)
+    assert decode(pack(">h", 2) + string("g"), head + b"\x01\x00") == EMPTY_GROUP
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        (pack(">h", 3) + string("g"), b"\x00\x00", "records of type 3"),
+        (encode(OFFSET)[0], pack(">hq", 5, 1), "values of an offset in version 5"),
+        (encode(GROUP)[0], pack(">hq", 99, 1), "values of a group in version 99"),
+    ],
+)
+def test_a_record_of_a_type_or_version_beyond_ours_names_its_kind(key: bytes, value: bytes, kind: str) -> None:
+    with pytest.raises(UnknownRecord, match=kind):
+        decode(key, value)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +147,11 @@ def test_records_of_a_type_that_another_version_wrote_are_passed_over() -> None:
         (b"y", b"x"),
         (encode(OFFSET)[0][:-1], encode(OFFSET)[1]),
         (encode(OFFSET)[0], (encode(OFFSET)[1] or b"")[:-1]),
-        (encode(OFFSET)[0], pack(">hq", 99, 1)),
+        (encode(OFFSET)[0], pack(">hq", -1, 1)),
+        (encode(OFFSET)[0], pack(">hqi", 4, 42, 5) + b"\x09note"),
+        (encode(OFFSET)[0], pack(">hqi", 4, 42, 5) + b"\xff\xff\xff\xff\xff\xff"),
+        (encode(OFFSET)[0], pack(">hqi", 4, 42, 5) + compact("note") + pack(">q", 0) + TAGS[:-1]),
+        (pack(">h", -2), b"x"),
         (encode(GROUP)[0], (encode(GROUP)[1] or b"")[:-1]),
     ],
 )

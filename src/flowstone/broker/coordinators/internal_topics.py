@@ -1,0 +1,65 @@
+"""The topics in which coordinators keep their state, as they are created when a coordinator is first asked for.
+
+Their names are in `cluster.decisions.topic_names`, their settings in the broker's configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flowstone.cluster.decisions.partition_plans import DEFAULT_COUNT, NewTopic
+from flowstone.cluster.decisions.placement import place_replicas
+from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS, is_internal
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.config import MIB, BrokerConfig
+
+# A group is one record: a megabyte would be too little for some hundred members with long subscriptions.
+OFFSETS_TOPIC_MESSAGE_BYTES_MAX = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    name: str
+    partition_count: int
+    replication_factor: int
+    configs: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        assert is_internal(self.name), f"clients could create and write {self.name}"
+
+
+def offsets_topic(config: BrokerConfig) -> InternalTopic:
+    """Return `__consumer_offsets` as the broker's configuration has it."""
+    return InternalTopic(
+        CONSUMER_OFFSETS,
+        config.offsets_topic_num_partitions,
+        config.offsets_topic_replication_factor,
+        (
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("max.message.bytes", str(OFFSETS_TOPIC_MESSAGE_BYTES_MAX)),
+            ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+        ),
+    )
+
+
+def new_topic(topic: InternalTopic, image: ClusterImage) -> NewTopic:
+    """Return the request that creates the topic in this cluster, with no more replicas than there are brokers.
+
+    A broker that is away gets replicas if too few others are there: it will be back.
+    """
+    count = topic.partition_count
+    racks = {broker.node_id: broker.rack for broker in image.brokers.values()}
+    factor = min(topic.replication_factor, max(len(racks), 1))
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    if sum(not broker.is_fenced for broker in image.brokers.values()) < factor <= len(racks):
+        placed = place_replicas(sorted(racks), count=count, replication_factor=factor, start=0, racks=racks)
+        assignments, count, factor = tuple(enumerate(placed)), DEFAULT_COUNT, DEFAULT_COUNT
+    return NewTopic(
+        topic.name,
+        num_partitions=count,
+        replication_factor=factor,
+        assignments=assignments,
+        configs=topic.configs,
+    )
