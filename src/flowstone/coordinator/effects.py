@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from flowstone.wire.transaction_markers import TransactionMarker
+from flowstone.wire.end_markers import EndMarker
 
 Record = TypeVar("Record")
 
@@ -44,4 +44,4 @@ class Effects(Generic[Record]):
     can_wait: bool = False  # a few milliseconds, to be appended together with others
     tasks: list[Any] = field(default_factory=list)
     producer: TransactionalProducer | None = None  # the records are appended in its transaction, and cannot wait
-    marker: TransactionMarker | None = None  # appended after the records; cannot wait either
+    marker: EndMarker | None = None  # ends the producer's transaction, after the records

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.wire.end_markers import EndMarker, read_end_marker
 from flowstone.wire.record_batch import (
+    CONTROL_FLAG,
     HEADER_BYTES,
     BatchHeader,
     CorruptBatch,
@@ -17,7 +19,6 @@ from flowstone.wire.record_batch import (
     join_records,
     parse_header,
 )
-from flowstone.wire.transaction_markers import TransactionMarker, decode_marker
 
 
 class RecordCodec(Protocol):
@@ -27,10 +28,10 @@ class RecordCodec(Protocol):
         """The records as they stand in one batch, which has their timestamp."""
         ...
 
-    def decode(self, key: bytes, value: bytes | None) -> Any:
-        """Return the typed record.
+    def decode(self, key: bytes, value: bytes | None) -> Any | None:
+        """Return the typed record, or None for a type or version that a newer broker wrote, which is passed over.
 
-        Raises UnknownRecord for a kind that a newer broker wrote, and StorageFault if the bytes make no sense.
+        Raises StorageFault if the bytes make no sense.
         """
         ...
 
@@ -58,8 +59,14 @@ def encode_batches(
     return [batch for half in halves for batch in encode_batches(codec, half, timestamp_ms, batch_bytes_max, producer)]
 
 
-def decode_batches(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """Yield the header and the records of each whole batch of a read. Raises StorageFault where it is damaged."""
+class Batch(NamedTuple):
+    header: BatchHeader
+    records: list[Record]  # none of a control batch
+    marker: EndMarker | None  # of a control batch that is one
+
+
+def decode_batches(data: bytes) -> Iterator[Batch]:
+    """Yield each whole batch of a read. Raises StorageFault where it is damaged."""
     view, position = memoryview(data), 0
     while len(data) - position >= HEADER_BYTES:
         try:
@@ -68,19 +75,10 @@ def decode_batches(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
                 return
             if not checksum_matches(view, position, header):
                 raise StorageFault(f"the batch at offset {header.base_offset} does not match its checksum")
-            yield header, decode_records(view, position)
+            if header.attributes & CONTROL_FLAG:
+                yield Batch(header, [], read_end_marker(view, position, header))
+            else:
+                yield Batch(header, decode_records(view, position), None)
         except CorruptBatch as error:
-            raise _damaged(error) from error
+            raise StorageFault(f"a batch of an internal topic is damaged: {error}") from error
         position += header.size_bytes
-
-
-def decode_stored_marker(header: BatchHeader, records: Sequence[Record]) -> TransactionMarker | None:
-    """Return the marker in a control batch of the log, or None if it has none. Raises StorageFault if it is damaged."""
-    try:
-        return decode_marker(header, records)
-    except CorruptBatch as error:
-        raise _damaged(error) from error
-
-
-def _damaged(error: CorruptBatch) -> StorageFault:
-    return StorageFault(f"a batch of an internal topic is damaged: {error}")

@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from flowstone.coordinator.append_rounds import AppendRounds
-from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.internal_log import InternalLog
 from flowstone.coordinator.record_batches import RecordCodec
 from flowstone.coordinator.replay_reports import ReplayReports
@@ -161,8 +161,8 @@ class HostedShard(Generic[Machine]):
         try:
             now_ms = self._now_ms()
             effects = call(machine, now_ms, *asker)
-            if effects.producer is not None or effects.marker is not None:
-                self._append_transactional(machine, effects, now_ms)
+            if effects.producer is not None:
+                self._append_in_transaction(machine, effects, effects.producer, now_ms)
             elif effects.records:
                 self._unappended += effects.records
                 if not effects.can_wait:
@@ -191,16 +191,18 @@ class HostedShard(Generic[Machine]):
         self._log.append(records, now_ms)
         self._host.reports.appended(self._name)
 
-    def _append_transactional(self, machine: Machine, effects: Effects[Any], now_ms: int) -> None:
+    def _append_in_transaction(
+        self, machine: Machine, effects: Effects[Any], producer: TransactionalProducer, now_ms: int
+    ) -> None:
         """Append and replay records of a producer's transaction, or its end, after everything that came before."""
         if self._unappended:
             self._append(now_ms)
         if effects.records:
-            self._log.append(effects.records, now_ms, effects.producer)
-            machine.replay(effects.records, effects.producer)
+            self._log.append(effects.records, now_ms, producer)
+            machine.replay(effects.records, producer)
         if effects.marker is not None:
-            self._log.append_marker(effects.marker, now_ms)
-            machine.replay_marker(effects.marker)
+            self._log.append_marker(producer, effects.marker, now_ms)
+            machine.replay_marker(producer, effects.marker)
         self._host.reports.appended(self._name)
 
     def _append_in_round(self) -> None:

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.coordinator.internal_log import InternalLog
-from flowstone.coordinator.record_batches import RecordCodec, decode_batches, decode_stored_marker, encode_batches
-from flowstone.coordinator.skipped_records import SkippedRecords, UnknownRecord
+from flowstone.coordinator.record_batches import Batch, RecordCodec, decode_batches, encode_batches
+from flowstone.coordinator.skipped_records import SkippedRecords
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.wire.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, Record
-from flowstone.wire.transaction_markers import TransactionMarker, encode_marker
+from flowstone.wire.end_markers import EndMarker, end_marker
+from flowstone.wire.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 
 # Read in a worker, replayed in one turn of the event loop: some hundred records, a few milliseconds.
 LOAD_STEP_BYTES = 64 * 1024
@@ -31,8 +31,8 @@ class ReplayedState(Protocol):
         """Apply records of one batch, in their order. With a producer they belong to its open transaction."""
         ...
 
-    def replay_marker(self, marker: TransactionMarker) -> None:
-        """Apply or drop what the producer has written since its last marker."""
+    def replay_marker(self, producer: TransactionalProducer, marker: EndMarker) -> None:
+        """Apply or drop what the producer has written since its last marker, which may be of an older epoch of it."""
         ...
 
 
@@ -48,9 +48,9 @@ class ShardLog:
         for batch in encode_batches(self._codec, records, now_ms, self._log.batch_bytes_max, producer):
             self._log.append(batch)
 
-    def append_marker(self, marker: TransactionMarker, now_ms: int) -> None:
-        """Append a transaction's marker. Raises ApiError if the log does not take it."""
-        self._log.append(encode_marker(marker, now_ms))
+    def append_marker(self, producer: TransactionalProducer, marker: EndMarker, now_ms: int) -> None:
+        """Append the end marker of a producer's transaction. Raises ApiError if the log does not take it."""
+        self._log.append(end_marker(*producer, marker.coordinator_epoch, marker.is_commit, now_ms))
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Calls back once everything appended so far is committed, or will not be."""
@@ -72,24 +72,25 @@ class ShardLog:
             data = await self._log.read(offset, LOAD_STEP_BYTES)
             if not data:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log ends at {offset}, not at {end_offset}")
-            for header, records in decode_batches(data):
-                self._replay(state, header, records, start_offset)
-                offset = header.next_offset
+            for batch in decode_batches(data):
+                self._replay(state, batch, start_offset)
+                offset = batch.header.next_offset
 
-    def _replay(self, state: ReplayedState, header: BatchHeader, records: list[Record], start_offset: int) -> None:
-        attributes = header.attributes
+    def _replay(self, state: ReplayedState, batch: Batch, start_offset: int) -> None:
+        header, attributes = batch.header, batch.header.attributes
         if attributes & CONTROL_FLAG:
-            marker = decode_stored_marker(header, records)
-            if marker is not None and header.last_offset >= start_offset:
-                state.replay_marker(marker)
+            if batch.marker is not None and header.base_offset >= start_offset:
+                producer = TransactionalProducer(header.producer_id, header.producer_epoch)
+                state.replay_marker(producer, batch.marker)
             return
         decode, decoded = self._codec.decode, []
-        for record_offset, _, key, value, _ in records:
+        for record_offset, _, key, value, _ in batch.records:
             if key is not None and record_offset >= start_offset:
-                try:
-                    decoded.append(decode(key, value))
-                except UnknownRecord as unknown:
-                    self._skipped.skipped(self._name, str(unknown))
+                record = decode(key, value)
+                if record is not None:
+                    decoded.append(record)
+                else:
+                    self._skipped.skipped(self._name, key, value)
         if attributes & TRANSACTIONAL_FLAG:
             state.replay(decoded, TransactionalProducer(header.producer_id, header.producer_epoch))
         else:

@@ -15,14 +15,14 @@ from flowstone.coordinator.runtime import FAULTY_LOADS_MAX, RELOAD_DELAY_S, Host
 from flowstone.coordinator.skipped_records import SkippedRecords
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
+from flowstone.wire.end_markers import EndMarker
 from flowstone.wire.record_batch import encode_record, parse_header
-from flowstone.wire.transaction_markers import TransactionMarker
 from tests.support.internal_log import MemoryInternalLog
 
 TURNS = 20
 LEADER_EPOCH = 4
 PRODUCER = TransactionalProducer(7, 3)
-MARKER = TransactionMarker(7, 3, is_commit=True, coordinator_epoch=1)
+MARKER = EndMarker(True, 1)
 
 
 class Counters:
@@ -45,7 +45,7 @@ class Counters:
         self.leader_epoch = leader_epoch
         self.values: dict[str, int] = {}
         self.replayed: list[tuple[str, int]] = []
-        self.transactions: list[tuple[tuple[str, int], ...] | TransactionMarker] = []
+        self.transactions: list[tuple[tuple[str, int], ...] | EndMarker] = []
         self.loaded_ms: int | None = None
         self._parked: list[tuple[int, Any]] = []
         self.is_closed = False
@@ -58,7 +58,8 @@ class Counters:
         self.replayed += records
         self.values.update(records)
 
-    def replay_marker(self, marker: TransactionMarker) -> None:
+    def replay_marker(self, producer: TransactionalProducer, marker: EndMarker) -> None:
+        assert producer == PRODUCER
         self.transactions.append(marker)
 
     def loaded(self, now_ms: int) -> Effects[Any]:

@@ -4,7 +4,7 @@ Keys name their type by a leading number: 0 and 1 an offset, 2 a group. Values c
 that Kafka writes: 3, and 1 for an offset that its client gave a time to live. Every version up to 4 is read, which is
 the first with tagged fields (KIP-915). A null value is a tombstone.
 
-Types and versions beyond are a newer broker's (`UnknownRecord`). Everything else in the log was written by this broker
+Types and versions beyond are a newer broker's, and passed over. Everything else in the log was written by this broker
 or one like it: if it cannot be read, that is damage (`StorageFault`).
 """
 
@@ -26,7 +26,6 @@ from flowstone.coordinator.groups.records import (
     OffsetRemoved,
     StoredMember,
 )
-from flowstone.coordinator.skipped_records import UnknownRecord
 from flowstone.errors import ProtocolError, StorageFault
 from flowstone.wire.primitives import read_uvarint, skip_tags
 from flowstone.wire.record_batch import VARINTS, encode_record
@@ -206,10 +205,10 @@ def encode(record: GroupRecord) -> CoordinatorRecord:
             return _group_key(record), None
 
 
-def decode(key: bytes, value: bytes | None) -> GroupRecord:
-    """Return the typed record.
+def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    """Return the typed record, or None for a type or version that a newer broker wrote.
 
-    Raises UnknownRecord for a type or version that a newer broker wrote, and StorageFault if the bytes make no sense.
+    Raises StorageFault if the bytes make no sense.
     """
     try:
         (version,) = _SHORT.unpack_from(key)
@@ -226,7 +225,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord:
         raise StorageFault(f"a record of __consumer_offsets with the key {key!r} cannot be read: {error}") from error
     if version < 0:
         raise StorageFault(f"a record of __consumer_offsets has the key {key!r}, of no type")
-    raise UnknownRecord(f"records of type {version}")
+    return None
 
 
 def _offset_key_prefix(group_id: str, topic: str) -> bytes:
@@ -262,12 +261,14 @@ def _offset_value(record: OffsetCommitted) -> bytes:
     return writer.string(record.metadata).int64(record.commit_timestamp_ms).done()
 
 
-def _read_offset(group_id: str, topic: str, partition: int, value: bytes) -> OffsetCommitted:
+def _read_offset(group_id: str, topic: str, partition: int, value: bytes) -> OffsetCommitted | None:
     if len(value) == _PLAIN_OFFSET.size:
         version, offset, leader_epoch, metadata_bytes, commit_timestamp_ms = _PLAIN_OFFSET.unpack(value)
         if version == VALUE_VERSION and metadata_bytes == 0:
             return OffsetCommitted(group_id, topic, partition, offset, leader_epoch, "", commit_timestamp_ms)
-    reader = _value_reader("an offset", value)
+    reader = _value_reader(value)
+    if reader is None:
+        return None
     record = OffsetCommitted(
         group_id=group_id,
         topic=topic,
@@ -298,8 +299,10 @@ def _group_value(record: GroupStored) -> bytes:
     return writer.done()
 
 
-def _read_group(group_id: str, value: bytes) -> GroupStored:
-    reader = _value_reader("a group", value)
+def _read_group(group_id: str, value: bytes) -> GroupStored | None:
+    reader = _value_reader(value)
+    if reader is None:
+        return None
     record = GroupStored(
         group_id=group_id,
         protocol_type=reader.string(),
@@ -333,10 +336,11 @@ def _read_member(reader: _Reader) -> StoredMember:
     return member
 
 
-def _value_reader(what: str, value: bytes) -> _Reader:
+def _value_reader(value: bytes) -> _Reader | None:
+    """Return what reads a value of this version, or None if the version is a newer broker's."""
     (version,) = _SHORT.unpack_from(value)
     if version < 0:
         raise ValueError(f"version {version} is none")
     if version > FLEXIBLE_VALUE_VERSION:
-        raise UnknownRecord(f"values of {what} in version {version}")
+        return None
     return _FlexibleReader(value) if version == FLEXIBLE_VALUE_VERSION else _Reader(value)

@@ -55,7 +55,7 @@ from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
 from flowstone.memory_budget import MemoryAccount, MemoryBudget
 from flowstone.types import TopicPartition
-from flowstone.wire.transaction_markers import TransactionMarker
+from flowstone.wire.end_markers import EndMarker
 
 
 class GroupShard:
@@ -80,9 +80,9 @@ class GroupShard:
             self._pending.drop_older(records)
         self._apply(records)
 
-    def replay_marker(self, marker: TransactionMarker) -> None:
+    def replay_marker(self, producer: TransactionalProducer, marker: EndMarker) -> None:
         """Apply the offsets of a transaction that was committed, and forget those of one that was aborted."""
-        self._apply(self._pending.end(marker.producer_id, is_commit=marker.is_commit))
+        self._apply(self._pending.end(producer.producer_id, is_commit=marker.is_commit))
 
     def _apply(self, records: Sequence[GroupRecord]) -> None:
         state, store = self._state, self._state.offsets

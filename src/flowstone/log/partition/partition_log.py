@@ -72,7 +72,7 @@ class PartitionLog(StoredLog):
             header, stored = check_batch(records, config, now_ms, opened)
         append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
         is_idempotent = header.producer_id >= 0
-        if is_idempotent:
+        if is_idempotent and not is_own:
             repeated = self.producers.check(header, now_ms)
             if repeated is not None:
                 return Appended(repeated.base_offset, repeated.last_offset, append_time_ms, self.log_start_offset, True)

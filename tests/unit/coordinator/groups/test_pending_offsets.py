@@ -10,17 +10,14 @@ from flowstone.coordinator.groups.messages import FetchOffsetsRequest
 from flowstone.coordinator.groups.records import GroupStored, OffsetCommitted, OffsetRemoved
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.memory_budget import MemoryBudget
-from flowstone.wire.transaction_markers import TransactionMarker
+from flowstone.wire.end_markers import EndMarker
 
 FIRST, SECOND = TransactionalProducer(1, 0), TransactionalProducer(2, 0)
+COMMIT, ABORT = EndMarker(True, 0), EndMarker(False, 0)
 
 
 def offset(at: int, partition: int = 0) -> OffsetCommitted:
     return OffsetCommitted("g", "t", partition, at)
-
-
-def end(producer: TransactionalProducer, *, is_commit: bool) -> TransactionMarker:
-    return TransactionMarker(*producer, is_commit=is_commit, coordinator_epoch=0)
 
 
 @pytest.fixture
@@ -43,60 +40,60 @@ def test_offsets_of_an_open_transaction_do_not_count(shard: GroupShard) -> None:
 def test_offsets_of_a_committed_transaction_count(shard: GroupShard) -> None:
     shard.replay([offset(9), offset(4, partition=1)], FIRST)
     shard.replay([offset(10)], FIRST)
-    shard.replay_marker(end(FIRST, is_commit=True))
+    shard.replay_marker(FIRST, COMMIT)
     assert committed(shard) == {0: 10, 1: 4}
 
 
 def test_offsets_of_an_aborted_transaction_are_forgotten(shard: GroupShard) -> None:
     shard.replay([offset(9)], FIRST)
-    shard.replay_marker(end(FIRST, is_commit=False))
-    shard.replay_marker(end(FIRST, is_commit=True))
+    shard.replay_marker(FIRST, ABORT)
+    shard.replay_marker(FIRST, COMMIT)
     assert committed(shard) == {}
 
 
 def test_a_marker_ends_the_transaction_of_its_own_producer_only(shard: GroupShard) -> None:
     shard.replay([offset(9)], FIRST)
     shard.replay([offset(4, partition=1)], SECOND)
-    shard.replay_marker(end(SECOND, is_commit=True))
+    shard.replay_marker(SECOND, COMMIT)
     assert committed(shard) == {1: 4}
 
 
 def test_a_plain_commit_that_came_later_wins(shard: GroupShard) -> None:
     shard.replay([offset(9), offset(3, partition=1)], FIRST)
     shard.replay([offset(5)])
-    shard.replay_marker(end(FIRST, is_commit=True))
+    shard.replay_marker(FIRST, COMMIT)
     assert committed(shard) == {0: 5, 1: 3}
 
 
 def test_an_offset_that_was_removed_later_does_not_come_back(shard: GroupShard) -> None:
     shard.replay([offset(9)], FIRST)
     shard.replay([OffsetRemoved("g", "t", 0)])
-    shard.replay_marker(end(FIRST, is_commit=True))
+    shard.replay_marker(FIRST, COMMIT)
     assert committed(shard) == {}
 
 
 def test_of_two_transactions_the_offset_that_was_written_later_wins(shard: GroupShard) -> None:
     shard.replay([offset(9)], FIRST)
     shard.replay([offset(5)], SECOND)
-    shard.replay_marker(end(SECOND, is_commit=True))
-    shard.replay_marker(end(FIRST, is_commit=True))
+    shard.replay_marker(SECOND, COMMIT)
+    shard.replay_marker(FIRST, COMMIT)
     assert committed(shard) == {0: 5}
 
 
 def test_of_two_transactions_the_one_that_wrote_later_may_be_committed_last(shard: GroupShard) -> None:
     shard.replay([offset(9)], FIRST)
     shard.replay([offset(5)], SECOND)
-    shard.replay_marker(end(FIRST, is_commit=True))
+    shard.replay_marker(FIRST, COMMIT)
     assert committed(shard) == {0: 9}
-    shard.replay_marker(end(SECOND, is_commit=True))
+    shard.replay_marker(SECOND, COMMIT)
     assert committed(shard) == {0: 5}
 
 
 def test_an_aborted_transaction_leaves_the_offsets_of_others_that_wrote_before(shard: GroupShard) -> None:
     shard.replay([offset(9)], FIRST)
     shard.replay([offset(5)], SECOND)
-    shard.replay_marker(end(SECOND, is_commit=False))
-    shard.replay_marker(end(FIRST, is_commit=True))
+    shard.replay_marker(SECOND, ABORT)
+    shard.replay_marker(FIRST, COMMIT)
     assert committed(shard) == {0: 9}
 
 
