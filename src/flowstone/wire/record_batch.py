@@ -32,6 +32,7 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
+_NO_PRODUCER = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
 SEQUENCE_MAX = (1 << 31) - 1
 
 CODEC_MASK = 0x07
@@ -356,9 +357,8 @@ def join_records(records: Sequence[bytes], timestamp: int, producer: tuple[int, 
     """
     assert records, "a batch holds at least one record"
     payload, count = b"".join(records), len(records)
-    attributes, producer_id, producer_epoch = int(Codec.NONE), NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-    if producer is not None:
-        attributes, (producer_id, producer_epoch) = TRANSACTIONAL_FLAG, producer
+    attributes = 0 if producer is None else TRANSACTIONAL_FLAG
+    producer_id, producer_epoch = producer or _NO_PRODUCER
     checked = _CHECKED_HEADER.pack(
         attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, count
     )

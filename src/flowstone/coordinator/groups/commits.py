@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.config import GROUP_OVERHEAD_BYTES, OFFSET_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
+from flowstone.coordinator.groups.group import AnyGroup
 from flowstone.coordinator.groups.messages import (
     NO_RETENTION_TIME,
-    UNKNOWN_MEMBER_ID,
     CommitRequest,
     CommitResponse,
     CommittedOffset,
@@ -86,23 +85,10 @@ def _has_memory(turn: Turn, request: CommitRequest) -> bool:
     return account.may_grow(group_id, growth_bytes)
 
 
-def _check_commit(group: Group | None, request: CommitRequest) -> ErrorCode:
-    claims_generation = request.generation_id >= 0
-    if group is None:
-        return ErrorCode.GROUP_ID_NOT_FOUND if claims_generation else ErrorCode.NONE
-    if group.state is GroupState.EMPTY and not claims_generation:
-        return ErrorCode.NONE
-    if not claims_generation and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    error_code = group.check_member(request.member_id, request.group_instance_id)
-    if error_code is not ErrorCode.NONE:
-        return error_code
-    if request.generation_id != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.COMPLETING_REBALANCE:
-        # It has joined the new generation but has no assignment in it: what it commits it does not own.
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
+def _check_commit(group: AnyGroup | None, request: CommitRequest) -> ErrorCode:
+    if group is not None:
+        return group.check_commit(request)
+    return ErrorCode.GROUP_ID_NOT_FOUND if request.generation_id >= 0 else ErrorCode.NONE
 
 
 def fetch(turn: Turn, token: Any, request: FetchOffsetsRequest) -> None:
@@ -130,7 +116,7 @@ def delete(turn: Turn, token: Any, request: DeleteOffsetsRequest) -> None:
     if group is None:
         turn.reply(token, DeleteOffsetsResponse(ErrorCode.GROUP_ID_NOT_FOUND))
         return
-    if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+    if not group.has_deletable_offsets:
         turn.reply(token, DeleteOffsetsResponse(ErrorCode.NON_EMPTY_GROUP))
         return
     committed = turn.shard.offsets.of_group(request.group_id)

@@ -12,10 +12,8 @@ looks only at groups without offsets; it runs as long as there are such groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, EXPIRY_OFFSETS_PER_TICK, EXPIRY_PAUSE_MS
+from flowstone.coordinator.groups.group import AnyGroup
 from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupRemoved, OffsetCommitted, OffsetRemoved
 from flowstone.coordinator.groups.state import Turn
 from flowstone.coordinator.groups.timers import EXPIRY_TIMER
@@ -73,37 +71,30 @@ class Expiry:
             turn.check_empty_groups_later()
 
 
-def _has_nothing(turn: Turn, group: Group) -> bool:
-    """Return whether the group has neither members, nor member ids handed out, nor offsets."""
-    if group.state is not GroupState.EMPTY or group.pending_joins:
-        return False
-    return not turn.shard.offsets.of_group(group.group_id)
+def _has_nothing(turn: Turn, group: AnyGroup) -> bool:
+    """Return whether the group has neither members, nor anybody about to join, nor offsets."""
+    return group.is_unused and not turn.shard.offsets.of_group(group.group_id)
 
 
-def _check_group(turn: Turn, group: Group) -> None:
+def _check_group(turn: Turn, group: AnyGroup) -> None:
     offsets = turn.shard.offsets.of_group(group.group_id)
-    expired = [record for record in _expirable(turn, group) if _is_expired(turn, group, record)]
+    topics_in_use, empty_since_ms = group.topics_in_use(), group.empty_since_ms
+    if topics_in_use is None:
+        return
+    expired = [
+        record
+        for record in offsets.values()
+        if record.topic not in topics_in_use and _is_expired(turn, record, empty_since_ms)
+    ]
     for record in expired:
         turn.append(OffsetRemoved(record.group_id, record.topic, record.partition))
-    if len(expired) == len(offsets) and group.state is GroupState.EMPTY and not group.pending_joins:
+    if len(expired) == len(offsets) and group.is_unused:
         turn.append(GroupRemoved(group.group_id))
 
 
-def _expirable(turn: Turn, group: Group) -> Iterator[OffsetCommitted]:
-    records = turn.shard.offsets.of_group(group.group_id).values()
-    if group.state is GroupState.EMPTY:
-        yield from records
-    elif group.state is GroupState.STABLE:
-        topics = group.subscribed_topics()
-        if topics is not None:
-            yield from (record for record in records if record.topic not in topics)
-
-
-def _is_expired(turn: Turn, group: Group, record: OffsetCommitted) -> bool:
+def _is_expired(turn: Turn, record: OffsetCommitted, empty_since_ms: int | None) -> bool:
     if record.expire_timestamp_ms != NO_TIMESTAMP:
         return turn.now_ms >= record.expire_timestamp_ms
-    since_ms = record.commit_timestamp_ms
-    if group.state is GroupState.EMPTY and group.protocol_type is not None:
-        # Not from the commit on: a group may have been reading an idle topic until a moment ago.
-        since_ms = group.state_timestamp_ms if group.state_timestamp_ms != NO_TIMESTAMP else since_ms
+    # Not from the commit on: a group may have been reading an idle topic until a moment ago.
+    since_ms = record.commit_timestamp_ms if empty_since_ms is None else empty_since_ms
     return turn.now_ms - since_ms >= turn.config.offsets_retention_ms

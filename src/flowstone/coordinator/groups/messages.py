@@ -20,6 +20,7 @@ NO_GENERATION = -1
 NO_OFFSET = -1
 NO_RETENTION_TIME = -1
 CLASSIC = "classic"
+DEAD = "Dead"  # the state of a group nobody knows
 
 
 class JoinRequest(NamedTuple):
@@ -167,7 +168,7 @@ class ListedGroup(NamedTuple):
     group_id: str
     protocol_type: str
     state: str
-    type: str = CLASSIC
+    type: str
 
 
 class ListGroupsResponse(NamedTuple):

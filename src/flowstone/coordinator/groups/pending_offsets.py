@@ -21,9 +21,6 @@ class PendingOffsets:
         self._by_producer: dict[int, dict[_Place, tuple[int, OffsetCommitted]]] = {}
         self._written_count = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._by_producer)
-
     def add(self, producer_id: int, records: Iterable[OffsetCommitted]) -> None:
         """Hold offsets that the producer has written in its open transaction."""
         pending = self._by_producer.setdefault(producer_id, {})
@@ -33,6 +30,8 @@ class PendingOffsets:
 
     def drop_older(self, records: Iterable[GroupRecord]) -> None:
         """Forget the offsets of places that records outside of any transaction have written or removed since."""
+        if not self._by_producer:
+            return
         for record in records:
             if isinstance(record, OffsetCommitted | OffsetRemoved):
                 self._drop_before(record[:3], self._written_count + 1)

@@ -29,8 +29,7 @@ from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.coordinator.groups import administration, branching, commits
 from flowstone.coordinator.groups.branching import BranchOffsetsRequest
 from flowstone.coordinator.groups.classic import joining, membership, timeouts
-from flowstone.coordinator.groups.classic.group import Group
-from flowstone.coordinator.groups.classic.rebalancing import prepare
+from flowstone.coordinator.groups.classic.group import Group, as_classic
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.expiry import Expiry
 from flowstone.coordinator.groups.messages import (
@@ -66,7 +65,7 @@ class GroupShard:
         """
         self._state = ShardState(config, new_member_id, MemoryAccount(budget))
         self._expiry = Expiry()
-        self._pending = PendingOffsets()
+        self._pending: PendingOffsets | None = None  # until there is a transaction: most shards never have one
 
     def replay(self, records: Sequence[GroupRecord], producer: TransactionalProducer | None = None) -> None:
         """Apply stored records, in their order: those just appended, or some read while loading.
@@ -74,15 +73,18 @@ class GroupShard:
         Offsets of a producer's transaction are held until its marker is replayed.
         """
         if producer is not None:
+            if self._pending is None:
+                self._pending = PendingOffsets()
             self._pending.add(producer.producer_id, [each for each in records if isinstance(each, OffsetCommitted)])
             records = [each for each in records if not isinstance(each, OffsetCommitted)]
-        elif self._pending:
+        elif self._pending is not None:
             self._pending.drop_older(records)
         self._apply(records)
 
     def replay_marker(self, producer: TransactionalProducer, marker: EndMarker) -> None:
         """Apply the offsets of a transaction that was committed, and forget those of one that was aborted."""
-        self._apply(self._pending.end(producer.producer_id, is_commit=marker.is_commit))
+        if self._pending is not None:
+            self._apply(self._pending.end(producer.producer_id, is_commit=marker.is_commit))
 
     def _apply(self, records: Sequence[GroupRecord]) -> None:
         state, store = self._state, self._state.offsets
@@ -116,24 +118,20 @@ class GroupShard:
             case OffsetRemoved():
                 self._state.offsets.remove(record)
             case GroupStored():
-                groups.setdefault(record.group_id, Group(record.group_id)).apply(record)
+                as_classic(groups.setdefault(record.group_id, Group(record.group_id))).apply(record)
             case GroupRemoved():
                 self._forget(record.group_id)
 
     def _forget(self, group_id: str) -> None:
         group = self._state.groups.pop(group_id, None)
         if group is not None:
-            for member_id in group.pending_joins:
-                self._state.timers.cancel(Timer(TimerKind.SESSION, group_id, member_id))
+            timeouts.forget(self._state.timers, as_classic(group))
 
     def loaded(self, now_ms: int) -> GroupEffects:
         """The log has been replayed: sessions run from now on, for nobody could send heartbeats before."""
         turn = Turn(self._state, now_ms)
         for group in self._state.groups.values():
-            for member_id in group.members:
-                turn.keep_session(group, member_id)
-            if len(group.members) > turn.config.group_max_size:
-                prepare(turn, group, f"The group has more members than group.max.size, {turn.config.group_max_size}")
+            timeouts.resume(turn, as_classic(group))
         self._expiry.schedule(turn)
         return turn.effects
 
@@ -189,7 +187,7 @@ class GroupShard:
             else:
                 due_by_group.setdefault(timer.group_id, []).append(timer)
         for group_id, due in due_by_group.items():
-            timeouts.expire(turn, self._state.groups[group_id], due)
+            timeouts.expire(turn, as_classic(self._state.groups[group_id]), due)
             self._state.measure(group_id)
         return turn.effects
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowstone.coordinator.effects import Effects
-from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, GroupConfig
+from flowstone.coordinator.groups.group import AnyGroup
 from flowstone.coordinator.groups.offsets import OffsetStore
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.timers import EXPIRY_TIMER, Timer, TimerKind, Timers
@@ -26,7 +26,7 @@ class ShardState:
     config: GroupConfig
     new_member_id: Callable[[str], str]
     account: MemoryAccount
-    groups: dict[str, Group] = field(default_factory=dict)
+    groups: dict[str, AnyGroup] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     timers: Timers = field(default_factory=Timers)
 
@@ -35,16 +35,6 @@ class ShardState:
         group = self.groups.get(group_id)
         group_bytes = 0 if group is None else group.size_bytes
         self.account.set_size(group_id, group_bytes + self.offsets.size_bytes(group_id))
-
-    def forget_if_unused(self, group: Group) -> None:
-        """A group that never finished a generation and keeps no offsets left nothing on disk to remove."""
-        if (
-            group.state is GroupState.EMPTY
-            and group.generation == 0
-            and not group.pending_joins
-            and not self.offsets.of_group(group.group_id)
-        ):
-            self.groups.pop(group.group_id, None)
 
 
 @dataclass(slots=True)
@@ -63,10 +53,10 @@ class Turn:
     def append(self, record: GroupRecord) -> None:
         self.effects.records.append(record)
 
-    def schedule(self, delay_ms: int, kind: TimerKind, group: Group, member_id: str = "") -> None:
+    def schedule(self, delay_ms: int, kind: TimerKind, group: AnyGroup, member_id: str = "") -> None:
         self.shard.timers.schedule(Timer(kind, group.group_id, member_id), self.now_ms + delay_ms)
 
-    def cancel(self, kind: TimerKind, group: Group, member_id: str = "") -> None:
+    def cancel(self, kind: TimerKind, group: AnyGroup, member_id: str = "") -> None:
         self.shard.timers.cancel(Timer(kind, group.group_id, member_id))
 
     def check_empty_groups_later(self) -> None:
@@ -76,5 +66,6 @@ class Turn:
         if scheduled_ms is None or due_ms < scheduled_ms:
             timers.schedule(EXPIRY_TIMER, due_ms)
 
-    def keep_session(self, group: Group, member_id: str) -> None:
-        self.schedule(group.members[member_id].session_timeout_ms, TimerKind.SESSION, group, member_id)
+    def keep_session(self, group: AnyGroup, member_id: str) -> None:
+        """Let the session of a member begin again now."""
+        self.schedule(group.session_timeout_ms(member_id), TimerKind.SESSION, group, member_id)

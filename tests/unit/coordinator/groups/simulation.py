@@ -20,7 +20,7 @@ from typing import Any
 
 from flowstone.coordinator.groups import messages as m
 from flowstone.coordinator.groups.classic.consumer_protocol import assigned_partitions
-from flowstone.coordinator.groups.classic.group import pending_bytes
+from flowstone.coordinator.groups.classic.member import pending_bytes
 from flowstone.coordinator.groups.config import OFFSET_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES, GroupConfig
 from flowstone.coordinator.groups.records import GroupStored, OffsetCommitted
 from flowstone.coordinator.groups.timers import Timer, TimerKind

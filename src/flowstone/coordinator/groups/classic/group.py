@@ -28,13 +28,10 @@ from flowstone.coordinator.groups.classic.consumer_protocol import (
     owned_partitions,
     subscribed_topics,
 )
-from flowstone.coordinator.groups.config import (
-    GROUP_OVERHEAD_BYTES,
-    MEMBER_OVERHEAD_BYTES,
-    PENDING_MEMBER_OVERHEAD_BYTES,
-    PROTOCOL_OVERHEAD_BYTES,
-    TEXT_CHARACTER_BYTES,
-)
+from flowstone.coordinator.groups.classic.member import Member, pending_bytes
+from flowstone.coordinator.groups.config import GROUP_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
+from flowstone.coordinator.groups.group import AnyGroup
+from flowstone.coordinator.groups.messages import CLASSIC, UNKNOWN_MEMBER_ID, CommitRequest, DescribedGroup
 from flowstone.coordinator.groups.records import NO_TIMESTAMP, GroupStored, StoredMember
 from flowstone.errors import ErrorCode
 
@@ -46,60 +43,6 @@ class GroupState(Enum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"
-
-
-def member_bytes(
-    client_id: str, client_host: str, group_instance_id: str | None, protocols: Mapping[str, bytes]
-) -> int:
-    """Return about what a member takes in memory, without its id and its assignment."""
-    names = len(client_id) + len(client_host) + len(group_instance_id or "") + sum(map(len, protocols))
-    metadata_bytes = sum(map(len, protocols.values()))
-    overhead_bytes = MEMBER_OVERHEAD_BYTES + PROTOCOL_OVERHEAD_BYTES * len(protocols)
-    return overhead_bytes + TEXT_CHARACTER_BYTES * names + metadata_bytes
-
-
-def pending_bytes(member_id: str) -> int:
-    """Return about what a member id that was handed out takes in memory."""
-    return PENDING_MEMBER_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(member_id)
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: dict[str, bytes]  # name to metadata, the preferred one first
-    assignment: bytes = b""  # as last stored
-    counted_bytes: int = 0  # what its group last counted for it
-    is_new: bool = False  # its first join has not been answered: it cannot send heartbeats yet
-
-    @property
-    def size_bytes(self) -> int:
-        """Return about what the member takes in memory."""
-        return (
-            member_bytes(self.client_id, self.client_host, self.group_instance_id, self.protocols)
-            + TEXT_CHARACTER_BYTES * len(self.member_id)
-            + len(self.assignment)
-        )
-
-    def vote(self, candidates: Collection[str]) -> str:
-        return next(name for name in self.protocols if name in candidates)
-
-    def stored(self, protocol: str, assignment: bytes) -> StoredMember:
-        return StoredMember(
-            self.member_id,
-            self.group_instance_id,
-            self.client_id,
-            self.client_host,
-            self.rebalance_timeout_ms,
-            self.session_timeout_ms,
-            self.protocols[protocol],
-            assignment,
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -124,10 +67,83 @@ class Group:
     rebalance_timestamp_ms: int = NO_TIMESTAMP
     members_bytes: int = 0  # about what the members and the member ids handed out take in memory
 
+    # What the parts that all protocols share ask: see `groups.group.AnyGroup`
+
     @property
     def size_bytes(self) -> int:
         """Return about what the group takes in memory, without its offsets."""
         return GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(self.group_id) + self.members_bytes
+
+    @property
+    def type(self) -> str:
+        return CLASSIC
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def protocol_type_name(self) -> str:
+        return self.protocol_type or ""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_unused(self) -> bool:
+        return self.state is GroupState.EMPTY and not self.pending_joins
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        if self.state is not GroupState.EMPTY or self.protocol_type is None or self.state_timestamp_ms == NO_TIMESTAMP:
+            return None
+        return self.state_timestamp_ms
+
+    @property
+    def has_deletable_offsets(self) -> bool:
+        return self.state is GroupState.EMPTY or self.is_consumer_group
+
+    def topics_in_use(self) -> frozenset[str] | None:
+        if self.state is GroupState.EMPTY:
+            return frozenset()
+        return self.subscribed_topics() if self.state is GroupState.STABLE else None
+
+    def session_timeout_ms(self, member_id: str) -> int:
+        return self.members[member_id].session_timeout_ms
+
+    def check_commit(self, request: CommitRequest) -> ErrorCode:
+        claims_generation = request.generation_id >= 0
+        if self.state is GroupState.EMPTY and not claims_generation:
+            return ErrorCode.NONE
+        if not claims_generation and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error_code = self.check_member(request.member_id, request.group_instance_id)
+        if error_code is not ErrorCode.NONE:
+            return error_code
+        if request.generation_id != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            # It has joined the new generation but has no assignment in it: what it commits it does not own.
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def described(self) -> DescribedGroup:
+        # Until the group is settled the members' metadata belongs to a choice of protocol that is not made yet.
+        protocol = self.protocol if self.state is GroupState.STABLE else None
+        return DescribedGroup(
+            self.group_id,
+            self.state.value,
+            protocol_type=self.protocol_type or "",
+            protocol=protocol or "",
+            generation=self.generation,
+            members=tuple(member.described(protocol) for member in self.members.values()),
+            rebalance_count=self.rebalance_count,
+            rebalance_reason=self.rebalance_reason,
+            rebalance_timestamp_ms=self.rebalance_timestamp_ms,
+        )
+
+    # Members
 
     def count(self, member: Member) -> None:
         """Take over into `members_bytes` what the member takes now."""
@@ -311,3 +327,9 @@ class Group:
 
     def _common_protocols(self, protocols: Collection[str]) -> set[str]:
         return {name for name in protocols if all(name in member.protocols for member in self.members.values())}
+
+
+def as_classic(group: AnyGroup) -> Group:
+    """Return the group as one of this protocol, which all groups are of so far."""
+    assert isinstance(group, Group)
+    return group

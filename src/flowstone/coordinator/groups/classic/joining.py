@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowstone.coordinator.groups.classic.group import Group, GroupState, Member, member_bytes
+from flowstone.coordinator.groups.classic.group import Group, GroupState
+from flowstone.coordinator.groups.classic.member import Member, member_bytes
 from flowstone.coordinator.groups.classic.rebalancing import (
     answer_join,
     answer_sync,
     complete_join_if_ready,
+    find,
     joined,
     park_join,
     rebalance,
@@ -42,7 +44,7 @@ def join(turn: Turn, token: Any, request: JoinRequest) -> None:
     if error_code is not ErrorCode.NONE:
         turn.reply(token, JoinResponse(error_code, request.member_id))
         return
-    group = turn.shard.groups.get(request.group_id) or Group(request.group_id)
+    group = find(turn, request.group_id) or Group(request.group_id)
     if not _has_room(turn, group, request) or not _has_memory(turn, group, request):
         _turn_away(turn, group, request, token)
     elif not group.supports(request.protocol_type, dict(request.protocols)):

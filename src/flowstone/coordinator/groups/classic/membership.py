@@ -13,6 +13,8 @@ from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.classic.rebalancing import (
     answer_sync,
     complete_join_if_ready,
+    find,
+    forget_if_unused,
     rebalance,
     remove_member,
     remove_pending,
@@ -97,7 +99,7 @@ def heartbeat(turn: Turn, token: Any, request: HeartbeatRequest) -> None:
 def _find(turn: Turn, request: SyncRequest | HeartbeatRequest) -> Group:
     if not request.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID)
-    group = turn.shard.groups.get(request.group_id)
+    group = find(turn, request.group_id)
     if group is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
     error_code = group.check_member(request.member_id, request.group_instance_id)
@@ -113,7 +115,7 @@ def leave(turn: Turn, token: Any, request: LeaveRequest) -> None:
         turn.reply(token, LeaveResponse(ErrorCode.INVALID_GROUP_ID))
         return
     # A group that is not there has no such members, and an empty one answers just that.
-    group = turn.shard.groups.get(request.group_id) or Group(request.group_id)
+    group = find(turn, request.group_id) or Group(request.group_id)
     count_before = len(group.members)
     left = []
     reasons = []
@@ -127,7 +129,7 @@ def leave(turn: Turn, token: Any, request: LeaveRequest) -> None:
         rebalance(turn, group, "; ".join(reasons))
     elif reasons:
         complete_join_if_ready(turn, group)  # it may have waited for a member id that is now given back
-        turn.shard.forget_if_unused(group)
+        forget_if_unused(turn, group)
 
 
 def _remove(turn: Turn, group: Group, leaving: LeavingMember) -> ErrorCode:

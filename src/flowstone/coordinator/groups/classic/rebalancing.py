@@ -11,7 +11,7 @@ Whoever waits is answered before it is moved or dropped: no token is lost.
 
 from __future__ import annotations
 
-from flowstone.coordinator.groups.classic.group import Group, GroupState
+from flowstone.coordinator.groups.classic.group import Group, GroupState, as_classic
 from flowstone.coordinator.groups.config import (
     NOBODY_JOINED_RETRY_MIN_MS,
     REBALANCE_PHASE_MIN_MS,
@@ -21,6 +21,12 @@ from flowstone.coordinator.groups.messages import JoinedMember, JoinResponse, Sy
 from flowstone.coordinator.groups.state import Turn
 from flowstone.coordinator.groups.timers import TimerKind
 from flowstone.errors import ErrorCode
+
+
+def find(turn: Turn, group_id: str) -> Group | None:
+    """Return the group of that id, or None if it is not there."""
+    group = turn.shard.groups.get(group_id)
+    return None if group is None else as_classic(group)
 
 
 def rebalance(turn: Turn, group: Group, reason: str) -> None:
@@ -157,3 +163,9 @@ def remove_member(turn: Turn, group: Group, member_id: str) -> None:
 def remove_pending(turn: Turn, group: Group, member_id: str) -> None:
     turn.cancel(TimerKind.SESSION, group, member_id)
     group.drop_pending(member_id)
+
+
+def forget_if_unused(turn: Turn, group: Group) -> None:
+    """Forget a group that never finished a generation and keeps no offsets: it left nothing on disk to remove."""
+    if group.is_unused and group.generation == 0 and not turn.shard.offsets.of_group(group.group_id):
+        turn.shard.groups.pop(group.group_id, None)

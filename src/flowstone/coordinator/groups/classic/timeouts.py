@@ -12,15 +12,31 @@ from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.classic.rebalancing import (
     complete_join_if_ready,
     end_of_join_phase,
+    forget_if_unused,
     prepare,
     remove_member,
     remove_pending,
 )
 from flowstone.coordinator.groups.state import Turn
-from flowstone.coordinator.groups.timers import Timer, TimerKind
+from flowstone.coordinator.groups.timers import Timer, TimerKind, Timers
+
+
+def resume(turn: Turn, group: Group) -> None:
+    """Begin the sessions of all members of a group that was just loaded: they could send no heartbeats before."""
+    for member_id in group.members:
+        turn.keep_session(group, member_id)
+    if len(group.members) > turn.config.group_max_size:
+        prepare(turn, group, f"The group has more members than group.max.size, {turn.config.group_max_size}")
+
+
+def forget(timers: Timers, group: Group) -> None:
+    """Cancel the timers of a group that is removed, which are those of member ids handed out."""
+    for member_id in group.pending_joins:
+        timers.cancel(Timer(TimerKind.SESSION, group.group_id, member_id))
 
 
 def expire(turn: Turn, group: Group, due: Collection[Timer]) -> None:
+    """Drop whoever is overdue, and decide what that means for the group."""
     reasons = [
         f"Member {timer.member_id} sent no heartbeat in its session timeout"
         for timer in due
@@ -40,7 +56,7 @@ def expire(turn: Turn, group: Group, due: Collection[Timer]) -> None:
         else:
             complete_join_if_ready(turn, group)
     else:
-        turn.shard.forget_if_unused(group)
+        forget_if_unused(turn, group)
 
 
 def _end_session(turn: Turn, group: Group, member_id: str) -> bool:
