@@ -91,6 +91,8 @@ def _single_values(field: Field, version: int) -> st.SearchStrategy[object]:
         return st.sampled_from([code.value for code in ErrorCode])
     if field.name in ("log_append_time_ms", "retention_time_ms"):
         return st.just(-1) | st.integers(0, YEAR_2100_MS)
+    if field.name == "transaction_start_time_ms":
+        return st.integers(0, YEAR_2100_MS)
     if field.type in INTEGER_BITS:
         bound = 1 << (INTEGER_BITS[field.type] - 1)
         return st.integers(-bound, bound - 1)

@@ -1807,6 +1807,388 @@ class OffsetForLeaderEpochResponse(Message):
         self.topics = topics
 
 
+class AddPartitionsToTxnRequestTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class AddPartitionsToTxnRequestTransaction(Message):
+    __slots__ = ("transactional_id", "producer_id", "producer_epoch", "verify_only", "topics")
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        verify_only: bool = False,
+        topics: Sequence[AddPartitionsToTxnRequestTopic] = (),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.verify_only = verify_only
+        self.topics = topics
+
+
+class AddPartitionsToTxnRequest(Message):
+    __slots__ = (
+        "transactions",
+        "v3_and_below_transactional_id",
+        "v3_and_below_producer_id",
+        "v3_and_below_producer_epoch",
+        "v3_and_below_topics",
+    )
+
+    def __init__(
+        self,
+        *,
+        transactions: Sequence[AddPartitionsToTxnRequestTransaction] = (),
+        v3_and_below_transactional_id: str = "",
+        v3_and_below_producer_id: int = 0,
+        v3_and_below_producer_epoch: int = 0,
+        v3_and_below_topics: Sequence[AddPartitionsToTxnRequestTopic] = (),
+    ) -> None:
+        self.transactions = transactions
+        self.v3_and_below_transactional_id = v3_and_below_transactional_id
+        self.v3_and_below_producer_id = v3_and_below_producer_id
+        self.v3_and_below_producer_epoch = v3_and_below_producer_epoch
+        self.v3_and_below_topics = v3_and_below_topics
+
+
+class AddPartitionsToTxnResponsePartition(Message):
+    __slots__ = ("partition_index", "partition_error_code")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        partition_error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.partition_error_code = partition_error_code
+
+
+class AddPartitionsToTxnResponseTopic(Message):
+    __slots__ = ("name", "results_by_partition")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        results_by_partition: Sequence[AddPartitionsToTxnResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.results_by_partition = results_by_partition
+
+
+class AddPartitionsToTxnResponseTransaction(Message):
+    __slots__ = ("transactional_id", "topic_results")
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str = "",
+        topic_results: Sequence[AddPartitionsToTxnResponseTopic] = (),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.topic_results = topic_results
+
+
+class AddPartitionsToTxnResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "results_by_transaction", "results_by_topic_v3_and_below")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        results_by_transaction: Sequence[AddPartitionsToTxnResponseTransaction] = (),
+        results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.results_by_transaction = results_by_transaction
+        self.results_by_topic_v3_and_below = results_by_topic_v3_and_below
+
+
+class AddOffsetsToTxnRequest(Message):
+    __slots__ = ("transactional_id", "producer_id", "producer_epoch", "group_id")
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        group_id: str = "",
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.group_id = group_id
+
+
+class AddOffsetsToTxnResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+
+
+class EndTxnRequest(Message):
+    __slots__ = ("transactional_id", "producer_id", "producer_epoch", "committed")
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        committed: bool = False,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.committed = committed
+
+
+class EndTxnResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "producer_id", "producer_epoch")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+
+class WriteTxnMarkersRequestTopic(Message):
+    __slots__ = ("name", "partition_indexes")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partition_indexes: Sequence[int] = (),
+    ) -> None:
+        self.name = name
+        self.partition_indexes = partition_indexes
+
+
+class WriteTxnMarkersRequestMarker(Message):
+    __slots__ = (
+        "producer_id",
+        "producer_epoch",
+        "transaction_result",
+        "topics",
+        "coordinator_epoch",
+        "transaction_version",
+    )
+
+    def __init__(
+        self,
+        *,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        transaction_result: bool = False,
+        topics: Sequence[WriteTxnMarkersRequestTopic] = (),
+        coordinator_epoch: int = 0,
+        transaction_version: int = 0,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.transaction_result = transaction_result
+        self.topics = topics
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_version = transaction_version
+
+
+class WriteTxnMarkersRequest(Message):
+    __slots__ = ("markers",)
+
+    def __init__(
+        self,
+        *,
+        markers: Sequence[WriteTxnMarkersRequestMarker] = (),
+    ) -> None:
+        self.markers = markers
+
+
+class WriteTxnMarkersResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+
+
+class WriteTxnMarkersResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[WriteTxnMarkersResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class WriteTxnMarkersResponseMarker(Message):
+    __slots__ = ("producer_id", "topics")
+
+    def __init__(
+        self,
+        *,
+        producer_id: int = 0,
+        topics: Sequence[WriteTxnMarkersResponseTopic] = (),
+    ) -> None:
+        self.producer_id = producer_id
+        self.topics = topics
+
+
+class WriteTxnMarkersResponse(Message):
+    __slots__ = ("markers",)
+
+    def __init__(
+        self,
+        *,
+        markers: Sequence[WriteTxnMarkersResponseMarker] = (),
+    ) -> None:
+        self.markers = markers
+
+
+class TxnOffsetCommitRequestPartition(Message):
+    __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        committed_metadata: str | None = "",
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.committed_metadata = committed_metadata
+
+
+class TxnOffsetCommitRequestTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[TxnOffsetCommitRequestPartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class TxnOffsetCommitRequest(Message):
+    __slots__ = (
+        "transactional_id",
+        "group_id",
+        "producer_id",
+        "producer_epoch",
+        "generation_id",
+        "member_id",
+        "group_instance_id",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str = "",
+        group_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        generation_id: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        topics: Sequence[TxnOffsetCommitRequestTopic] = (),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.group_id = group_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.generation_id = generation_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.topics = topics
+
+
+class TxnOffsetCommitResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+
+
+class TxnOffsetCommitResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[TxnOffsetCommitResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class TxnOffsetCommitResponse(Message):
+    __slots__ = ("throttle_time_ms", "topics")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        topics: Sequence[TxnOffsetCommitResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
+
+
 class DescribeConfigsRequestResource(Message):
     __slots__ = ("resource_type", "resource_name", "configuration_keys")
 
@@ -2636,6 +3018,101 @@ class DescribeClusterResponse(Message):
         self.cluster_authorized_operations = cluster_authorized_operations
 
 
+class DescribeProducersRequestTopic(Message):
+    __slots__ = ("name", "partition_indexes")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partition_indexes: Sequence[int] = (),
+    ) -> None:
+        self.name = name
+        self.partition_indexes = partition_indexes
+
+
+class DescribeProducersRequest(Message):
+    __slots__ = ("topics",)
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[DescribeProducersRequestTopic] = (),
+    ) -> None:
+        self.topics = topics
+
+
+class DescribeProducersResponseProducer(Message):
+    __slots__ = (
+        "producer_id",
+        "producer_epoch",
+        "last_sequence",
+        "last_timestamp",
+        "coordinator_epoch",
+        "current_txn_start_offset",
+    )
+
+    def __init__(
+        self,
+        *,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        last_sequence: int = -1,
+        last_timestamp: int = -1,
+        coordinator_epoch: int = 0,
+        current_txn_start_offset: int = -1,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.last_sequence = last_sequence
+        self.last_timestamp = last_timestamp
+        self.coordinator_epoch = coordinator_epoch
+        self.current_txn_start_offset = current_txn_start_offset
+
+
+class DescribeProducersResponsePartition(Message):
+    __slots__ = ("partition_index", "error_code", "error_message", "active_producers")
+
+    def __init__(
+        self,
+        *,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        active_producers: Sequence[DescribeProducersResponseProducer] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.active_producers = active_producers
+
+
+class DescribeProducersResponseTopic(Message):
+    __slots__ = ("name", "partitions")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        partitions: Sequence[DescribeProducersResponsePartition] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+
+
+class DescribeProducersResponse(Message):
+    __slots__ = ("throttle_time_ms", "topics")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        topics: Sequence[DescribeProducersResponseTopic] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = topics
+
+
 class UnregisterBrokerRequest(Message):
     __slots__ = ("broker_id",)
 
@@ -2660,6 +3137,126 @@ class UnregisterBrokerResponse(Message):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
+
+
+class DescribeTransactionsRequest(Message):
+    __slots__ = ("transactional_ids",)
+
+    def __init__(
+        self,
+        *,
+        transactional_ids: Sequence[str] = (),
+    ) -> None:
+        self.transactional_ids = transactional_ids
+
+
+class DescribeTransactionsResponseTopic(Message):
+    __slots__ = ("topic", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic: str = "",
+        partitions: Sequence[int] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+
+
+class DescribeTransactionsResponseTransaction(Message):
+    __slots__ = (
+        "error_code",
+        "transactional_id",
+        "transaction_state",
+        "transaction_timeout_ms",
+        "transaction_start_time_ms",
+        "producer_id",
+        "producer_epoch",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        *,
+        error_code: int = 0,
+        transactional_id: str = "",
+        transaction_state: str = "",
+        transaction_timeout_ms: int = 0,
+        transaction_start_time_ms: int = 0,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        topics: Sequence[DescribeTransactionsResponseTopic] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.transactional_id = transactional_id
+        self.transaction_state = transaction_state
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self.transaction_start_time_ms = transaction_start_time_ms
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.topics = topics
+
+
+class DescribeTransactionsResponse(Message):
+    __slots__ = ("throttle_time_ms", "transaction_states")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        transaction_states: Sequence[DescribeTransactionsResponseTransaction] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.transaction_states = transaction_states
+
+
+class ListTransactionsRequest(Message):
+    __slots__ = ("state_filters", "producer_id_filters", "duration_filter", "transactional_id_pattern")
+
+    def __init__(
+        self,
+        *,
+        state_filters: Sequence[str] = (),
+        producer_id_filters: Sequence[int] = (),
+        duration_filter: int = -1,
+        transactional_id_pattern: str | None = None,
+    ) -> None:
+        self.state_filters = state_filters
+        self.producer_id_filters = producer_id_filters
+        self.duration_filter = duration_filter
+        self.transactional_id_pattern = transactional_id_pattern
+
+
+class ListTransactionsResponseTransaction(Message):
+    __slots__ = ("transactional_id", "producer_id", "transaction_state")
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        transaction_state: str = "",
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.transaction_state = transaction_state
+
+
+class ListTransactionsResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "unknown_state_filters", "transaction_states")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        unknown_state_filters: Sequence[str] = (),
+        transaction_states: Sequence[ListTransactionsResponseTransaction] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.unknown_state_filters = unknown_state_filters
+        self.transaction_states = transaction_states
 
 
 class DescribeTopicPartitionsRequestTopic(Message):
@@ -2794,6 +3391,11 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (21, "DeleteRecords", 0, 2, 2, DeleteRecordsRequest, DeleteRecordsResponse),
     (22, "InitProducerId", 0, 5, 2, InitProducerIdRequest, InitProducerIdResponse),
     (23, "OffsetForLeaderEpoch", 2, 4, 4, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    (24, "AddPartitionsToTxn", 0, 5, 3, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    (25, "AddOffsetsToTxn", 0, 4, 3, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    (26, "EndTxn", 0, 5, 3, EndTxnRequest, EndTxnResponse),
+    (27, "WriteTxnMarkers", 1, 2, 1, WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+    (28, "TxnOffsetCommit", 0, 5, 3, TxnOffsetCommitRequest, TxnOffsetCommitResponse),
     (32, "DescribeConfigs", 1, 4, 4, DescribeConfigsRequest, DescribeConfigsResponse),
     (33, "AlterConfigs", 0, 2, 2, AlterConfigsRequest, AlterConfigsResponse),
     (35, "DescribeLogDirs", 1, 5, 2, DescribeLogDirsRequest, DescribeLogDirsResponse),
@@ -2813,7 +3415,10 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     (46, "ListPartitionReassignments", 0, 0, 0, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (47, "OffsetDelete", 0, 0, 1, OffsetDeleteRequest, OffsetDeleteResponse),
     (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
+    (61, "DescribeProducers", 0, 0, 0, DescribeProducersRequest, DescribeProducersResponse),
     (64, "UnregisterBroker", 0, 0, 0, UnregisterBrokerRequest, UnregisterBrokerResponse),
+    (65, "DescribeTransactions", 0, 0, 0, DescribeTransactionsRequest, DescribeTransactionsResponse),
+    (66, "ListTransactions", 0, 2, 0, ListTransactionsRequest, ListTransactionsResponse),
     (75, "DescribeTopicPartitions", 0, 0, 0, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )
 
@@ -2920,6 +3525,30 @@ __all__ = [
     "OffsetForLeaderEpochResponsePartition",
     "OffsetForLeaderEpochResponseTopic",
     "OffsetForLeaderEpochResponse",
+    "AddPartitionsToTxnRequestTopic",
+    "AddPartitionsToTxnRequestTransaction",
+    "AddPartitionsToTxnRequest",
+    "AddPartitionsToTxnResponsePartition",
+    "AddPartitionsToTxnResponseTopic",
+    "AddPartitionsToTxnResponseTransaction",
+    "AddPartitionsToTxnResponse",
+    "AddOffsetsToTxnRequest",
+    "AddOffsetsToTxnResponse",
+    "EndTxnRequest",
+    "EndTxnResponse",
+    "WriteTxnMarkersRequestTopic",
+    "WriteTxnMarkersRequestMarker",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponsePartition",
+    "WriteTxnMarkersResponseTopic",
+    "WriteTxnMarkersResponseMarker",
+    "WriteTxnMarkersResponse",
+    "TxnOffsetCommitRequestPartition",
+    "TxnOffsetCommitRequestTopic",
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitResponsePartition",
+    "TxnOffsetCommitResponseTopic",
+    "TxnOffsetCommitResponse",
     "DescribeConfigsRequestResource",
     "DescribeConfigsRequest",
     "DescribeConfigsResponseSynonym",
@@ -2975,8 +3604,21 @@ __all__ = [
     "DescribeClusterRequest",
     "DescribeClusterResponseBroker",
     "DescribeClusterResponse",
+    "DescribeProducersRequestTopic",
+    "DescribeProducersRequest",
+    "DescribeProducersResponseProducer",
+    "DescribeProducersResponsePartition",
+    "DescribeProducersResponseTopic",
+    "DescribeProducersResponse",
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponseTopic",
+    "DescribeTransactionsResponseTransaction",
+    "DescribeTransactionsResponse",
+    "ListTransactionsRequest",
+    "ListTransactionsResponseTransaction",
+    "ListTransactionsResponse",
     "DescribeTopicPartitionsRequestTopic",
     "DescribeTopicPartitionsCursor",
     "DescribeTopicPartitionsRequest",
