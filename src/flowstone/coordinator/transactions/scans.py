@@ -1,0 +1,62 @@
+"""Transactions that are open for too long are aborted, transactional ids that nobody uses are forgotten.
+
+Both scans run at their interval and in slices. A scan that has nothing to find is not due: an idle shard asks for no
+wake-up because of transactions, and an empty one for none at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from flowstone.coordinator.transactions.config import SLICE_PAUSE_MS, TRANSACTIONS_PER_SLICE
+from flowstone.coordinator.transactions.endings import fence
+from flowstone.coordinator.transactions.records import (
+    NO_PRODUCER_EPOCH,
+    NO_TIMEOUT_MS,
+    TransactionRemoved,
+    TransactionState,
+    TransactionStored,
+)
+from flowstone.coordinator.transactions.state import Turn
+
+
+class Scan:
+    """The progress of one kind of scan, and when its next slice is due. Soft state: after a reload it starts over."""
+
+    def __init__(self, check: Callable[[Turn, TransactionStored], None], interval_ms: int) -> None:
+        self._check, self._interval_ms = check, interval_ms
+        self._unchecked: list[str] = []
+        self._due_ms = 0
+
+    def start(self, now_ms: int) -> None:
+        self._due_ms = now_ms + self._interval_ms
+
+    def deadline(self, candidates: Collection[str]) -> int | None:
+        return self._due_ms if self._unchecked or candidates else None
+
+    def run(self, turn: Turn, candidates: Collection[str]) -> None:
+        """Check the next slice if it is due; `candidates` are the ids of a scan that begins now."""
+        if turn.now_ms < self._due_ms or not (self._unchecked or candidates):
+            return
+        if not self._unchecked:
+            self._unchecked = list(candidates)
+        for transactional_id in self._unchecked[-TRANSACTIONS_PER_SLICE:]:
+            stored = turn.shard.transactions.get(transactional_id)
+            if stored is not None:
+                self._check(turn, stored)
+        del self._unchecked[-TRANSACTIONS_PER_SLICE:]
+        self._due_ms = turn.now_ms + (SLICE_PAUSE_MS if self._unchecked else self._interval_ms)
+
+
+def abort_if_timed_out(turn: Turn, stored: TransactionStored) -> None:
+    """Abort the transaction once it is as old as its timeout; without a new producer id, at the next scan."""
+    if stored.state is not TransactionState.ONGOING or stored.timeout_ms == NO_TIMEOUT_MS:
+        return
+    if turn.now_ms - stored.start_ms >= stored.timeout_ms:
+        fence(turn, stored, last_epoch=NO_PRODUCER_EPOCH)
+
+
+def remove_if_expired(turn: Turn, stored: TransactionStored) -> None:
+    is_idle = stored.state is TransactionState.EMPTY or stored.state.is_complete
+    if is_idle and turn.now_ms - stored.last_update_ms >= turn.config.transactional_id_expiration_ms:
+        turn.append(TransactionRemoved(stored.transactional_id))

@@ -1,0 +1,152 @@
+"""TransactionShard: all transactional ids of one `__transaction_state` partition.
+
+Pure and synchronous. Every request method takes the time, an opaque token and a request, and returns `Effects`: the
+records to append, the replies and the tasks that are due. Every token is answered exactly once, unless the shard is
+thrown away before; all but long ListTransactions are answered by the call itself.
+
+What the runtime must do is what it does for every coordinator (`coordinator.runtime`): replay each record right after
+the call that gave it, release replies and tasks once everything the shard had seen is committed, and throw the shard
+away if an append fails. A task is a `SendMarkers`; whoever sends the markers says so with `markers_written` and
+`markers_refused`.
+
+Kafka remembers for every transactional id which transition it is appending, and answers CONCURRENT_TRANSACTIONS
+meanwhile. Of these pending states none is needed here but one:
+
+- Empty, Ongoing, Prepare* and PrepareEpochFence: the next request already sees the state that is being appended. Its
+  own answer waits until that is committed. If it never is, both requests hear that the coordinator is gone, and neither
+  transition has happened for anybody.
+- Dead: a tombstone is replayed like anything else. Who asks meanwhile is a stranger to the shard, and its new record
+  follows the tombstone in the log.
+- Complete*: Kafka sets it as soon as markers are being sent. Here Prepare* itself says so. Until the markers are
+  written the producer may come with the id and epoch of its next transaction, which the shard must not take for a
+  stranger's: additions and EndTxn 5 ask for Prepare* before anything else.
+
+Markers are sent once Prepare* is committed, and Complete* is appended once they are written. A shard that loads
+Prepare* sends them all again; leaders take a marker twice. An answer about markers counts only with the task it is
+about, so that one that comes late cannot complete a later transaction of the same epoch.
+
+Hard state changes in `replay` only: the last record of each transactional id. Soft state is memory only and dies with
+the shard: which markers are written, how far the scans are, listings under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from flowstone.coordinator.transactions import additions, administration, endings
+from flowstone.coordinator.transactions.administration import Listings
+from flowstone.coordinator.transactions.config import TransactionConfig
+from flowstone.coordinator.transactions.initialization import init_producer_id
+from flowstone.coordinator.transactions.messages import (
+    AddPartitionsRequest,
+    EndTransactionRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    SendMarkers,
+)
+from flowstone.coordinator.transactions.records import TransactionRecord, TransactionRemoved
+from flowstone.coordinator.transactions.scans import Scan, abort_if_timed_out, remove_if_expired
+from flowstone.coordinator.transactions.state import ShardState, TransactionEffects, Turn
+from flowstone.memory_budget import MemoryAccount, MemoryBudget
+from flowstone.types import TopicPartition
+
+
+class TransactionShard:
+    def __init__(
+        self,
+        config: TransactionConfig,
+        next_producer_id: Callable[[], int | None],
+        transaction_version: Callable[[], int],
+        budget: MemoryBudget,
+    ) -> None:
+        """`next_producer_id` gives a producer id that was never given before, or None if there is none at hand.
+
+        `transaction_version` is the finalized feature. `budget` limits the memory of all shards of the broker.
+        """
+        self._state = ShardState(config, next_producer_id, transaction_version, MemoryAccount(budget))
+        self._timeouts = Scan(abort_if_timed_out, config.abort_timed_out_interval_ms)
+        self._expiry = Scan(remove_if_expired, config.remove_expired_interval_ms)
+        self._listings = Listings()
+
+    def replay(self, records: Iterable[TransactionRecord]) -> None:
+        """Apply stored records, in their order: those just appended, or some read while loading."""
+        for record in records:
+            if isinstance(record, TransactionRemoved):
+                self._state.remove(record.transactional_id)
+            else:
+                self._state.store(record)
+
+    def loaded(self, now_ms: int) -> TransactionEffects:
+        """The log has been replayed: what was decided goes on, and may have waited for a coordinator for long."""
+        turn = Turn(self._state, now_ms)
+        for stored in self._state.transactions.values():
+            if stored.state.is_prepared:
+                endings.resume(turn, stored)
+        self._timeouts.start(now_ms)
+        self._expiry.start(now_ms)
+        return turn.effects
+
+    def init_producer_id(self, now_ms: int, token: Any, request: InitProducerIdRequest) -> TransactionEffects:
+        return self._run(init_producer_id, now_ms, token, request)
+
+    def add_partitions(self, now_ms: int, token: Any, request: AddPartitionsRequest) -> TransactionEffects:
+        return self._run(additions.add_partitions, now_ms, token, request)
+
+    def verify_partitions(self, now_ms: int, token: Any, request: AddPartitionsRequest) -> TransactionEffects:
+        return self._run(additions.verify_partitions, now_ms, token, request)
+
+    def end_transaction(self, now_ms: int, token: Any, request: EndTransactionRequest) -> TransactionEffects:
+        return self._run(endings.end_transaction, now_ms, token, request)
+
+    def describe_transaction(self, now_ms: int, token: Any, transactional_id: str) -> TransactionEffects:
+        return self._run(administration.describe, now_ms, token, transactional_id)
+
+    def list_transactions(self, now_ms: int, token: Any, request: ListTransactionsRequest) -> TransactionEffects:
+        return self._run(self._listings.add, now_ms, token, request)
+
+    def markers_written(
+        self, now_ms: int, task: SendMarkers, partitions: Iterable[TopicPartition]
+    ) -> TransactionEffects:
+        """These partitions of the task need no marker any more: it is committed there, or they are deleted."""
+        turn = Turn(self._state, now_ms)
+        endings.markers_written(turn, task, partitions)
+        return turn.effects
+
+    def markers_refused(self, now_ms: int, task: SendMarkers) -> TransactionEffects:
+        """A leader has fenced the producer or this coordinator: nobody sends this task's markers now.
+
+        Another coordinator has taken over, most likely. If not, the task is given once more, after a while.
+        """
+        turn = Turn(self._state, now_ms)
+        endings.markers_refused(turn, task)
+        return turn.effects
+
+    def tick(self, now_ms: int) -> TransactionEffects:
+        """Whatever is due: timeouts, old transactional ids, refused markers, long listings."""
+        turn = Turn(self._state, now_ms)
+        self._timeouts.run(turn, self._state.ongoing)
+        self._expiry.run(turn, self._state.transactions)
+        endings.send_refused_again(turn)
+        self._listings.run(turn)
+        return turn.effects
+
+    def next_deadline(self) -> int | None:
+        deadlines = (
+            self._timeouts.deadline(self._state.ongoing),
+            self._expiry.deadline(self._state.transactions),
+            min(self._state.refused.values(), default=None),
+            self._listings.deadline(),
+        )
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def close(self) -> None:
+        """Give back the memory of all transactional ids: the shard is thrown away, or served by another broker."""
+        self._state.account.close()
+
+    def _run(
+        self, handle: Callable[[Turn, Any, Any], None], now_ms: int, token: Any, request: Any
+    ) -> TransactionEffects:
+        turn = Turn(self._state, now_ms)
+        handle(turn, token, request)
+        return turn.effects
