@@ -28,12 +28,12 @@ MARKERS_RETRY_MS = 30_000
 """Markers that a partition's leader refused as fenced are sent again after this long, if this shard is still here."""
 
 PATTERN_CHARACTERS_MAX = 256
-PATTERN_TEXT_CHARACTERS_MAX = 1_000
-PATTERN_STATES_MAX = 250
+PATTERN_TEXT_CHARACTERS_MAX = 500
+PATTERN_STATES_MAX = 500
 PATTERN_STEPS_MAX = 500
 PATTERN_WORK_PER_SLICE = 50_000
 """The longest pattern of ListTransactions, the longest transactional id that it can match, the states of its automaton
-(`x{60}` takes 240), the steps between sets of them that are remembered, and how many states are followed in one go."""
+(`x{100}` takes 301), the steps between sets of them that are remembered, and how many states are followed in one go."""
 
 
 @dataclass(frozen=True, slots=True)

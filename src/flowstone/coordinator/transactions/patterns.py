@@ -135,37 +135,41 @@ class _Compiler:
         return _Fragment(start, end)
 
     def _repeated(self) -> _Fragment:
-        begin = self._position
         fragment = self._atom()
         bounds = self._bounds()
         if bounds is None:
             return fragment
         self._take("?")  # lazy: what matches as a whole does not depend on it
-        if self._peek() in ("*", "+", "?") or self._text.startswith("{", self._position):
+        if self._peek() in ("*", "+", "?", "{"):
             self._refuse("a repetition is repeated")
         least, most = bounds
-        after = self._position
+        count = max(least, most or 0, 1)
+        copies = [fragment, *(self._copy(fragment) for _ in range(count - 1))]
         start = end = self._state()
-        for number in range(max(least, most or 0, 1)):
-            fragment = self._copy(begin)
-            end.targets.append(fragment.start)
+        for number, each in enumerate(copies):
+            after = self._state()  # of its own: what leaves out the copy must not get into a loop at its end
+            each.end.targets.append(after)
+            end.targets.append(each.start)
             if number >= least:
-                end.targets.append(fragment.end)
-            end = fragment.end
+                end.targets.append(after)
+            end = after
         if most is None:
-            end.targets.append(fragment.start)
+            end.targets.append(copies[-1].start)
         elif most == 0:
             start.targets = [end]
-        self._position = after
         return _Fragment(start, end)
 
-    def _copy(self, begin: int) -> _Fragment:
-        """Compile what stands at `begin` once more, with an end of its own that may be gone on from in two ways."""
-        self._position = begin
-        fragment = self._atom()
-        end = self._state()
-        fragment.end.targets.append(end)
-        return _Fragment(fragment.start, end)
+    def _copy(self, fragment: _Fragment) -> _Fragment:
+        copies = {fragment.start: self._state(fragment.start.accepts)}
+        uncopied = [fragment.start]
+        while uncopied:
+            state = uncopied.pop()
+            for target in state.targets:
+                if target not in copies:
+                    copies[target] = self._state(target.accepts)
+                    uncopied.append(target)
+            copies[state].targets = [copies[target] for target in state.targets]
+        return _Fragment(copies[fragment.start], copies[fragment.end])
 
     def _bounds(self) -> tuple[int, int | None] | None:
         """Read how often the last atom is repeated, with no upper bound as None."""
