@@ -66,8 +66,6 @@ def _check_producer(turn: Turn, request: AddPartitionsRequest) -> ErrorCode:
     if not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
     stored = turn.shard.transactions.get(request.transactional_id)
-    if stored is None or stored.producer_id != request.producer_id:
+    if stored is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if stored.producer_epoch != request.producer_epoch:
-        return ErrorCode.PRODUCER_FENCED
-    return ErrorCode.NONE
+    return stored.check_producer(request.producer_id, request.producer_epoch)

@@ -34,7 +34,6 @@ from flowstone.coordinator.transactions.messages import (
     SendMarkers,
 )
 from flowstone.coordinator.transactions.records import (
-    LAST_CLIENT_EPOCH,
     NO_PRODUCER_ID,
     TransactionState,
     TransactionStored,
@@ -60,10 +59,9 @@ def end_transaction(turn: Turn, token: Any, request: EndTransactionRequest) -> N
 
 
 def _end_v1(turn: Turn, request: EndTransactionRequest, before: TransactionStored) -> ErrorCode:
-    if request.producer_id != before.producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if request.producer_epoch != before.producer_epoch:
-        return ErrorCode.PRODUCER_FENCED
+    code = before.check_producer(request.producer_id, request.producer_epoch)
+    if code is not ErrorCode.NONE:
+        return code
     if before.state is TransactionState.ONGOING:
         _decide(turn, transitions.prepared_v1(before, is_commit=request.is_commit, now_ms=turn.now_ms))
         return ErrorCode.NONE
@@ -81,10 +79,9 @@ def _end_v2(turn: Turn, request: EndTransactionRequest, before: TransactionStore
         return EndTransactionResponse(ErrorCode.NONE, before.producer_id, before.producer_epoch)
     if before.state.is_prepared:
         return EndTransactionResponse(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if request.producer_id != before.producer_id:
-        return EndTransactionResponse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if request.producer_epoch != before.producer_epoch:
-        return EndTransactionResponse(ErrorCode.PRODUCER_FENCED)
+    code = before.check_producer(request.producer_id, request.producer_epoch)
+    if code is not ErrorCode.NONE:
+        return EndTransactionResponse(code)
     if request.is_commit and before.state is not TransactionState.ONGOING:
         return EndTransactionResponse(ErrorCode.INVALID_TXN_STATE)
     decided = _end_with_next_epoch(turn, before, is_commit=request.is_commit)
@@ -99,12 +96,7 @@ def _is_repeated(request: EndTransactionRequest, stored: TransactionStored) -> b
         return False
     if request.producer_id == stored.producer_id:
         return request.producer_epoch == stored.producer_epoch - 1
-    has_rolled_over = stored.state.is_complete and stored.producer_epoch == 0
-    return (
-        has_rolled_over
-        and request.producer_id == stored.previous_producer_id
-        and request.producer_epoch == LAST_CLIENT_EPOCH
-    )
+    return stored.state.is_complete and stored.has_rolled_over_from(request.producer_id, request.producer_epoch)
 
 
 def fence(turn: Turn, before: TransactionStored, *, last_epoch: int) -> ErrorCode:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 
 NO_PRODUCER_ID = -1
@@ -65,6 +66,22 @@ class TransactionStored(NamedTuple):
     @property
     def is_epoch_exhausted(self) -> bool:
         return self.producer_epoch >= LAST_CLIENT_EPOCH
+
+    def check_producer(self, producer_id: int, producer_epoch: int) -> ErrorCode:
+        """Return what a producer with this id and epoch is told: NONE if it is the current one.
+
+        Kafka takes the producer of the exhausted id for a stranger, which is fatal to it. Here it is fenced like any
+        other that was aborted by time, and goes on after EndTxn 5.
+        """
+        if producer_id != self.producer_id and not self.has_rolled_over_from(producer_id, producer_epoch):
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        is_current = producer_id == self.producer_id and producer_epoch == self.producer_epoch
+        return ErrorCode.NONE if is_current else ErrorCode.PRODUCER_FENCED
+
+    def has_rolled_over_from(self, producer_id: int, producer_epoch: int) -> bool:
+        """Return whether this record replaced an exhausted producer id with a new one."""
+        is_exhausted = producer_epoch == LAST_CLIENT_EPOCH and producer_id == self.previous_producer_id
+        return is_exhausted and self.producer_epoch == 0 and producer_id != self.producer_id
 
 
 class TransactionRemoved(NamedTuple):
