@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any
 
 from flowstone.coordinator.transactions.config import (
+    LISTINGS_WAITING_MAX,
     PATTERN_WORK_PER_SLICE,
     SLICE_PAUSE_MS,
     TRANSACTIONS_PER_SLICE,
@@ -52,9 +53,10 @@ def describe(turn: Turn, token: Any, transactional_id: str) -> None:
 class Listing:
     """One ListTransactions under way."""
 
-    def __init__(self, token: Any, request: ListTransactionsRequest, transactional_ids: list[str]) -> None:
+    def __init__(self, token: Any, request: ListTransactionsRequest) -> None:
         """Raises PatternError if the request's pattern cannot be compiled."""
-        self._token, self._request, self._unlisted = token, request, transactional_ids
+        self._token, self._request = token, request
+        self._unlisted: list[str] | None = None  # until its turn comes
         self._states = {_STATES[each] for each in request.states if each in _STATES}
         self._producer_ids = frozenset(request.producer_ids)
         self._pattern = Pattern(request.pattern) if request.pattern else None
@@ -62,6 +64,8 @@ class Listing:
 
     def run_slice(self, turn: Turn) -> bool:
         """List some more; return whether the request has been answered."""
+        if self._unlisted is None:
+            self._unlisted = list(turn.shard.transactions)
         pattern = self._pattern
         followed_max = pattern.followed_count + PATTERN_WORK_PER_SLICE if pattern is not None else 0
         for _ in range(min(TRANSACTIONS_PER_SLICE, len(self._unlisted))):
@@ -100,10 +104,11 @@ class Listings:
         return self._due_ms if self._waiting else None
 
     def add(self, turn: Turn, token: Any, request: ListTransactionsRequest) -> None:
-        transactional_ids = list(turn.shard.transactions)
-        transactional_ids.reverse()
+        if len(self._waiting) > LISTINGS_WAITING_MAX:
+            turn.reply(token, ListTransactionsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            return
         try:
-            listing = Listing(token, request, transactional_ids)
+            listing = Listing(token, request)
         except PatternError:
             turn.reply(token, ListTransactionsResponse(ErrorCode.INVALID_REGULAR_EXPRESSION))
             return

@@ -24,6 +24,9 @@ loop."""
 SLICE_PAUSE_MS = 10
 """Between two such goes."""
 
+LISTINGS_WAITING_MAX = 100
+"""Requests of ListTransactions that wait for one that takes several slices."""
+
 MARKERS_RETRY_MS = 30_000
 """Markers that a partition's leader refused as fenced are sent again after this long, if this shard is still here."""
 

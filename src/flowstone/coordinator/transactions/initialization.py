@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id: who is the producer from now on, and with which id and epoch.
+"""InitProducerId with a transactional id: the client becomes its producer, with a new epoch or a new producer id.
 
 | state            | the client gives no id and epoch    | it gives the id and the epoch it has                     |
 |------------------|-------------------------------------|----------------------------------------------------------|

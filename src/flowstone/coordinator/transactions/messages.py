@@ -124,9 +124,9 @@ class ListTransactionsResponse(NamedTuple):
 class SendMarkers:
     """A task: have the leaders of these partitions write the markers of a decided transaction.
 
-    It is told apart by identity: two transactions of V1 may be equal in every field. Whoever does it gives it back with
-    `markers_written`, as often as some are written, or with `markers_refused`. The epoch of the coordinator is that of
-    the leader of this shard's partition, and is known to whoever runs the shard.
+    Tasks are compared by identity: two transactions of V1 may be equal in every field. The sender passes the task to
+    `markers_written` each time some markers are written, or to `markers_refused`. The coordinator's epoch, which a
+    marker also carries, is the leader epoch of the shard's partition: the broker adds it.
     """
 
     transactional_id: str

@@ -6,20 +6,20 @@ thrown away before; all but long ListTransactions are answered by the call itsel
 
 What the runtime must do is what it does for every coordinator (`coordinator.runtime`): replay each record right after
 the call that gave it, release replies and tasks once everything the shard had seen is committed, and throw the shard
-away if an append fails. A task is a `SendMarkers`; whoever sends the markers says so with `markers_written` and
+away if an append fails. A task is a `SendMarkers`; the sender of the markers reports with `markers_written` and
 `markers_refused`.
 
 Kafka remembers for every transactional id which transition it is appending, and answers CONCURRENT_TRANSACTIONS
 meanwhile. Of these pending states none is needed here but one:
 
 - Empty, Ongoing, Prepare* and PrepareEpochFence: the next request already sees the state that is being appended. Its
-  own answer waits until that is committed. If it never is, both requests hear that the coordinator is gone, and neither
-  transition has happened for anybody.
-- Dead: a tombstone is replayed like anything else. Who asks meanwhile is a stranger to the shard, and its new record
-  follows the tombstone in the log.
+  own answer waits until that is committed. If the commit fails, both requests are told to look for the coordinator
+  again, and the next shard decides by what is in the log.
+- Dead: a tombstone is replayed like anything else. A request that comes meanwhile finds no transactional id, and its
+  record follows the tombstone in the log.
 - Complete*: Kafka sets it as soon as markers are being sent. Here Prepare* itself says so. Until the markers are
-  written the producer may come with the id and epoch of its next transaction, which the shard must not take for a
-  stranger's: additions and EndTxn 5 ask for Prepare* before anything else.
+  written the producer may come with the id and epoch of its next transaction, which the shard must not refuse as
+  unknown: additions and EndTxn 5 check for Prepare* before anything else.
 
 Markers are sent once Prepare* is committed, and Complete* is appended once they are written. A shard that loads
 Prepare* sends them all again; leaders take a marker twice. An answer about markers counts only with the task it is

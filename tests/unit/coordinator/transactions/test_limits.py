@@ -152,4 +152,19 @@ def test_a_pattern_that_is_hard_to_follow_shortens_the_slices(monkeypatch: pytes
     coordinator.take(coordinator.shard.list_transactions(coordinator.now_ms, "token", request))
     assert producers.replies == []
     coordinator.advance(20 * SLICE_PAUSE_MS)
-    assert [each.transactional_id for each in producers.replies[0].transactions] == [f"id-{n}" for n in range(5, 10)]
+    listed = sorted(each.transactional_id for each in producers.replies[0].transactions)
+    assert listed == [f"id-{number}" for number in range(5, 10)]
+
+
+def test_listings_wait_for_a_long_one_up_to_a_limit() -> None:
+    producers = Producers()
+    for number in range(TRANSACTIONS_PER_SLICE + 1):
+        producers.init(f"id-{number}")
+    producers.replies.clear()
+    coordinator = producers.coordinator
+    for token in range(limits.LISTINGS_WAITING_MAX + 2):
+        coordinator.take(coordinator.shard.list_transactions(coordinator.now_ms, token, ListTransactionsRequest()))
+    assert [reply.error_code for reply in producers.replies] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    coordinator.advance(3 * limits.LISTINGS_WAITING_MAX * SLICE_PAUSE_MS)
+    assert len(producers.replies) == limits.LISTINGS_WAITING_MAX + 2
+    assert producers.replies[-1].error_code is ErrorCode.NONE
