@@ -93,4 +93,4 @@ def _is_last(request: InitProducerIdRequest, before: TransactionStored) -> bool:
         return False
     if request.producer_id == before.producer_id:
         return request.producer_epoch < before.producer_epoch
-    return request.producer_id == before.previous_producer_id and request.producer_epoch >= LAST_CLIENT_EPOCH
+    return before.has_rolled_over_from(request.producer_id, request.producer_epoch)

@@ -93,6 +93,11 @@ def test_the_tag_that_kafka_reserves_and_unknown_ones_are_skipped() -> None:
     assert decode(KEY, bytes.fromhex("0001" + START + "01" + TIMES + tags)) == record
 
 
+def test_unknown_tags_of_a_topic_are_skipped() -> None:
+    partitions = "02" + "02 74" + "03 00000000 00000001" + "01 05 02 abcd"
+    assert decode(KEY, bytes.fromhex("0001" + START + partitions + TIMES + "00")) == ONGOING
+
+
 def test_a_null_value_is_a_tombstone() -> None:
     assert encode(TransactionRemoved("x")) == (KEY, None)
     assert decode(KEY, None) == TransactionRemoved("x")
