@@ -94,7 +94,6 @@ def _prepared(before: TransactionStored, now_ms: int, *, is_commit: bool) -> Tra
         state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
         last_update_ms=now_ms,
         start_ms=before.start_ms if before.state is TransactionState.ONGOING else now_ms,
-        partitions=before.partitions if before.state is TransactionState.ONGOING else frozenset(),
         previous_producer_id=before.producer_id,
         next_producer_id=NO_PRODUCER_ID,
     )
