@@ -125,13 +125,13 @@ class SendMarkers:
     """A task: have the leaders of these partitions write the markers of a decided transaction.
 
     Tasks are compared by identity: two transactions of V1 may be equal in every field. The sender passes the task to
-    `markers_written` each time some markers are written, or to `markers_refused`. The coordinator's epoch, which a
-    marker also carries, is the leader epoch of the shard's partition: the broker adds it.
+    `markers_written` each time some markers are written, or to `markers_refused`.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    coordinator_epoch: int
     is_commit: bool
     transaction_version: int
     partitions: tuple[TopicPartition, ...]

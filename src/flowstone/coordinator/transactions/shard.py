@@ -56,26 +56,37 @@ class TransactionShard:
     def __init__(
         self,
         config: TransactionConfig,
+        coordinator_epoch: int,
         next_producer_id: Callable[[], int | None],
         transaction_version: Callable[[], int],
         budget: MemoryBudget,
     ) -> None:
-        """`next_producer_id` gives a producer id that was never given before, or None if there is none at hand.
+        """`coordinator_epoch` is the leader epoch of the shard's partition: leaders fence the markers of older ones.
+
+        `next_producer_id` gives a producer id that was never given before, or None if there is none at hand.
 
         `transaction_version` is the finalized feature. `budget` limits the memory of all shards of the broker.
         """
-        self._state = ShardState(config, next_producer_id, transaction_version, MemoryAccount(budget))
+        self._state = ShardState(
+            config, coordinator_epoch, next_producer_id, transaction_version, MemoryAccount(budget)
+        )
         self._timeouts = Scan(abort_if_timed_out, config.abort_timed_out_interval_ms)
         self._expiry = Scan(remove_if_expired, config.remove_expired_interval_ms)
         self._listings = Listings()
 
-    def replay(self, records: Iterable[TransactionRecord]) -> None:
-        """Apply stored records, in their order: those just appended, or some read while loading."""
+    def replay(self, records: Iterable[TransactionRecord], producer: object = None) -> None:
+        """Apply stored records, in their order: those just appended, or some read while loading.
+
+        Nobody writes to this topic in a transaction, so `producer` has no meaning here, and there are no markers.
+        """
         for record in records:
             if isinstance(record, TransactionRemoved):
                 self._state.remove(record.transactional_id)
             else:
                 self._state.store(record)
+
+    def replay_marker(self, producer: object, marker: object) -> None:
+        """Pass over a marker."""
 
     def loaded(self, now_ms: int) -> TransactionEffects:
         """The log has been replayed: what was decided goes on, and may have waited for a coordinator for long."""

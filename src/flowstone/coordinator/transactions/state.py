@@ -36,6 +36,7 @@ class Marking:
 @dataclass(slots=True)
 class ShardState:
     config: TransactionConfig
+    coordinator_epoch: int
     next_producer_id: Callable[[], int | None]
     transaction_version: Callable[[], int]
     account: MemoryAccount
@@ -93,6 +94,7 @@ class Turn:
             prepared.transactional_id,
             prepared.producer_id,
             prepared.producer_epoch,
+            self.shard.coordinator_epoch,
             prepared.state.is_commit,
             prepared.client_version,
             tuple(sorted(prepared.partitions)),

@@ -37,6 +37,7 @@ class Coordinator:
         self.log: list[CoordinatorRecord] = []
         self.committed = 0
         self.commits_at_once = True
+        self.coordinator_epoch = 0
         self.transaction_version = 2
         self.has_producer_ids = True
         self.budget = MemoryBudget(MEMORY_BYTES)
@@ -93,6 +94,7 @@ class Coordinator:
     def _new_shard(self) -> TransactionShard:
         return TransactionShard(
             self.config,
+            self.coordinator_epoch,
             lambda: next(self._producer_ids) if self.has_producer_ids else None,
             lambda: self.transaction_version,
             self.budget,

@@ -37,14 +37,14 @@ class SimulatedPartition:
         writer.open.append(tag)
         return True
 
-    def mark(self, task: SendMarkers, coordinator_epoch: int) -> bool:
+    def mark(self, task: SendMarkers) -> bool:
         """Return whether the marker is taken."""
         writer = self.writers[task.producer_id]
-        if coordinator_epoch < writer.coordinator_epoch or task.producer_epoch < writer.epoch:
+        if task.coordinator_epoch < writer.coordinator_epoch or task.producer_epoch < writer.epoch:
             return False
         if task.transaction_version >= V2 and task.producer_epoch == writer.epoch and writer.open:
             return False
         for tag in writer.open:
             self.outcomes[tag].add(task.is_commit)
-        self.writers[task.producer_id] = Writer(task.producer_epoch, coordinator_epoch)
+        self.writers[task.producer_id] = Writer(task.producer_epoch, task.coordinator_epoch)
         return True

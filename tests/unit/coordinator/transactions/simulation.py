@@ -59,7 +59,6 @@ class Markers:
     """A task that somebody does: the markers of one coordinator, each on its way until its answer has arrived."""
 
     task: SendMarkers
-    coordinator_epoch: int
     unanswered: set[TopicPartition]
 
 
@@ -83,7 +82,6 @@ class World:
         self.markers: list[Markers] = []
         self.marker_answers: list[tuple[SendMarkers, TopicPartition, bool]] = []
         self.late_marker_answers: list[tuple[SendMarkers, TopicPartition, bool]] = []
-        self.coordinator_epoch = 0
         self.coordinator = Coordinator(TransactionConfig(), self._replied, self._told)
         self.coordinator.commits_at_once = False
         self._happened: list[Happened] = []
@@ -183,7 +181,7 @@ class World:
             return
         markers = self.random.choice(self.markers)
         partition = self.random.choice(sorted(markers.unanswered))
-        is_taken = self.partitions[partition].mark(markers.task, markers.coordinator_epoch)
+        is_taken = self.partitions[partition].mark(markers.task)
         self.marker_answers.append((markers.task, partition, is_taken))
         # A V1 marker that came twice within one coordinator's life would end the next transaction.
         if is_taken and markers.task.transaction_version >= V2 and self.random.random() < 0.2:
@@ -226,7 +224,10 @@ class World:
     def _crash(self) -> None:
         log_end = self.random.randint(self.coordinator.committed, len(self.coordinator.log))
         self._happened = [each for each in self._happened if each.log_end <= log_end]
-        self.coordinator_epoch += 1
+        if self.random.random() < 0.7:
+            self.coordinator.coordinator_epoch += 1
+        else:
+            self.markers.clear()  # the same broker goes on, whose sender has one request at a time for a producer
         self.coordinator.reload(log_end)
         self._stored = self._load()
         if self.random.random() < 0.5:  # what takes a broker down takes others with it
@@ -242,7 +243,7 @@ class World:
         self.answers.append((sent, response))
 
     def _told(self, task: SendMarkers) -> None:
-        self.markers.append(Markers(task, self.coordinator_epoch, set(task.partitions)))
+        self.markers.append(Markers(task, set(task.partitions)))
 
     def _come_to_rest(self) -> None:
         for producer in self.producers:

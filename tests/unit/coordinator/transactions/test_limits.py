@@ -168,3 +168,15 @@ def test_listings_wait_for_a_long_one_up_to_a_limit() -> None:
     coordinator.advance(3 * limits.LISTINGS_WAITING_MAX * SLICE_PAUSE_MS)
     assert len(producers.replies) == limits.LISTINGS_WAITING_MAX + 2
     assert producers.replies[-1].error_code is ErrorCode.NONE
+
+
+def test_markers_carry_the_epoch_of_their_coordinator() -> None:
+    producers = Producers()
+    producers.coordinator.coordinator_epoch = 7
+    producers.coordinator.reload()
+    producers.init()
+    producers.add(0, 1)
+    producers.ask("end_transaction", EndTransactionRequest("x", 1, 0, True))
+    producers.coordinator.coordinator_epoch = 8
+    producers.coordinator.reload()
+    assert [task.coordinator_epoch for task in producers.tasks] == [7, 8]
