@@ -26,6 +26,7 @@ from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.encoded_response import EncodedResponse
 from flowstone.broker.requests.long_responses import release
 from flowstone.broker.requests.parked import ParkedProduce
+from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
 from flowstone.promise import Promise
 from flowstone.wire.apis import API_VERSIONS_KEY, APIS
@@ -75,12 +76,13 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], Route] = {}
         self._under_way = UnderWay()
 
-    def answer(self, frame: memoryview, listener_name: str, peer: str) -> Answer:
-        key, version, correlation_id, client_id, body = parse_request_header(frame, 0)
+    def answer(self, frame: memoryview, session: ClientSession) -> Answer:
+        """Handle one request of the session's connection. Raises ProtocolError if the connection must be closed."""
+        key, version, correlation_id, session.client_id, body = parse_request_header(frame, 0)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         frame_bytes = len(frame)
         # As its constructor does it, which takes three times as long.
-        context = tuple.__new__(RequestContext, (key, version, correlation_id, client_id, listener_name, peer))
+        context = tuple.__new__(RequestContext, (key, version, correlation_id, session))
         if frame_bytes > LARGE_REQUEST_BYTES and key != PRODUCE_KEY:
             return self._answer_large(route, context, frame, body)
         request = route.decode(frame, body)
@@ -287,19 +289,19 @@ class Dispatcher:
 
     def _failure(self, route: Route, context: RequestContext, request: Message, error: BaseException) -> Message:
         """The response to a request that failed as a whole. ProtocolError if it has no room for an error."""
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        code, session = ErrorCode.UNKNOWN_SERVER_ERROR, context.session
         if isinstance(error, ApiError):
             code = error.code
         elif isinstance(error, StorageFault):
             code = ErrorCode.KAFKA_STORAGE_ERROR
-            logger.error("%s from %s (%s) failed: %s", route.name, context.peer, context.client_id, error)
+            logger.error("%s from %s (%s) failed: %s", route.name, session.peer, session.client_id, error)
         else:
             logger.error(
                 "%s %d from %s (%s) failed",
                 route.name,
                 context.api_version,
-                context.peer,
-                context.client_id,
+                session.peer,
+                session.client_id,
                 exc_info=error,
             )
         message = error.message or "" if isinstance(error, ApiError) else ""
@@ -313,8 +315,8 @@ class Dispatcher:
             "slow request: %s %d from %s (%s) held the loop for %.0f ms",
             route.name,
             context.api_version,
-            context.peer,
-            context.client_id,
+            context.session.peer,
+            context.session.client_id,
             took_s * 1000,
         )
 

@@ -139,7 +139,7 @@ class _Fetch:
         """`replica` if it is a follower that fetches."""
         self._services, self._request, self._session, self._replica = services, request, session, replica
         self._version = version = context.api_version
-        self._listener_name = context.listener_name
+        self._listener_name = context.session.listener_name
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
         self._rack = ""

@@ -86,7 +86,7 @@ class _Produce:
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         # Not the request: its records are views of a buffer that others use once this is parked.
         self._services, self._acks, self._timeout_ms = services, request.acks, request.timeout_ms
-        self._version, self._listener_name, self._peer = context.api_version, context.listener_name, context.peer
+        self._version, self._session = context.api_version, context.session
         self._refusal = _why_refused(services, request)
         self._topics: list[ProduceResponseTopic] = []
         self._last_topic: ProduceRequestTopic | None = None
@@ -129,7 +129,7 @@ class _Produce:
         partition, records = self._find(topic, wanted.index), wanted.records
         if records is None:
             raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
-        self._services.producers.check(partition.log, records, self._peer)
+        self._services.producers.check(partition.log, records, self._session.peer)
         self._services.disk_floor.admit(partition.log, len(records))
         if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(records).codec is Codec.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
@@ -220,7 +220,7 @@ class _Produce:
                     leaders.append(state.leader)
         response.node_endpoints = [
             ProduceResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in node_endpoints(image, leaders, self._listener_name)
+            for each in node_endpoints(image, leaders, self._session.listener_name)
         ]
 
     def _find(self, topic: ProduceRequestTopic, index: int) -> Partition:

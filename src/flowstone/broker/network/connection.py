@@ -25,6 +25,7 @@ from flowstone.broker.network.busy_poll import LockStep
 from flowstone.broker.network.outbox import Outbox, UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import Unsent, UnsentTotal
+from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ProtocolError
 from flowstone.ports.network import Channel
 from flowstone.ports.replies import Reply
@@ -73,8 +74,8 @@ class Host(Protocol):
         ...
 
     @property
-    def answer(self) -> Callable[[memoryview, str, str], Answer]:
-        """Handles one request, by its frame, listener name and peer. ProtocolError closes the connection."""
+    def answer(self) -> Callable[[memoryview, ClientSession], Answer]:
+        """Handle one request, by its frame and its connection's session. ProtocolError closes the connection."""
         ...
 
     def unreadable(self, slice_error: UnreadableSlice) -> None:
@@ -86,7 +87,7 @@ class Host(Protocol):
 
 class Connection:
     def __init__(self, host: Host, channel: Channel, listener_name: str) -> None:
-        self.peer, self.listener_name = channel.peer, listener_name
+        self.session = ClientSession(listener_name, channel.peer)
         self._host, self._channel = host, channel
         self._answer, self._lock_step = host.answer, host.lock_step
         self._call_soon = asyncio.get_running_loop().call_soon  # to ask for the loop is a system call each time
@@ -310,7 +311,7 @@ class Connection:
 
     def _handle(self, frame: memoryview) -> LargeAnswer | None:
         """Returns the answer if it still needs the frame."""
-        answer = self._answer(frame, self.listener_name, self.peer)
+        answer = self._answer(frame, self.session)
         if answer is None:
             return None
         if isinstance(answer, list):

@@ -21,6 +21,7 @@ from flowstone.broker.network.outbox import UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import UNSENT_BYTES_MAX
 from flowstone.broker.requests.context import Services
+from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Timer
 from flowstone.ports.network import Channel, Listener, Network, SystemNetwork
@@ -39,7 +40,7 @@ class Server:
         self._network: Network = network or SystemNetwork()
         self._config, self._clock = config, services.clock
         self._workers, self._waiting, self._partitions = services.workers, services.waiting, services.partitions
-        self.answer: Callable[[memoryview, str, str], Answer] = Dispatcher(services).answer
+        self.answer: Callable[[memoryview, ClientSession], Answer] = Dispatcher(services).answer
         self._loop_lag_seconds = services.metrics.loop_lag_seconds
         self.request_bytes_max = config.socket_request_max_bytes
         self.pipelined_requests_max = config.connection_max_pipelined_requests
@@ -120,11 +121,11 @@ class Server:
     def closed(self, connection: Connection, reason: str) -> None:
         if reason:
             self.dropped_count += 1
-            logger.warning("connection from %s closed: %s", connection.peer, reason)
+            logger.warning("connection from %s closed: %s", connection.session.peer, reason)
         self._connections.discard(connection)
-        self._per_address[_address(connection.peer)] -= 1
-        if not self._per_address[_address(connection.peer)]:
-            del self._per_address[_address(connection.peer)]
+        self._per_address[_address(connection.session.peer)] -= 1
+        if not self._per_address[_address(connection.session.peer)]:
+            del self._per_address[_address(connection.session.peer)]
         if not self._connections:
             self._all_closed.set()
 

@@ -12,6 +12,7 @@ from flowstone.broker.network.outbox import SMALL_SLICE_BYTES, SMALL_SLICES_BYTE
 from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import UnsentTotal
 from flowstone.broker.requests.chunks import Chunk
+from flowstone.broker.requests.session import ClientSession
 from flowstone.ports.replies import Reply
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
 from flowstone.ports.simulated_network import SimulatedChannel, channel_pair
@@ -41,7 +42,7 @@ class Host:
     def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
         return asyncio.get_running_loop().run_in_executor(None, function)
 
-    def answer(self, frame: memoryview, _listener_name: str, _peer: str) -> Answer:
+    def answer(self, frame: memoryview, _session: ClientSession) -> Answer:
         request = bytes(frame)
         self.requests.append(request)
         if request.startswith(b"later"):
