@@ -18,6 +18,7 @@ from flowstone.broker.dispatch.deferred import Answer, Deferred, Outcome
 from flowstone.broker.dispatch.error_responses import error_response
 from flowstone.broker.dispatch.large_requests import LARGE_REQUEST_BYTES, LargeAnswer, UnderWay
 from flowstone.broker.dispatch.registry import ENDPOINTS
+from flowstone.broker.dispatch.throttle_times import has_throttle_time, with_throttle_time
 from flowstone.broker.loop.loop_time import Stretches, start_measured
 from flowstone.broker.loop.time_slices import Turns, run_in_slices
 from flowstone.broker.requests.broker_metrics import RequestMetrics
@@ -64,6 +65,7 @@ class Route(NamedTuple):
     metrics: RequestMetrics
     # Of large requests.
     large_handler: Handler
+    has_throttle_time: bool
     # Whether there are codecs in slices: there are none of a version that is not served.
     can_slice: bool = True
 
@@ -171,6 +173,8 @@ class Dispatcher:
         if isinstance(response, EncodedResponse) or not route.can_slice:
             return self._encode(route, context, started, response)
         encode = sliced_response_encoder(context.api_key, context.api_version)
+        if context.session.muted_until_s and route.has_throttle_time:
+            response = self._throttled(route, context, response)
         chunks = cast(list[Chunk], await run_in_slices(encode(response), turns))
         size_bytes = _add_head(route, context, chunks)
         await turns.give_way()
@@ -244,6 +248,7 @@ class Dispatcher:
                 _HEAD,
                 metrics,
                 large_handler,
+                has_throttle_time(api.name, 0),
                 can_slice=False,
             )
         route = Route(
@@ -255,6 +260,7 @@ class Dispatcher:
             _FLEXIBLE_HEAD if api.has_flexible_response_header(version) else _HEAD,
             metrics,
             large_handler,
+            has_throttle_time(api.name, version),
         )
         self._routes[key, version] = route
         return route
@@ -262,6 +268,8 @@ class Dispatcher:
     def _encode(self, route: Route, context: RequestContext, started: float, response: Message) -> list[Chunk]:
         chunks: list[Chunk]
         try:
+            if context.session.muted_until_s and route.has_throttle_time:
+                response = self._throttled(route, context, response)
             chunks = [*response.chunks] if isinstance(response, EncodedResponse) else route.encode(response)
         except Exception as error:
             logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
@@ -269,6 +277,11 @@ class Dispatcher:
         size_bytes = _add_head(route, context, chunks)
         route.metrics.answered(response, size_bytes, self._monotonic() - started)
         return chunks
+
+    def _throttled(self, route: Route, context: RequestContext, response: Message) -> Message:
+        """Return the response with the time for which the session is still muted."""
+        throttle_ms = context.session.throttle_ms(self._monotonic())
+        return with_throttle_time(response, route.name, context.api_version, throttle_ms) if throttle_ms else response
 
     def _encode_early(self, route: Route, context: RequestContext, response: Message) -> bytes:
         """As it will be sent if all goes well; it does not count as answered yet."""

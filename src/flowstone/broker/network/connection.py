@@ -7,7 +7,8 @@ the size its length prefix names, and the rest of it is received straight into t
 Reading pauses while too many requests wait for answers, too many response bytes wait to be taken, or the buffer pool is
 exhausted: whoever does not read is not read from, and sooner where all connections together leave too much. It also
 pauses while a coroutine works on an answer, so that a topic made by one request is there for the next one, and nobody
-can have many such answers made at once.
+can have many such answers made at once. A connection whose session is muted (`ClientSession.throttle`) is not read from
+until that is over.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import Unsent, UnsentTotal
 from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ProtocolError
+from flowstone.ports.clock import Timer
 from flowstone.ports.network import Channel
 from flowstone.ports.replies import Reply
 
@@ -69,6 +71,9 @@ class Host(Protocol):
 
     def monotonic(self) -> float: ...
 
+    @property
+    def call_later(self) -> Callable[[float, Callable[[], None]], Timer]: ...
+
     def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
         """Runs a function that waits for the disk in a worker."""
         ...
@@ -87,7 +92,7 @@ class Host(Protocol):
 
 class Connection:
     def __init__(self, host: Host, channel: Channel, listener_name: str) -> None:
-        self.session = ClientSession(listener_name, channel.peer)
+        self.session = ClientSession(listener_name, channel.peer, self._muted)
         self._host, self._channel = host, channel
         self._answer, self._lock_step = host.answer, host.lock_step
         self._call_soon = asyncio.get_running_loop().call_soon  # to ask for the loop is a system call each time
@@ -100,6 +105,7 @@ class Connection:
         self._kept = b""
         self._frame: memoryview | None = None
         self._frame_size = self._frame_filled = 0
+        self._unmuting: Timer | None = None  # runs while the session is muted
         self._reading = self._finishing = self._closed = self._flush_scheduled = self._waits_for_room = False
         self.last_received = self.last_progress = host.monotonic()
         self.frame_started: float | None = None
@@ -112,6 +118,10 @@ class Connection:
     @property
     def is_finishing(self) -> bool:
         return self._finishing
+
+    @property
+    def is_muted(self) -> bool:
+        return self._unmuting is not None
 
     @property
     def is_unread(self) -> bool:
@@ -144,6 +154,8 @@ class Connection:
         self._unanswered_bytes = 0
         self._kept = b""
         self._lock_step.forget(self)
+        self.session.on_muted = None  # they know each other: a connection that has gone must not wait for the collector
+        self._stop_unmuting()
         self._channel.close()
         self._host.closed(self, reason)
 
@@ -283,6 +295,7 @@ class Connection:
             return True
         return (
             self._waits_for_room
+            or self._unmuting is not None
             or self._unanswered_bytes + self._outbox.queued_bytes >= self._host.queued_response_bytes_max
             or (self.unsent.memory_bytes > 0 and self._unsent_total.is_too_much)
         )
@@ -306,6 +319,26 @@ class Connection:
             self._schedule_flush()
         if self._reading:
             self._channel.on_readable(self._readable)
+
+    def _muted(self) -> None:
+        """Read nothing more until the session's mute is over, which has just begun or been prolonged."""
+        if self._closed:
+            return
+        self._stop_unmuting()
+        self._unmuting = self._host.call_later(self.session.muted_until_s - self._host.monotonic(), self._unmute)
+        self._pause()
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self.last_received = now = self._host.monotonic()  # what was not read meanwhile was not late
+        if self.frame_started is not None:
+            self.frame_started = now
+        self._resume()
+
+    def _stop_unmuting(self) -> None:
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
 
     # Answering
 

@@ -49,6 +49,7 @@ class Server:
         self.buffers = BufferPool(config.queued_max_request_bytes)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.monotonic: Callable[[], float] = services.clock.monotonic
+        self.call_later = services.clock.call_later
         # A simulated network has nothing to look for, and its clock stands still meanwhile.
         poll_s = config.idle_poll_us / 1_000_000 if isinstance(self._network, SystemNetwork) else 0.0
         self.lock_step = LockStep(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
@@ -152,14 +153,17 @@ class Server:
         silent_since = now - self._config.connections_max_idle_ms / 1000
         stalled_since = now - self._config.connection_frame_timeout_ms / 1000
         for connection in tuple(self._connections):
+            if connection.is_unread and connection.last_progress < stalled_since:
+                connection.close("responses were not taken in connection.frame.timeout.ms")
+                continue
+            if connection.is_muted:
+                continue  # what it sends is not read: it is neither late nor silent
             if _is_frame_late(connection, stalled_since):
                 connection.look_again()  # the loop itself may have been late: read first what the client has sent
             if _is_frame_late(connection, stalled_since):
                 connection.close("a request was begun and not finished in connection.frame.timeout.ms")
             elif self.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
                 connection.close("a request arrived too slowly while others waited for queued.max.request.bytes")
-            elif connection.is_unread and connection.last_progress < stalled_since:
-                connection.close("responses were not taken in connection.frame.timeout.ms")
             elif connection.is_finishing and connection.last_received < stalled_since:
                 connection.close()  # the client has gone, or nothing it may still wait for comes in time
             elif not connection.is_answering and connection.last_received < silent_since:

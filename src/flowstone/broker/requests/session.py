@@ -11,6 +11,7 @@ ignore the throttle time that their responses carry. Responses to requests that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import NamedTuple
 
 # The longest time for which a connection is muted: a request that waits longer than clients' request timeout (30 s by
@@ -52,6 +53,10 @@ class ClientSession:
         self.software_name = self.software_version = ""  # of the newest ApiVersions request
         self.principal = ANONYMOUS
         self.muted_until_s = 0.0  # of the monotonic clock; 0 if the session was never muted
+
+    def throttle_ms(self, now_s: float) -> int:
+        """Return for how long the session is still muted, rounded up; 0 if it is not."""
+        return max(ceil((self.muted_until_s - now_s) * 1000), 0)
 
     def throttle(self, now_s: float, throttle_ms: int) -> None:
         """Mute the session for `throttle_ms` from now, or `MUTE_MS_MAX` at most; it is never unmuted sooner."""
