@@ -27,6 +27,7 @@ class Deferred:
     """An answer that is still being made, not done already, and how its response is turned into bytes."""
 
     outcome: Outcome
+    # Raises ProtocolError if the connection must be closed, and CancelledError if the outcome was cancelled.
     encode: Callable[[Outcome], list[Chunk]]
     # Where it is known before it is true: has it sent on a socket as soon as it is, if that can be.
     send_early: Callable[[int], Reply | None] | None = None
@@ -78,8 +79,7 @@ class Slot:
 
     def _done(self, outcome: Outcome) -> None:
         self.is_at_work = False
-        parked = _parked_by(outcome)
-        if parked is not None:
+        if isinstance(outcome, asyncio.Task) and (parked := _parked_by(outcome)) is not None:
             self._wait_on(parked)
             return
         if self._on_answered is None:
@@ -87,13 +87,12 @@ class Slot:
                 outcome.exception()  # nobody is left to hear of it; dispatch has logged it where that matters
             return
         assert self._deferred is not None
-        if outcome.cancelled():
+        try:
+            self.chunks = self._deferred.encode(outcome)
+        except ProtocolError as error:
+            self.failure = str(error)
+        except asyncio.CancelledError:
             self.failure = "the broker is stopping"
-        else:
-            try:
-                self.chunks = self._deferred.encode(outcome)
-            except ProtocolError as error:
-                self.failure = str(error)
         if self.reply is not None and (rest := self.reply.settle()) is not None:
             self.chunks, self.failure = [rest] if rest else [], None
         self._deferred = None  # the response itself takes several times its bytes
@@ -111,9 +110,9 @@ class Slot:
             self._parked()
 
 
-def _parked_by(outcome: Outcome) -> Promise[Any] | None:
+def _parked_by(outcome: asyncio.Task[Any]) -> Promise[Any] | None:
     """Return the promise that a finished coroutine has returned in place of a response, if it has."""
-    if not isinstance(outcome, asyncio.Task) or outcome.cancelled() or outcome.exception() is not None:
+    if outcome.cancelled() or outcome.exception() is not None:
         return None
     result = outcome.result()
     return result if isinstance(result, Promise) else None

@@ -48,7 +48,10 @@ _HEAD = struct.Struct(">ii")
 _FLEXIBLE_HEAD = struct.Struct(">iix")
 _SIZE_BYTES = 4
 PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY = 0, 11, 14
-_KEYS_WITH_BODIES = frozenset((PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY))
+# A body may have megabytes, and a view of one keeps the whole buffer that it was received into. Of these requests
+# nothing but their kind is kept while they are parked: they tell of errors in other ways, and only a mistake of ours
+# would want to name their parts.
+_EMPTY_REQUESTS = {key: APIS[key].request() for key in (PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY)}
 # Only records make a request longer than this.
 REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
 
@@ -112,7 +115,7 @@ class Dispatcher:
             encode = partial(self._encode_measured, route, context, request, started, stretches)
             return Deferred(start_measured(response, stretches), encode)
         outcome = response if isinstance(response, Promise) else asyncio.ensure_future(response)
-        kept = _kept_while_parked(key, request) if isinstance(response, Promise) else request
+        kept = _EMPTY_REQUESTS.get(key, request) if isinstance(response, Promise) else request
         encode = partial(self._encode_later, route, context, kept, started)
         if outcome.done():
             return encode(outcome)
@@ -150,7 +153,7 @@ class Dispatcher:
             try:
                 response = route.large_handler(self._services, context, request)
                 if isinstance(response, Promise):
-                    request = _kept_while_parked(context.api_key, request)
+                    request = _EMPTY_REQUESTS.get(context.api_key, request)
                     self._under_way.leave(size_bytes)
                     size_bytes = 0
                     answer.park(response)
@@ -296,7 +299,7 @@ class Dispatcher:
         if error is None:
             response = outcome.result()
             return [] if response is None else self._encode(route, context, started, response)
-        if isinstance(error, ProtocolError):
+        if isinstance(error, ProtocolError | asyncio.CancelledError):
             raise error
         return self._encode(route, context, started, self._failure(route, context, request, error))
 
@@ -332,15 +335,6 @@ class Dispatcher:
             context.session.client_id,
             took_s * 1000,
         )
-
-
-def _kept_while_parked(key: int, request: Message) -> Message:
-    """Return what is kept of a request until it is answered: of requests with bodies, nothing but their kind.
-
-    A body may have megabytes, and a view of one keeps the whole buffer that it was received into. These requests tell
-    of errors in other ways; only a mistake of ours would want to name their parts.
-    """
-    return type(request)() if key in _KEYS_WITH_BODIES else request
 
 
 def _add_head(route: Route, context: RequestContext, chunks: list[Chunk]) -> int:

@@ -44,13 +44,14 @@ class Deadlines:
 
     def add(self, wait: Wait, timeout_ms: int) -> None:
         """Tells the wait when its time is up, unless it is done by then."""
-        timeout_ms = rounded_ms(timeout_ms)
-        queue = self._queues.get(timeout_ms)
-        due = self._clock.monotonic() + timeout_ms / 1000
+        queue = self._queues.get(timeout_ms)  # clients mostly ask for the same few lengths, which are round already
+        if queue is None:
+            timeout_ms = rounded_ms(timeout_ms)
+            queue = self._queues.get(timeout_ms)
         if queue is None:
             queue = self._queues[timeout_ms] = _Queue()
             self._set_timer(timeout_ms, timeout_ms / 1000)
-        queue.add(due, wait)
+        queue.add(self._clock.monotonic() + timeout_ms / 1000, wait)
 
     def _set_timer(self, timeout_ms: int, delay_s: float) -> None:
         self._clock.call_later(delay_s, lambda: self._look(timeout_ms))

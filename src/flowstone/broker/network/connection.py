@@ -97,7 +97,7 @@ class Connection:
         self._answer, self._lock_step = host.answer, host.lock_step
         self._call_soon = asyncio.get_running_loop().call_soon  # to ask for the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
-        self._outbox = Outbox(channel, self.unsent, host.read, self._progress, self._broken)
+        self._outbox = Outbox(channel, self.unsent, host.read, self._flush, self._broken)
         # Requests whose answers are not in the outbox yet, in order; an answer waits here for those before it.
         self._unanswered: deque[Slot] = deque()
         self._unanswered_bytes = 0
@@ -149,7 +149,8 @@ class Connection:
         self.unsent.clear()
         for slot in self._unanswered:
             slot.cancel()
-            self._settled(slot)
+            if slot.reply is not None:
+                self._host.lent.discard(slot.reply)
         self._unanswered.clear()
         self._unanswered_bytes = 0
         self._kept = b""
@@ -200,7 +201,7 @@ class Connection:
         self._lock_step.asked(self, now)
         if self._must_wait():
             self._pause()
-        elif not self._flush_scheduled:
+        elif not self._reading and not self._flush_scheduled:
             self._resume()
 
     def _receive(self) -> bool:
@@ -373,20 +374,16 @@ class Connection:
         if slot.reply is not None:
             self._host.lent.add(slot.reply)
 
-    def _settled(self, slot: Slot) -> None:
+    def _answered(self, slot: Slot) -> None:
         if slot.reply is not None:
             self._host.lent.discard(slot.reply)
-
-    def _answered(self, slot: Slot) -> None:
-        self._settled(slot)
+            self._lock_step.answered(self, self._host.monotonic())  # the next request may be here already
         if self._closed:
             return
         if slot.failure is not None:
             self.close(slot.failure)
             return
         assert slot.chunks is not None
-        if slot.reply is not None:  # the next request may be here already
-            self._lock_step.answered(self, self._host.monotonic())
         slot.size_bytes = self.unsent.add(slot.chunks)
         self._unanswered_bytes += slot.size_bytes
         unanswered = self._unanswered
@@ -403,17 +400,17 @@ class Connection:
             self._call_soon(self._flush)
 
     def _flush(self) -> None:
+        """Send what the client takes, and go on with what waited for that: the end, or reading."""
         self._flush_scheduled = False
-        if not self._closed:
-            self._outbox.flush()
-            self._progress()
-            self._lock_step.answered(self, self.last_progress)
-
-    def _progress(self) -> None:
+        if self._closed:
+            return
+        self._outbox.flush()
         self.last_progress = self._host.monotonic()
         if self._finishing and not self.is_answering:
             self.close()
-        self._resume()
+        elif not self._reading:
+            self._resume()
+        self._lock_step.answered(self, self.last_progress)
 
     def _broken(self, error: Exception) -> None:
         if isinstance(error, UnreadableSlice):

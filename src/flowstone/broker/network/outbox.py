@@ -44,15 +44,16 @@ class Outbox:
         channel: Channel,
         unsent: Unsent,
         read: Callable[[Callable[[], object]], asyncio.Future[object]],
-        on_progress: Callable[[], None],
+        on_sendable: Callable[[], None],
         on_broken: Callable[[Exception], None],
     ) -> None:
         """What is put here is counted in `unsent` already; it is taken out as it leaves.
 
-        `read` runs a function in a worker; `on_progress` follows bytes that went out, `on_broken` ends it all.
+        `read` runs a function in a worker. `on_sendable` is called when `flush` can send more than the last time, and
+        `on_broken` when nothing can be sent any more.
         """
         self._channel, self._unsent, self._read = channel, unsent, read
-        self._on_progress, self._on_broken = on_progress, on_broken
+        self._on_sendable, self._on_broken = on_sendable, on_broken
         self._chunks: deque[Chunk] = deque()
         self.queued_bytes = 0
         self._waiting = False
@@ -66,7 +67,7 @@ class Outbox:
         self.queued_bytes += size_bytes
 
     def flush(self) -> None:
-        """Sends what the channel takes now; the rest follows by itself."""
+        """Send what the channel takes now; `on_sendable` tells when it takes more."""
         if self._waiting or not self._chunks:
             return
         turn_ends_at = self.queued_bytes - TURN_BYTES
@@ -76,7 +77,7 @@ class Outbox:
                     raise BlockingIOError  # a fast reader must not keep the loop to itself: the others have their turn
                 head = self._chunks[0]
                 if isinstance(head, _IN_MEMORY):
-                    self._send_bytes()
+                    self._send_bytes(head)
                 else:
                     self._send_slice(head)
         except BlockingIOError:
@@ -93,19 +94,18 @@ class Outbox:
     def close(self) -> None:
         """Drop what is unsent and forget whom to tell: a connection that has gone must not wait for the collector."""
         self.clear()
-        self._on_progress = self._on_broken = _ignore
+        self._on_sendable = self._on_broken = _ignore
 
     def _writable(self) -> None:
         self._channel.on_writable(None)
         self._waiting = False
-        self.flush()
-        self._on_progress()
+        self._on_sendable()
 
-    def _send_bytes(self) -> None:
-        run, slice_follows = self._run_of_bytes()
+    def _send_bytes(self, first: Bytes) -> None:
+        run, slice_follows = self._run_of_bytes() if len(self._chunks) > 1 else ([first], False)
         sent = self._channel.send(run, more=slice_follows)
         self.queued_bytes -= sent
-        self._unsent.bytes_sent(sent)
+        self._unsent.change(-sent, 0)
         if not self.queued_bytes:
             self._chunks.clear()
             return
@@ -145,7 +145,7 @@ class Outbox:
             raise UnreadableSlice(chunk.file, error) from error
         if data is None or len(data) < len(chunk):
             return None
-        self._unsent.slice_sent()
+        self._unsent.change(0, -1)
         self._unsent.add([data])
         return data
 
@@ -167,7 +167,7 @@ class Outbox:
         self._slice_sent += sent
         if self._slice_sent == len(chunk):
             self._chunks.popleft()
-            self._unsent.slice_sent()
+            self._unsent.change(0, -1)
             self._slice_sent = self._slice_warm = 0
 
     def _warm(self, file: File, position: int, count: int) -> None:
@@ -184,8 +184,7 @@ class Outbox:
             self._broken(UnreadableSlice(file, error))
             return
         self._waiting = False
-        self.flush()
-        self._on_progress()
+        self._on_sendable()
 
     def _broken(self, error: Exception) -> None:
         self.clear()

@@ -56,19 +56,14 @@ class Unsent:
             else:
                 slice_bytes += len(chunk)
                 slice_count += 1
-        self._change(memory_bytes, slice_count)
+        self.change(memory_bytes, slice_count)
         return memory_bytes + slice_bytes
 
-    def bytes_sent(self, count: int) -> None:
-        self._change(-count, 0)
-
-    def slice_sent(self) -> None:
-        self._change(0, -1)
-
     def clear(self) -> None:
-        self._change(-self.memory_bytes, -self.slice_count)
+        self.change(-self.memory_bytes, -self.slice_count)
 
-    def _change(self, memory_bytes: int, slice_count: int) -> None:
+    def change(self, memory_bytes: int, slice_count: int) -> None:
+        """Count bytes and slices that were added, or where the numbers are negative, that have left."""
         total = self._total
         self.memory_bytes += memory_bytes
         total.memory_bytes += memory_bytes

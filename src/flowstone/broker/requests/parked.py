@@ -133,7 +133,7 @@ class Uncommitted(NamedTuple):
     partition: Partition
     next_offset: int
     leader_epoch: int
-    on_committed: Callable[[ErrorCode], None]
+    on_failed: Callable[[ErrorCode], None]  # called with the reason if the records will not be committed in time
 
 
 class ParkedProduce(Promise[Any]):
@@ -169,7 +169,9 @@ class ParkedProduce(Promise[Any]):
     def _committed(self, key: int, code: ErrorCode) -> None:
         if self._is_done:
             return
-        self._open.pop(key).on_committed(code)
+        uncommitted = self._open.pop(key)
+        if code is not ErrorCode.NONE:
+            uncommitted.on_failed(code)
         if not self._open:
             self.set_result(self._answer())
 
