@@ -51,11 +51,6 @@ class Channel(Protocol):
         """Like `send`, from a file. 0 if the file ends before `position`."""
         ...
 
-    @property
-    def descriptor(self) -> int | None:
-        """What other threads can send by, as long as the channel is not closed; None if only the channel can."""
-        ...
-
     def on_readable(self, callback: Callable[[], None] | None) -> None: ...
 
     def on_writable(self, callback: Callable[[], None] | None) -> None: ...
@@ -101,10 +96,6 @@ class SocketChannel:
         self._descriptor = sock.fileno()
         self.receive_into: Callable[[memoryview], int] = sock.recv_into  # as the protocol has it
         self._reading = self._writing = False
-
-    @property
-    def descriptor(self) -> int | None:
-        return self._descriptor
 
     def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
         flags = socket.MSG_MORE if more and hasattr(socket, "MSG_MORE") else 0

@@ -16,7 +16,6 @@ from typing import Any
 from flowstone.broker.dispatch.large_requests import LargeAnswer
 from flowstone.broker.requests.chunks import Chunk
 from flowstone.errors import ProtocolError
-from flowstone.ports.replies import Reply
 from flowstone.promise import Promise
 
 Outcome = asyncio.Future[Any] | Promise[Any]
@@ -29,8 +28,6 @@ class Deferred:
     outcome: Outcome
     # Raises ProtocolError if the connection must be closed, and CancelledError if the outcome was cancelled.
     encode: Callable[[Outcome], list[Chunk]]
-    # Where it is known before it is true: has it sent on a socket as soon as it is, if that can be.
-    send_early: Callable[[int], Reply | None] | None = None
 
 
 Answer = list[Chunk] | Deferred | None
@@ -39,12 +36,11 @@ Answer = list[Chunk] | Deferred | None
 class Slot:
     """The place of one answer among those of its connection."""
 
-    __slots__ = ("_deferred", "_on_answered", "_on_parked", "chunks", "failure", "is_at_work", "reply", "size_bytes")
+    __slots__ = ("_deferred", "_on_answered", "_on_parked", "chunks", "failure", "is_at_work", "size_bytes")
 
     def __init__(self, chunks: list[Chunk] | None = None, size_bytes: int = 0) -> None:
         self.chunks, self.size_bytes = chunks, size_bytes
         self.failure: str | None = None
-        self.reply: Reply | None = None  # sent by somebody else, maybe
         self.is_at_work = False  # whether a coroutine is still busy with it; something parked is not
         self._deferred: Deferred | None = None
         self._on_answered: Callable[[Slot], None] | None = None
@@ -72,8 +68,6 @@ class Slot:
 
     def cancel(self) -> None:
         self._on_answered = self._on_parked = None
-        if self.reply is not None:
-            self.reply.settle()
         if self._deferred is not None and not isinstance(self._deferred.outcome, asyncio.Task):
             self._deferred.outcome.cancel()
 
@@ -93,8 +87,6 @@ class Slot:
             self.failure = str(error)
         except asyncio.CancelledError:
             self.failure = "the broker is stopping"
-        if self.reply is not None and (rest := self.reply.settle()) is not None:
-            self.chunks, self.failure = [rest] if rest else [], None
         self._deferred = None  # the response itself takes several times its bytes
         self._on_answered(self)
 

@@ -26,7 +26,6 @@ from flowstone.broker.requests.chunks import Chunk
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.encoded_response import EncodedResponse
 from flowstone.broker.requests.long_responses import release
-from flowstone.broker.requests.parked import ParkedProduce
 from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
 from flowstone.promise import Promise
@@ -119,8 +118,6 @@ class Dispatcher:
         encode = partial(self._encode_later, route, context, kept, started)
         if outcome.done():
             return encode(outcome)
-        if isinstance(outcome, ParkedProduce):
-            return Deferred(outcome, encode, partial(outcome.send_early, partial(self._encode_early, route, context)))
         return Deferred(outcome, encode)
 
     # Large requests
@@ -285,12 +282,6 @@ class Dispatcher:
         """Return the response with the time for which the session is still muted."""
         throttle_ms = context.session.throttle_ms(self._monotonic())
         return with_throttle_time(response, route.name, context.api_version, throttle_ms) if throttle_ms else response
-
-    def _encode_early(self, route: Route, context: RequestContext, response: Message) -> bytes:
-        """As it will be sent if all goes well; it does not count as answered yet."""
-        chunks = route.encode(response)
-        _add_head(route, context, chunks)
-        return b"".join(cast(list[bytes], chunks))
 
     def _encode_later(
         self, route: Route, context: RequestContext, request: Message, started: float, outcome: Outcome

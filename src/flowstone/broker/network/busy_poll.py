@@ -39,10 +39,6 @@ class LockStep:
         self._rest_s = REST_MIN_S
         self._is_looking = False
 
-    def is_with(self, connection: object) -> bool:
-        """Whether nobody but this connection asks, and one request follows the other."""
-        return connection is self._connection and self._steps > 0
-
     def asked(self, connection: object, now: float) -> None:
         """Requests of the connection were handled just now."""
         if connection is not self._connection:

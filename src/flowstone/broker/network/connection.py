@@ -30,7 +30,6 @@ from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ProtocolError
 from flowstone.ports.clock import Timer
 from flowstone.ports.network import Channel
-from flowstone.ports.replies import Reply
 
 RECEIVE_BYTES = 256 * 1024
 READS_PER_WAKEUP_MAX = 4
@@ -63,11 +62,6 @@ class Host(Protocol):
 
     @property
     def lock_step(self) -> LockStep: ...
-
-    @property
-    def lent(self) -> set[Reply]:
-        """Answers of any connection that are in other hands."""
-        ...
 
     def monotonic(self) -> float: ...
 
@@ -149,8 +143,6 @@ class Connection:
         self.unsent.clear()
         for slot in self._unanswered:
             slot.cancel()
-            if slot.reply is not None:
-                self._host.lent.discard(slot.reply)
         self._unanswered.clear()
         self._unanswered_bytes = 0
         self._kept = b""
@@ -171,11 +163,6 @@ class Connection:
     # Reading
 
     def _readable(self) -> None:
-        if self._host.lent:
-            for reply in tuple(self._host.lent):
-                reply.look()
-            if not self._reading:  # what it heard may have closed it
-                return
         reads = 0
         try:
             while reads < READS_PER_WAKEUP_MAX:
@@ -358,26 +345,12 @@ class Connection:
         else:
             slot = Slot()
             slot.wait_for(answer, self._answered, self._schedule_flush)
-            if answer.send_early is not None and self._lock_step.is_with(self):
-                self._lend(slot, answer.send_early)
         self._unanswered.append(slot)
         if isinstance(answer, Deferred) and isinstance(answer.outcome, LargeAnswer):
             return answer.outcome
         return None
 
-    def _lend(self, slot: Slot, send_early: Callable[[int], Reply | None]) -> None:
-        """With nothing to send before it, an answer may leave without the loop."""
-        descriptor = self._channel.descriptor
-        if descriptor is None or self.is_answering:
-            return
-        slot.reply = send_early(descriptor)
-        if slot.reply is not None:
-            self._host.lent.add(slot.reply)
-
     def _answered(self, slot: Slot) -> None:
-        if slot.reply is not None:
-            self._host.lent.discard(slot.reply)
-            self._lock_step.answered(self, self._host.monotonic())  # the next request may be here already
         if self._closed:
             return
         if slot.failure is not None:

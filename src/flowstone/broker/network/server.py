@@ -25,7 +25,6 @@ from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Timer
 from flowstone.ports.network import Channel, Listener, Network, SystemNetwork
-from flowstone.ports.replies import Reply
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +52,6 @@ class Server:
         # A simulated network has nothing to look for, and its clock stands still meanwhile.
         poll_s = config.idle_poll_us / 1_000_000 if isinstance(self._network, SystemNetwork) else 0.0
         self.lock_step = LockStep(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
-        self.lent: set[Reply] = set()
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 from flowstone.broker.loop.deadlines import Deadlines
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import Clock
-from flowstone.ports.replies import Reply
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition, Watcher
 
@@ -151,16 +150,6 @@ class ParkedProduce(Promise[Any]):
         waiting.deadlines.add(self, timeout_ms)
         for key, (partition, next_offset, leader_epoch, _) in enumerate(uncommitted):
             partition.when_committed(next_offset, partial(self._committed, key), leader_epoch)
-
-    def send_early(self, encode: Callable[[Any], bytes], socket: int) -> Reply | None:
-        """Has the answer sent on the socket as soon as it is true, where there is but one thing that it waits for."""
-        if len(self._open) != 1:
-            return None
-        partition = self._open[0].partition
-        if not partition.commits_now():
-            return None
-        reply = Reply(socket, encode(self._answer()))  # while the disk works
-        return reply if partition.send_when_committed(reply) else None
 
     def timed_out(self) -> None:
         for key in tuple(self._open):

@@ -13,7 +13,6 @@ from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import UnsentTotal
 from flowstone.broker.requests.chunks import Chunk
 from flowstone.broker.requests.session import MUTE_MS_MAX, ClientSession
-from flowstone.ports.replies import Reply
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
 from flowstone.ports.simulated_network import SimulatedChannel, channel_pair
 
@@ -35,7 +34,6 @@ class Host:
         self.queued_response_bytes_max = 1 << 20
         self.unsent = UnsentTotal()
         self.lock_step = LockStep(lambda look: None, self.monotonic, poll_s=0)
-        self.lent: set[Reply] = set()
         self.buffers = BufferPool(1 << 20)
         self.receive_buffer = memoryview(bytearray(64 * 1024))
         self.reasons: list[str] = []
