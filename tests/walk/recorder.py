@@ -2,7 +2,7 @@
 
 A function counts once however often it runs. Lambdas count. Not counted: comprehensions and generator expressions,
 which are read as a part of their function; Python's own functions and those written in C, the native kernel among them;
-the encoders and decoders that are generated from the schemas and have no file.
+what is generated from the schemas (message classes, encoders, decoders).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 
 SOURCE = Path(__file__).parents[2] / "src"
 _PREFIX = f"{SOURCE}/"
+_GENERATED = f"{SOURCE}/flowstone/wire/messages/generated.py"
 _PARTS_OF_A_FUNCTION = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 
 
@@ -51,8 +52,10 @@ class Recorder:
         sys.setprofile(None)
 
     def hook(self, frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(_PREFIX) and code.co_name not in _PARTS_OF_A_FUNCTION:
+        code, file = frame.f_code, frame.f_code.co_filename
+        if event != "call" or not file.startswith(_PREFIX) or file == _GENERATED:
+            return
+        if code.co_name not in _PARTS_OF_A_FUNCTION:
             self._called.setdefault(code)
 
     def take(self) -> list[CodeType]:

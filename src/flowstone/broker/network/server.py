@@ -54,7 +54,7 @@ class Server:
         self.lock_step = LockStep(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
-        self._per_address: Counter[str] = Counter()
+        self._per_host: Counter[str] = Counter()
         self._all_closed = asyncio.Event()
         self._sweeping: Timer | None = None
         self._sweep_due = 0.0
@@ -122,14 +122,15 @@ class Server:
             self.dropped_count += 1
             logger.warning("connection from %s closed: %s", connection.session.peer, reason)
         self._connections.discard(connection)
-        self._per_address[_address(connection.session.peer)] -= 1
-        if not self._per_address[_address(connection.session.peer)]:
-            del self._per_address[_address(connection.session.peer)]
+        host = connection.session.host
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
         if not self._connections:
             self._all_closed.set()
 
     def _accept(self, listener_name: str, channel: Channel) -> None:
-        address = _address(channel.peer)
+        host = channel.peer.rpartition(":")[0]
         self.accepted_count += 1
         if len(self._connections) >= self._config.max_connections:
             logger.warning(
@@ -137,12 +138,12 @@ class Server:
             )
             self.refused_count += 1
             channel.close()
-        elif self._per_address[address] >= self._config.max_connections_per_ip:
+        elif self._per_host[host] >= self._config.max_connections_per_ip:
             logger.warning("connection from %s refused: max.connections.per.ip is reached", channel.peer)
             self.refused_count += 1
             channel.close()
         else:
-            self._per_address[address] += 1
+            self._per_host[host] += 1
             self._connections.add(Connection(self, channel, listener_name))
 
     def _sweep(self) -> None:
@@ -194,7 +195,3 @@ class Server:
 def _is_frame_late(connection: Connection, stalled_since: float) -> bool:
     """Whether a request was begun before this time and is not complete."""
     return connection.frame_started is not None and connection.frame_started < stalled_since
-
-
-def _address(peer: str) -> str:
-    return peer.rpartition(":")[0]

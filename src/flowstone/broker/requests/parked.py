@@ -39,13 +39,14 @@ class Waiting:
     def is_full(self) -> bool:
         return len(self.fetches) + len(self.produces) >= self._parked_max
 
-    @property
-    def is_full_of_fetches(self) -> bool:
-        return self.is_full or len(self.fetches) >= (self._parked_max + 1) // 2
-
-    def has_room_for(self, partition_count: int) -> bool:
-        """Return whether a fetch that itself remembers so many partitions may be parked."""
-        return self.parked_partitions + partition_count <= PARKED_PARTITIONS_MAX
+    def may_park_fetch(self, partition_count: int) -> bool:
+        """Return whether one more fetch may be parked, which itself remembers so many partitions."""
+        fetches, produces = len(self.fetches), len(self.produces)
+        return (
+            fetches + produces < self._parked_max
+            and fetches < (self._parked_max + 1) // 2
+            and self.parked_partitions + partition_count <= PARKED_PARTITIONS_MAX
+        )
 
     def release_fetches(self) -> None:
         """Answers every parked fetch with what there is: the broker stops."""

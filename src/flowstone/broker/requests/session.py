@@ -37,6 +37,7 @@ class ClientSession:
 
     __slots__ = (
         "client_id",
+        "host",
         "listener_name",
         "muted_until_s",
         "on_muted",
@@ -49,6 +50,7 @@ class ClientSession:
     def __init__(self, listener_name: str, peer: str, on_muted: Callable[[], None] | None = None) -> None:
         """`peer` is the client's address, HOST:PORT. `on_muted` is called when `muted_until_s` moves."""
         self.listener_name, self.peer, self.on_muted = listener_name, peer, on_muted
+        self.host = peer.rpartition(":")[0]
         self.client_id: str | None = None  # of the newest request
         self.software_name = self.software_version = ""  # of the newest ApiVersions request
         self.principal = ANONYMOUS
