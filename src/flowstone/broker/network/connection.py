@@ -22,7 +22,7 @@ from typing import Protocol
 
 from flowstone.broker.dispatch.deferred import Answer, Deferred, Slot
 from flowstone.broker.dispatch.large_requests import LargeAnswer
-from flowstone.broker.network.busy_poll import LockStep
+from flowstone.broker.network.busy_poll import BusyPoller
 from flowstone.broker.network.outbox import Outbox, UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import Unsent, UnsentTotal
@@ -61,7 +61,7 @@ class Host(Protocol):
     def receive_buffer(self) -> memoryview: ...
 
     @property
-    def lock_step(self) -> LockStep: ...
+    def busy_poller(self) -> BusyPoller: ...
 
     def monotonic(self) -> float: ...
 
@@ -88,7 +88,7 @@ class Connection:
     def __init__(self, host: Host, channel: Channel, listener_name: str) -> None:
         self.session = ClientSession(listener_name, channel.peer, self._muted)
         self._host, self._channel = host, channel
-        self._answer, self._lock_step = host.answer, host.lock_step
+        self._answer, self._busy_poller = host.answer, host.busy_poller
         self._call_soon = asyncio.get_running_loop().call_soon  # to ask for the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
         self._outbox = Outbox(channel, self.unsent, host.read, self._flush, self._broken)
@@ -146,7 +146,7 @@ class Connection:
         self._unanswered.clear()
         self._unanswered_bytes = 0
         self._kept = b""
-        self._lock_step.forget(self)
+        self._busy_poller.forget(self)
         self.session.on_muted = None  # they know each other: a connection that has gone must not wait for the collector
         self._stop_unmuting()
         self._channel.close()
@@ -185,7 +185,7 @@ class Connection:
             return
         self._outbox.flush()
         self.last_received = self.last_progress = now = self._host.monotonic()
-        self._lock_step.asked(self, now)
+        self._busy_poller.asked(self, now)
         if self._must_wait():
             self._pause()
         elif not self._reading and not self._flush_scheduled:
@@ -243,7 +243,7 @@ class Connection:
                 large.frame = memoryview(bytes(large.frame))  # the next request is received where it lies
             position = start + size
             if position < end:
-                self._lock_step.forget(self)  # it does not wait for answers
+                self._busy_poller.forget(self)  # it does not wait for answers
             if end - position >= _LENGTH_BYTES and host.monotonic() > turn_ends:
                 self._keep(received[position:])
                 self._schedule_flush()
@@ -383,7 +383,7 @@ class Connection:
             self.close()
         elif not self._reading:
             self._resume()
-        self._lock_step.answered(self, self.last_progress)
+        self._busy_poller.answered(self, self.last_progress)
 
     def _broken(self, error: Exception) -> None:
         if isinstance(error, UnreadableSlice):

@@ -15,7 +15,7 @@ from functools import partial
 
 from flowstone.broker.dispatch.deferred import Answer
 from flowstone.broker.dispatch.dispatcher import Dispatcher
-from flowstone.broker.network.busy_poll import LockStep
+from flowstone.broker.network.busy_poll import BusyPoller
 from flowstone.broker.network.connection import RECEIVE_BYTES, Connection
 from flowstone.broker.network.outbox import UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
@@ -51,7 +51,7 @@ class Server:
         self.call_later = services.clock.call_later
         # A simulated network has nothing to look for, and its clock stands still meanwhile.
         poll_s = config.idle_poll_us / 1_000_000 if isinstance(self._network, SystemNetwork) else 0.0
-        self.lock_step = LockStep(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
+        self.busy_poller = BusyPoller(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from flowstone.broker.dispatch.deferred import Answer, Deferred
-from flowstone.broker.network.busy_poll import LockStep
+from flowstone.broker.network.busy_poll import BusyPoller
 from flowstone.broker.network.connection import Connection
 from flowstone.broker.network.outbox import SMALL_SLICE_BYTES, SMALL_SLICES_BYTES_MAX, UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
@@ -33,7 +33,7 @@ class Host:
         self.pipelined_requests_max = 1000
         self.queued_response_bytes_max = 1 << 20
         self.unsent = UnsentTotal()
-        self.lock_step = LockStep(lambda look: None, self.monotonic, poll_s=0)
+        self.busy_poller = BusyPoller(lambda look: None, self.monotonic, poll_s=0)
         self.buffers = BufferPool(1 << 20)
         self.receive_buffer = memoryview(bytearray(64 * 1024))
         self.reasons: list[str] = []
