@@ -1,4 +1,4 @@
-"""Answers that are not there yet, and their place in the order of answers.
+"""Answers that come later, and the place of each in the order of its connection's answers.
 
 A handler either answers at once, or returns a promise (something parked: a fetch that waits for data, a produce that
 waits for the disk) or a coroutine (a change that takes several steps), which may return such a promise in its turn.
@@ -23,7 +23,7 @@ Outcome = asyncio.Future[Any] | Promise[Any]
 
 @dataclass(slots=True)
 class Deferred:
-    """An answer that is still being made, not done already, and how its response is turned into bytes."""
+    """An answer whose outcome is not there yet, and the function that encodes the outcome."""
 
     outcome: Outcome
     # Raises ProtocolError if the connection must be closed, and CancelledError if the outcome was cancelled.

@@ -295,7 +295,7 @@ class Dispatcher:
         return self._encode(route, context, started, self._failure(route, context, request, error))
 
     def _failure(self, route: Route, context: RequestContext, request: Message, error: BaseException) -> Message:
-        """The response to a request that failed as a whole. ProtocolError if it has no room for an error."""
+        """Return the response to a request that failed. Raises ProtocolError if it has no field for an error."""
         code, session = ErrorCode.UNKNOWN_SERVER_ERROR, context.session
         if isinstance(error, ApiError):
             code = error.code
@@ -329,7 +329,7 @@ class Dispatcher:
 
 
 def _add_head(route: Route, context: RequestContext, chunks: list[Chunk]) -> int:
-    """The response's size."""
+    """Put the response's size and correlation id before the chunks; return the size."""
     size_bytes = route.head.size - _SIZE_BYTES + sum(map(len, chunks))
     head: Any = route.head.pack(size_bytes, context.correlation_id)
     chunks[:1] = [head + chunks[0] if chunks else head]
@@ -337,5 +337,5 @@ def _add_head(route: Route, context: RequestContext, chunks: list[Chunk]) -> int
 
 
 def _encoder(key: int, version: int) -> Callable[[Message], list[Chunk]]:
-    """What is in a response by reference is ours, and can be sent."""
+    """Return the codec's encoder, typed for responses: the objects in one by reference are chunks that can be sent."""
     return cast(Callable[[Message], list[Chunk]], response_encoder(key, version))

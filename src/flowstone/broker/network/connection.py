@@ -5,7 +5,8 @@ handler is done with the bytes when it returns. Only a request that is not compl
 the size its length prefix names, and the rest of it is received straight into that.
 
 Reading pauses while too many requests wait for answers, too many response bytes wait to be taken, or the buffer pool is
-exhausted: whoever does not read is not read from, and sooner where all connections together leave too much. It also
+exhausted: a client that does not take its responses is not read from, and sooner if too many bytes are unsent over
+all connections. It also
 pauses while a coroutine works on an answer, so that a topic made by one request is there for the next one, and nobody
 can have many such answers made at once. A connection whose session is muted (`ClientSession.throttle`) is not read from
 until that is over.
@@ -40,7 +41,7 @@ _LENGTH_BYTES = 4
 
 
 class Host(Protocol):
-    """What a connection needs of its server."""
+    """The parts of its server that a connection uses."""
 
     @property
     def request_bytes_max(self) -> int: ...
@@ -69,16 +70,16 @@ class Host(Protocol):
     def call_later(self) -> Callable[[float, Callable[[], None]], Timer]: ...
 
     def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
-        """Runs a function that waits for the disk in a worker."""
+        """Run a function that waits for the disk in a worker thread."""
         ...
 
     @property
     def answer(self) -> Callable[[memoryview, ClientSession], Answer]:
-        """Handle one request, by its frame and its connection's session. ProtocolError closes the connection."""
+        """Handle one request, given its frame and session. Raises ProtocolError to close the connection."""
         ...
 
     def unreadable(self, slice_error: UnreadableSlice) -> None:
-        """What a response promised cannot be read: its partition has a fault."""
+        """Fail the partition whose log file could not be read while a response was being sent."""
         ...
 
     def closed(self, connection: Connection, reason: str) -> None: ...
@@ -119,17 +120,17 @@ class Connection:
 
     @property
     def is_unread(self) -> bool:
-        """Whether the client has left bytes of an answer untaken. An answer that was not sent yet does not count."""
+        """Return whether the client has not taken all bytes sent to it. Answers not sent yet do not count."""
         return self._outbox.queued_bytes > 0 and not self._flush_scheduled
 
     def is_slower_than(self, bytes_per_s: int, now: float) -> bool:
-        """Whether the request that is arriving is late, after a second's grace, at this rate."""
+        """Return whether the request being received arrives at less than `bytes_per_s`, after a second of grace."""
         if self._frame is None or self.frame_started is None:
             return False
         return now - self.frame_started > 1 + self._frame_filled / bytes_per_s
 
     def look_again(self) -> None:
-        """Reads without having been called: uvloop tells of a reset once, maybe with the last bytes, and no more."""
+        """Read although the loop announces nothing: uvloop announces a reset once, maybe with the last bytes."""
         if self._reading:
             self._readable()
 
@@ -153,7 +154,7 @@ class Connection:
         self._host.closed(self, reason)
 
     def finish(self) -> None:
-        """Reads nothing more and closes once what was asked has been answered."""
+        """Stop reading, and close once every request that was read has been answered."""
         self._finishing = True
         self._pause()
         self._drop_frame()
@@ -192,7 +193,7 @@ class Connection:
             self._resume()
 
     def _receive(self) -> bool:
-        """Receives into the shared buffer and handles what is there; whether there may be more at once."""
+        """Receive into the shared buffer and handle the requests there; return whether more may be received at once."""
         shared, kept = self._host.receive_buffer, len(self._kept)
         if kept:
             shared[:kept] = self._kept
@@ -204,7 +205,7 @@ class Connection:
         return kept + count == len(shared)
 
     def _receive_frame(self, frame: memoryview) -> bool:
-        """Receives into the incomplete request's own buffer; whether it is whole now, and so more may follow."""
+        """Receive into the incomplete request's own buffer; return whether the request is complete now."""
         count = self._channel.receive_into(frame[self._frame_filled : self._frame_size])
         if not count:
             raise EOFError
@@ -223,7 +224,7 @@ class Connection:
         return True
 
     def _received(self, received: memoryview) -> None:
-        """Handles the whole requests in `received` and keeps what is left."""
+        """Handle the complete requests in `received` and keep the bytes after them."""
         position, end = 0, len(received)
         host = self._host
         turn_ends, size_max = host.monotonic() + TURN_S, host.request_bytes_max
@@ -294,7 +295,7 @@ class Connection:
             self._channel.on_readable(None)
 
     def _resume(self) -> None:
-        """Goes on reading where nothing speaks against it; called when something that did may be gone."""
+        """Resume reading if no reason to pause is left; called whenever such a reason may have gone."""
         if self._closed or self._finishing or self._reading or self._must_wait():
             return
         self._reading = True
@@ -331,7 +332,7 @@ class Connection:
     # Answering
 
     def _handle(self, frame: memoryview) -> LargeAnswer | None:
-        """Returns the answer if it still needs the frame."""
+        """Handle one request; return its answer if it is a large one, which still needs the frame."""
         answer = self._answer(frame, self.session)
         if answer is None:
             return None
@@ -367,13 +368,13 @@ class Connection:
         self._schedule_flush()
 
     def _schedule_flush(self) -> None:
-        """Answers that become ready in the same turn of the loop leave together."""
+        """Flush at the end of this turn of the loop, so that answers that become ready in it are sent together."""
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Send what the client takes, and go on with what waited for that: the end, or reading."""
+        """Send what the client takes; then close if the connection is finishing, or resume reading if it was paused."""
         self._flush_scheduled = False
         if self._closed:
             return

@@ -31,7 +31,7 @@ SMALL_SLICES_BYTES_MAX = 64 << 10
 
 
 class UnreadableSlice(Exception):
-    """A log file does not give the bytes that a response has promised."""
+    """Raised when a log file does not have the bytes that a response refers to."""
 
     def __init__(self, file: File, reason: object) -> None:
         super().__init__(f"{file.path} cannot be read: {reason}")
@@ -47,7 +47,7 @@ class Outbox:
         on_sendable: Callable[[], None],
         on_broken: Callable[[Exception], None],
     ) -> None:
-        """What is put here is counted in `unsent` already; it is taken out as it leaves.
+        """Bytes put here are counted in `unsent` already; they are subtracted as they are sent.
 
         `read` runs a function in a worker. `on_sendable` is called when `flush` can send more than the last time, and
         `on_broken` when nothing can be sent any more.
@@ -62,7 +62,7 @@ class Outbox:
         self._slice_warm = 0
 
     def put(self, chunks: list[Chunk], size_bytes: int) -> None:
-        """`size_bytes` are those of all the chunks."""
+        """Append the chunks of a response; `size_bytes` is the sum of their lengths."""
         self._chunks.extend(chunks)
         self.queued_bytes += size_bytes
 
@@ -92,7 +92,7 @@ class Outbox:
         self._waiting = True
 
     def close(self) -> None:
-        """Drop what is unsent and forget whom to tell: a connection that has gone must not wait for the collector."""
+        """Drop what is unsent and the callbacks, so that a closed connection is freed without the garbage collector."""
         self.clear()
         self._on_sendable = self._on_broken = _ignore
 
@@ -121,7 +121,7 @@ class Outbox:
             self._chunks.popleft()
 
     def _run_of_bytes(self) -> tuple[list[Bytes], bool]:
-        """The bytes at the head, small slices among them read on the way, and whether a slice follows them."""
+        """Return the chunks at the head that are in memory, small slices among them, and whether a slice follows."""
         run: list[Bytes] = []
         left_bytes = SMALL_SLICES_BYTES_MAX
         for at in range(min(len(self._chunks), IOVECS_MAX)):
@@ -136,7 +136,7 @@ class Outbox:
         return run, False
 
     def _read_small(self, chunk: FileSlice) -> bytes | None:
-        """The slice's bytes; None if it is not small, not in the page cache or not whole: then it goes by itself."""
+        """Return the bytes of a small slice, or None if it is large, not in the page cache or partly sent."""
         if len(chunk) > SMALL_SLICE_BYTES or self._slice_sent:
             return None
         try:

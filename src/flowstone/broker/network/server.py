@@ -66,7 +66,7 @@ class Server:
         return len(self._connections)
 
     def bind(self, name: str, host: str, port: int) -> int:
-        """Takes an address, on which nothing is accepted before `start`; the port it got."""
+        """Bind an address and return its port. Connections are accepted from `start` on. Raises StartupError."""
         try:
             listener = self._network.bind(
                 host,
@@ -85,7 +85,7 @@ class Server:
         self._schedule_sweep()
 
     async def stop(self, timeout_s: float) -> None:
-        """Accepts and reads nothing more, answers what was asked, and closes; what takes longer is cut off."""
+        """Stop accepting and reading, answer the requests that were read, and close; cut off what takes longer."""
         for listener in self._listeners:
             listener.close()
         self._all_closed.clear()  # the last of them may have left, and others come, long before
@@ -99,7 +99,7 @@ class Server:
         self.kill()
 
     def kill(self) -> None:
-        """Closes everything at once."""
+        """Close all listeners and connections at once."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         for listener in self._listeners:
@@ -175,7 +175,7 @@ class Server:
         self._schedule_sweep()
 
     def _shed(self, now: float) -> None:
-        """Those go that take nothing, then those that leave the most, until the rest is not too much any more."""
+        """Close connections until the unsent bytes are below the limit: those that take nothing first."""
         taking_since = now - SWEEP_INTERVAL_S
         unread = [connection for connection in self._connections if connection.unsent.memory_bytes]
         unread.sort(key=lambda connection: (connection.last_progress > taking_since, -connection.unsent.memory_bytes))
@@ -193,5 +193,5 @@ class Server:
 
 
 def _is_frame_late(connection: Connection, stalled_since: float) -> bool:
-    """Whether a request was begun before this time and is not complete."""
+    """Return whether a request began to arrive before `stalled_since` and is not complete."""
     return connection.frame_started is not None and connection.frame_started < stalled_since

@@ -71,7 +71,7 @@ class Services:
 
 
 def check_alone(services: Services, what: str) -> None:
-    """ApiError in a cluster: files that are linked or brought in on one broker would be missing on the others."""
+    """Raise ApiError if the broker is part of a cluster: files linked or imported here would be missing elsewhere."""
     if services.cluster is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} needs a single broker; this one is part of a cluster")
 

@@ -33,7 +33,7 @@ async def encode_if_long(
 
 
 async def release(message: Message, turns: Turns) -> None:
-    """Empties the long lists of a message that nobody needs any more, some elements at a time.
+    """Empty the long lists of a message that is not needed any more, some elements at a time.
 
     To free a hundred thousand objects at once takes tens of milliseconds.
     """

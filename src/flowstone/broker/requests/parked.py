@@ -49,13 +49,13 @@ class Waiting:
         )
 
     def release_fetches(self) -> None:
-        """Answers every parked fetch with what there is: the broker stops."""
+        """Answer every parked fetch with the records there are, because the broker stops."""
         for fetch in tuple(self.fetches):
             fetch.interrupted()
 
 
 class Watched(Protocol):
-    """What tells of news: a partition, or a session of many."""
+    """A source of events that wake a parked fetch: a partition, or a session of many."""
 
     def watch(self, watcher: Watcher) -> None: ...
 
@@ -63,7 +63,7 @@ class Watched(Protocol):
 
 
 class ParkedFetch(Promise[Any]):
-    """The response, once what it watches has `missing_bytes` more to read, or changes, or the time is up."""
+    """A fetch's response: made once `missing_bytes` more can be read, a partition changes or the time is up."""
 
     __slots__ = ("_missing_bytes", "_partition_count", "_read_again", "_waiting", "_watched", "_woken")
 
@@ -76,7 +76,7 @@ class ParkedFetch(Promise[Any]):
         read_again: Callable[[], Any | Coroutine[Any, Any, Any]],
         partition_count: int = 0,
     ) -> None:
-        """`partition_count` are the partitions that the request itself remembers, without a session."""
+        """`partition_count` is the number of partitions that the request names itself, without a session."""
         super().__init__()
         self._partition_count = partition_count
         waiting.parked_partitions += partition_count
@@ -128,7 +128,7 @@ class ParkedFetch(Promise[Any]):
 
 
 class Uncommitted(NamedTuple):
-    """Records appended to a partition, by its leader of that epoch, whose commit is waited for."""
+    """Records that a partition's leader of this epoch has appended, and that are not committed yet."""
 
     partition: Partition
     next_offset: int
@@ -137,7 +137,7 @@ class Uncommitted(NamedTuple):
 
 
 class ParkedProduce(Promise[Any]):
-    """The response, once what was appended to each partition is committed or the time is up."""
+    """A produce's response: made once the records of every partition are committed or the time is up."""
 
     __slots__ = ("_answer", "_open", "_waiting")
 
