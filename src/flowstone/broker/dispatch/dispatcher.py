@@ -25,7 +25,7 @@ from flowstone.broker.requests.broker_metrics import RequestMetrics
 from flowstone.broker.requests.chunks import Chunk
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.encoded_response import EncodedResponse
-from flowstone.broker.requests.long_responses import release
+from flowstone.broker.requests.long_responses import encode_in_slices
 from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
 from flowstone.promise import Promise
@@ -35,7 +35,6 @@ from flowstone.wire.codec import (
     request_decoder,
     response_encoder,
     sliced_request_decoder,
-    sliced_response_encoder,
 )
 from flowstone.wire.frames import parse_request_header
 from flowstone.wire.message import Message
@@ -68,8 +67,9 @@ class Route(NamedTuple):
     # Of large requests.
     large_handler: Handler
     has_throttle_time: bool
-    # Whether there are codecs in slices: there are none of a version that is not served.
-    can_slice: bool = True
+    # Whether large requests and their responses are decoded and encoded in slices. Not ApiVersions: its versions that
+    # are not served have no codecs, and its response, a short one, does not begin with the throttle time.
+    can_slice: bool
 
 
 class Dispatcher:
@@ -162,25 +162,12 @@ class Dispatcher:
                 response = self._failure(route, context, request, error)
             if response is None:
                 return []
-            return await self._encode_large(route, context, started, response, turns)
+            if route.can_slice and not isinstance(response, EncodedResponse):
+                response = await encode_in_slices(context, route.metrics, response, turns)
+            return self._encode(route, context, started, response)
         finally:
             answer.decoded()
             self._under_way.leave(size_bytes)
-
-    async def _encode_large(
-        self, route: Route, context: RequestContext, started: float, response: Message, turns: Turns
-    ) -> list[Chunk]:
-        if isinstance(response, EncodedResponse) or not route.can_slice:
-            return self._encode(route, context, started, response)
-        encode = sliced_response_encoder(context.api_key, context.api_version)
-        if context.session.muted_until_s and route.has_throttle_time:
-            response = self._throttled(route, context, response)
-        chunks = cast(list[Chunk], await run_in_slices(encode(response), turns))
-        size_bytes = _add_head(route, context, chunks)
-        await turns.give_way()
-        route.metrics.answered(response, size_bytes, self._monotonic() - started)
-        await release(response, turns)
-        return chunks
 
     def _served_large(
         self,
@@ -261,6 +248,7 @@ class Dispatcher:
             metrics,
             large_handler,
             has_throttle_time(api.name, version),
+            can_slice=key != API_VERSIONS_KEY,
         )
         self._routes[key, version] = route
         return route
@@ -274,7 +262,10 @@ class Dispatcher:
         except Exception as error:
             logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
             raise ProtocolError(f"{route.name} has no answer that can be sent") from error
-        size_bytes = _add_head(route, context, chunks)
+        head = route.head
+        size_bytes = head.size - _SIZE_BYTES + sum(map(len, chunks))
+        packed: Any = head.pack(size_bytes, context.correlation_id)
+        chunks[:1] = [packed + chunks[0] if chunks else packed]
         route.metrics.answered(response, size_bytes, self._monotonic() - started)
         return chunks
 
@@ -326,14 +317,6 @@ class Dispatcher:
             context.session.client_id,
             took_s * 1000,
         )
-
-
-def _add_head(route: Route, context: RequestContext, chunks: list[Chunk]) -> int:
-    """Put the response's size and correlation id before the chunks; return the size."""
-    size_bytes = route.head.size - _SIZE_BYTES + sum(map(len, chunks))
-    head: Any = route.head.pack(size_bytes, context.correlation_id)
-    chunks[:1] = [head + chunks[0] if chunks else head]
-    return size_bytes
 
 
 def _encoder(key: int, version: int) -> Callable[[Message], list[Chunk]]:
