@@ -1,4 +1,4 @@
-.PHONY: help setup demo test lint generate bench clients cluster faults memory fixture spark sim chaos fuzz mutants
+.PHONY: help setup demo test lint generate bench walk clients cluster faults memory fixture spark sim chaos fuzz mutants
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -31,6 +31,9 @@ generate: setup  ## regenerate the typed messages from the schema text
 
 bench: setup     ## the same load on Flowstone and on Apache Kafka, with gates (about 12 minutes)
 	@$(PY) -m bench.run; gates=$$?; $(PY) -m bench.cold_reads && exit $$gates
+
+walk: setup      ## the functions that run on five paths: produce, fetch, join, failover, Spark micro-batch
+	@$(PY) -m tests.walk.run
 
 clients: setup   ## other people's clients and suites, against fresh brokers
 	$(PY) scripts/clients.py

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from flowstone.app import App
+from flowstone.broker.requests.context import Intercept
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
 from flowstone.ports.loops import new_event_loop
@@ -59,6 +60,7 @@ class RunningApp(LoopThread):
         *,
         files: Files | None = None,
         clock: Clock | None = None,
+        intercept: Intercept | None = None,
         default_http: str = "",
         **settings: str,
     ) -> None:
@@ -66,7 +68,7 @@ class RunningApp(LoopThread):
         super().__init__()
         values = {name.replace("_", "."): value for name, value in settings.items()}
         values |= {"log.dirs": data, "listeners": "PLAINTEXT://127.0.0.1:0"}
-        self.app = App(values, files=files, clock=clock, default_http=default_http)
+        self.app = App(values, files=files, clock=clock, intercept=intercept, default_http=default_http)
 
     def __enter__(self) -> Self:
         super().__enter__()

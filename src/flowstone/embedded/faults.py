@@ -129,7 +129,7 @@ class Faults:
 
         def handle(services: Services, context: RequestContext, request: Any) -> Any:
             for fault in self._faults:
-                if fault.concerns(api_name, context.client_id):
+                if fault.concerns(api_name, context.session.client_id):
                     return _answer(fault, handler, services, context, request)
             return handler(services, context, request)
 

@@ -19,6 +19,7 @@ from flowstone.app import App
 from flowstone.broker.handlers import create_topics
 from flowstone.broker.lag.group_status import GroupStatus
 from flowstone.broker.requests.context import RequestContext
+from flowstone.broker.requests.session import ClientSession
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.logs.consensus import Consensus
 from flowstone.embedded.faults import Faults
@@ -37,7 +38,7 @@ from flowstone.wire.messages import (
 )
 
 _CREATE_TOPICS = RequestContext(
-    api_key=19, api_version=7, correlation_id=0, client_id=None, listener_name="PLAINTEXT", peer="embedded"
+    api_key=19, api_version=7, correlation_id=0, session=ClientSession("PLAINTEXT", "embedded")
 )
 
 T = TypeVar("T")

@@ -4,13 +4,8 @@
  * futex calls and context switches for every flush. These threads take a job, a few descriptors, from one list, put the
  * outcome on another, and write to `wake_descriptor`, which the event loop watches, when that second list was empty.
  *
- * A job can be lent a reply: bytes to send on a socket once its files are durable, so that whoever waits for them need
- * not wait for the loop as well. It is sent with the lock held, and the outcome is there when the lock is free again:
- * whoever has received it and asks the loop anything finds a loop that can know. Until then it can be taken back.
- *
- * The caller keeps a descriptor open until its outcome was taken, and a socket until its reply was sent or taken back.
- * An outcome is a ticket of the caller's, an errno, 0 for success, and how many bytes of the reply the socket took;
- * nothing is tried again. The lists hold what was submitted and not yet taken: the caller bounds that.
+ * The caller keeps a descriptor open until its outcome was taken. An outcome is a ticket of the caller's and an errno, 0
+ * for success; nothing is tried again. The lists hold what was submitted and not yet taken: the caller bounds that.
  */
 
 #define _GNU_SOURCE /* sync_file_range, where there is one */
@@ -22,15 +17,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 struct job {
     struct job *next;
     int64_t ticket, error, count;
-    char *reply; /* NULL: none */
-    int64_t reply_bytes, sent_bytes;
-    int socket;
     int64_t descriptors[];
 };
 
@@ -41,14 +32,14 @@ struct list {
 struct sync_threads {
     pthread_mutex_t lock;
     pthread_cond_t work;
-    struct list waiting, running, done;
+    struct list waiting, done;
     int stopping, wake_descriptor;
     int64_t thread_count;
     pthread_t threads[];
 };
 
 struct outcome {
-    int64_t ticket, error, sent_bytes;
+    int64_t ticket, error;
 };
 
 static void clear(struct list *list) {
@@ -67,27 +58,6 @@ static struct job *pop(struct list *list) {
     if (job != NULL && (list->first = job->next) == NULL)
         list->end = &list->first;
     return job;
-}
-
-static struct job *find(const struct list *list, int64_t ticket) {
-    struct job *job = list->first;
-    while (job != NULL && job->ticket != ticket)
-        job = job->next;
-    return job;
-}
-
-/* Of those that are not done. */
-static struct job *find_under_way(const struct sync_threads *threads, int64_t ticket) {
-    struct job *job = find(&threads->waiting, ticket);
-    return job != NULL ? job : find(&threads->running, ticket);
-}
-
-static void remove_from(struct list *list, const struct job *job) {
-    struct job **at = &list->first;
-    while (*at != job)
-        at = &(*at)->next;
-    if ((*at = job->next) == NULL)
-        list->end = at;
 }
 
 static int sync_descriptor(int descriptor) {
@@ -116,17 +86,6 @@ static void wake(int descriptor) {
         ; /* a full pipe wakes its reader anyway */
 }
 
-/* As much as the socket takes now. An error is for the loop to find: it sends the rest. */
-static void send_reply(struct job *job) {
-#ifdef MSG_NOSIGNAL
-    const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-#else
-    const int flags = MSG_DONTWAIT; /* Python ignores SIGPIPE */
-#endif
-    const ssize_t sent = send(job->socket, job->reply, (size_t)job->reply_bytes, flags);
-    job->sent_bytes = sent > 0 ? sent : 0;
-}
-
 static void *work(void *argument) {
     struct sync_threads *threads = argument;
     pthread_mutex_lock(&threads->lock);
@@ -138,14 +97,10 @@ static void *work(void *argument) {
             pthread_cond_wait(&threads->work, &threads->lock);
             continue;
         }
-        append(&threads->running, job);
         pthread_mutex_unlock(&threads->lock);
         const int error = sync_all(job->descriptors, job->count);
         pthread_mutex_lock(&threads->lock);
-        remove_from(&threads->running, job);
         job->error = error;
-        if (error == 0 && job->reply != NULL)
-            send_reply(job);
         const int is_first = threads->done.first == NULL;
         append(&threads->done, job);
         if (is_first) {
@@ -184,7 +139,6 @@ struct sync_threads *flowstone_sync_threads_start(int64_t thread_count, int64_t 
     pthread_mutex_init(&threads->lock, NULL);
     pthread_cond_init(&threads->work, NULL);
     clear(&threads->waiting);
-    clear(&threads->running);
     clear(&threads->done);
     threads->wake_descriptor = (int)wake_descriptor;
     /* Signals are the interpreter's business: its main thread must get them. */
@@ -218,41 +172,6 @@ int64_t flowstone_sync_threads_submit(struct sync_threads *threads, const int64_
     return 0;
 }
 
-/* 1 if a job that is not done has the reply now, its first; 0 if it comes too late, or there is no memory. */
-int64_t flowstone_sync_threads_lend(struct sync_threads *threads, int64_t ticket, int64_t socket, const char *reply, int64_t reply_bytes) {
-    char *copy = malloc((size_t)reply_bytes);
-    if (copy == NULL)
-        return 0;
-    memcpy(copy, reply, (size_t)reply_bytes);
-    pthread_mutex_lock(&threads->lock);
-    struct job *job = find_under_way(threads, ticket);
-    if (job != NULL) {
-        job->reply = copy;
-        job->reply_bytes = reply_bytes;
-        job->socket = (int)socket;
-    }
-    pthread_mutex_unlock(&threads->lock);
-    if (job == NULL)
-        free(copy);
-    return job != NULL;
-}
-
-/* How many bytes of the reply that a job was lent were sent; no more will be. Its outcome must not have been taken. */
-int64_t flowstone_sync_threads_take_back(struct sync_threads *threads, int64_t ticket) {
-    pthread_mutex_lock(&threads->lock);
-    struct job *job = find_under_way(threads, ticket);
-    if (job == NULL)
-        job = find(&threads->done, ticket);
-    int64_t sent_bytes = 0;
-    if (job != NULL) {
-        free(job->reply);
-        job->reply = NULL;
-        sent_bytes = job->sent_bytes;
-    }
-    pthread_mutex_unlock(&threads->lock);
-    return sent_bytes;
-}
-
 /* Takes up to `outcomes_max` outcomes; how many there were. */
 int64_t flowstone_sync_threads_take(struct sync_threads *threads, struct outcome *outcomes, int64_t outcomes_max) {
     struct list taken;
@@ -266,8 +185,7 @@ int64_t flowstone_sync_threads_take(struct sync_threads *threads, struct outcome
     pthread_mutex_unlock(&threads->lock);
     for (int64_t index = 0; index < count; index++) {
         struct job *job = pop(&taken);
-        outcomes[index] = (struct outcome){job->ticket, job->error, job->sent_bytes};
-        free(job->reply);
+        outcomes[index] = (struct outcome){job->ticket, job->error};
         free(job);
     }
     return count;

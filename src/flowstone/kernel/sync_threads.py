@@ -17,15 +17,13 @@ from flowstone.kernel.native import holding_library
 OUTCOMES_PER_TAKE_MAX = 256
 
 _Pointer = ctypes.c_void_p
-_OUTCOME_FIELDS = 3
+_OUTCOME_FIELDS = 2
 _Outcomes = ctypes.c_int64 * (_OUTCOME_FIELDS * OUTCOMES_PER_TAKE_MAX)
 
 try:
     _start = holding_library.flowstone_sync_threads_start
     _submit = holding_library.flowstone_sync_threads_submit
     _take = holding_library.flowstone_sync_threads_take
-    _lend = holding_library.flowstone_sync_threads_lend
-    _take_back = holding_library.flowstone_sync_threads_take_back
     _stop = ctypes.CDLL(holding_library._name).flowstone_sync_threads_stop  # waits: lets other Python threads run
     _free = holding_library.flowstone_sync_threads_free
 except AttributeError as error:
@@ -33,10 +31,7 @@ except AttributeError as error:
 
 _start.argtypes, _start.restype = (ctypes.c_int64, ctypes.c_int64), _Pointer
 _submit.argtypes, _submit.restype = (_Pointer, _Pointer, ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
-_lend.argtypes = (_Pointer, ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64)
-_lend.restype = ctypes.c_int64
 _take.argtypes, _take.restype = (_Pointer, _Pointer, ctypes.c_int64), ctypes.c_int64
-_take_back.argtypes, _take_back.restype = (_Pointer, ctypes.c_int64), ctypes.c_int64
 _stop.argtypes, _stop.restype = (_Pointer,), None
 _free.argtypes, _free.restype = (_Pointer,), None
 
@@ -58,25 +53,13 @@ class SyncThreads:
         if _submit(self._threads, block.buffer_info()[0], len(block), ticket) != 0:
             raise MemoryError
 
-    def lend(self, ticket: int, socket: int, reply: bytes) -> bool:
-        """Has the reply sent on the socket when the job is done, if it is not yet; False: it will not be sent.
-
-        The socket stays open until the job's outcome was taken, or the reply back.
-        """
-        return bool(_lend(self._threads, ticket, socket, reply, len(reply)))
-
-    def take_back(self, ticket: int) -> int:
-        """How many bytes were sent of the reply of a job whose outcome is not taken; no more will be."""
-        sent_bytes: int = _take_back(self._threads, ticket)
-        return sent_bytes
-
-    def take(self) -> list[tuple[int, int, int]]:
-        """(ticket, errno, bytes of the reply that were sent) of what is done."""
-        taken: list[tuple[int, int, int]] = []
+    def take(self) -> list[tuple[int, int]]:
+        """Return the ticket and the errno of each job that is done, 0 for success."""
+        taken: list[tuple[int, int]] = []
         outcomes = self._outcomes
         while count := _take(self._threads, outcomes, OUTCOMES_PER_TAKE_MAX):
             fields = outcomes[: _OUTCOME_FIELDS * count]
-            taken.extend(zip(fields[0::3], fields[1::3], fields[2::3], strict=True))
+            taken.extend(zip(fields[0::2], fields[1::2], strict=True))
             if count < OUTCOMES_PER_TAKE_MAX:
                 break
         return taken

@@ -2,8 +2,6 @@
 
 Owns the descriptor that wakes the loop and the files while they are synced: their descriptors stay open until the
 outcome is known. Whoever wants something else than syncing one file uses threads of its own.
-
-A reply lent to a job is sent by the thread that has synced its files (see `replies`).
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from typing import Generic, TypeVar
 
 from flowstone.kernel.sync_threads import SyncThreads
 from flowstone.ports.files import File
-from flowstone.ports.replies import Reply
 
 Token = TypeVar("Token")
 
@@ -34,7 +31,6 @@ class FileSyncs(Generic[Token]):
         self._loop = loop
         self._on_done = on_done
         self._under_way: dict[int, tuple[Token, Sequence[File]]] = {}
-        self._lent: dict[int, Reply] = {}  # by the ticket of the job
         self._tickets = 0
         self._wake_read, self._wake_write = _wake_descriptors()
         try:
@@ -44,28 +40,11 @@ class FileSyncs(Generic[Token]):
             raise
         loop.add_reader(self._wake_read, self._woken)
 
-    def submit(self, token: Token, files: Sequence[File]) -> int:
-        """The job's ticket, good until its outcome is told."""
+    def submit(self, token: Token, files: Sequence[File]) -> None:
+        """Have one thread sync these files, one after the other."""
         self._tickets += 1
         self._under_way[self._tickets] = token, files
         self._threads.submit([file.fileno() for file in files], self._tickets)
-        return self._tickets
-
-    def lend(self, ticket: int, reply: Reply) -> bool:
-        """Has it sent by the thread that the job is with; False if that is done, and nobody will."""
-        if ticket in self._lent or not self._threads.lend(ticket, reply.socket, reply.data):
-            return False
-        self._lent[ticket] = reply
-        reply.lent(self, ticket)
-        return True
-
-    def take_back(self, ticket: int) -> int:
-        del self._lent[ticket]
-        return self._threads.take_back(ticket)
-
-    def look(self) -> None:
-        for token, error in self._take():
-            self._on_done(token, error)
 
     def stop(self) -> list[tuple[Token, OSError | None]]:
         """Waits for the syncs under way; their outcomes, which `on_done` does not hear of."""
@@ -80,15 +59,13 @@ class FileSyncs(Generic[Token]):
 
     def _woken(self) -> None:
         os.read(self._wake_read, _WAKE_BYTES)
-        self.look()
+        for token, error in self._take():
+            self._on_done(token, error)
 
     def _take(self) -> list[tuple[Token, OSError | None]]:
         outcomes: list[tuple[Token, OSError | None]] = []
-        for ticket, number, sent_bytes in self._threads.take():
+        for ticket, number in self._threads.take():
             token, files = self._under_way.pop(ticket)
-            reply = self._lent.pop(ticket, None)
-            if reply is not None:
-                reply.came_back(sent_bytes)
             outcomes.append((token, _error(number, files) if number else None))
         return outcomes
 

@@ -51,11 +51,6 @@ class Channel(Protocol):
         """Like `send`, from a file. 0 if the file ends before `position`."""
         ...
 
-    @property
-    def descriptor(self) -> int | None:
-        """What other threads can send by, as long as the channel is not closed; None if only the channel can."""
-        ...
-
     def on_readable(self, callback: Callable[[], None] | None) -> None: ...
 
     def on_writable(self, callback: Callable[[], None] | None) -> None: ...
@@ -91,7 +86,7 @@ class Network(Protocol):
 
 
 class SocketChannel:
-    __slots__ = ("_descriptor", "_loop", "_reading", "_socket", "_writing", "peer")
+    __slots__ = ("_descriptor", "_loop", "_reading", "_socket", "_writing", "peer", "receive_into")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str) -> None:
         sock.setblocking(False)
@@ -99,14 +94,8 @@ class SocketChannel:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop, self._socket, self.peer = loop, sock, peer
         self._descriptor = sock.fileno()
+        self.receive_into: Callable[[memoryview], int] = sock.recv_into  # as the protocol has it
         self._reading = self._writing = False
-
-    @property
-    def descriptor(self) -> int | None:
-        return self._descriptor
-
-    def receive_into(self, buffer: memoryview) -> int:
-        return self._socket.recv_into(buffer)
 
     def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
         flags = socket.MSG_MORE if more and hasattr(socket, "MSG_MORE") else 0

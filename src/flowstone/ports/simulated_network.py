@@ -30,8 +30,6 @@ _END = b""
 
 
 class SimulatedChannel:
-    descriptor: int | None = None
-
     def __init__(self, peer: str, link: Link | None = None) -> None:
         """`link` is the way to the other end; without one everything arrives at once."""
         self.peer = peer

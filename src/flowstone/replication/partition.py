@@ -18,7 +18,6 @@ from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition.partition_log import Appended, LogSlice, PartitionLog, Timestamps
 from flowstone.log.partition.producer_state import SequenceGap
 from flowstone.ports.clock import Timer
-from flowstone.ports.replies import Reply
 from flowstone.replication.divergence import find_divergence
 from flowstone.replication.following import FollowingReplica
 from flowstone.replication.in_sync import InSyncReplicas
@@ -268,14 +267,6 @@ class Partition(FollowingReplica):
             callback(self._closed_with or ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._uncommitted = add_waiter(self._uncommitted, offset, callback)
-
-    def commits_now(self) -> bool:
-        """Starts the flush of what was just appended, if that is all it takes to commit it; whether it is under way."""
-        return self._is_alone and self.log.config.flush_messages == 1 and self._flusher.start_now(self.log)
-
-    def send_when_committed(self, reply: Reply) -> bool:
-        """After `commits_now`: has it sent as soon as that is done. False if it is done already."""
-        return self._flusher.send_when_flushed(self.log, reply)
 
     def read_as_replica(
         self, fetch: ReplicaFetch, max_bytes: int, *, at_least_one: bool

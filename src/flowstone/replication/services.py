@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import Timer
-from flowstone.ports.replies import Reply
 from flowstone.replication.in_sync import IsEligible, ProposedIsr
 from flowstone.replication.lease import Lease
 
@@ -22,10 +21,6 @@ class Flushing(Protocol):
     def request(self, log: PartitionLog) -> None: ...
 
     def appended(self, log: PartitionLog, record_count: int) -> None: ...
-
-    def start_now(self, log: PartitionLog) -> bool: ...
-
-    def send_when_flushed(self, log: PartitionLog, reply: Reply) -> bool: ...
 
 
 class Cutting(Protocol):

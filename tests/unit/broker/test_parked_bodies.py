@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flowstone.broker.dispatch.deferred import Deferred
+from flowstone.broker.requests.session import ClientSession
 from flowstone.wire import messages as m
 from tests.support.running_app import RunningApp
 from tests.support.wire_client import batch_of, frame, produce_request
@@ -30,7 +31,7 @@ def parked(app: RunningApp, version: int, request: Any) -> Deferred:
     received = bytearray(frame(version, request)[4:])
 
     def ask() -> Deferred:
-        answer = app.app._server.answer(memoryview(received), "PLAINTEXT", "127.0.0.1:1")
+        answer = app.app._server.answer(memoryview(received), ClientSession("PLAINTEXT", "127.0.0.1:1"))
         assert isinstance(answer, Deferred)
         received.clear()  # BufferError if there is a view of it
         return answer

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from flowstone.kernel import KERNEL
 from flowstone.kernel.sync_threads import OUTCOMES_PER_TAKE_MAX
 from flowstone.ports.file_syncs import FileSyncs
 from flowstone.ports.loops import new_event_loop
-from flowstone.ports.replies import Reply
 from flowstone.ports.system_files import SystemFile, SystemFiles
 
 pytestmark = pytest.mark.skipif(KERNEL != "native", reason="no native kernel")
@@ -120,131 +118,5 @@ def test_stopping_leaves_no_thread_and_no_descriptor() -> None:
         assert counts()[0] == before[0] + THREADS
         syncs.stop()
         assert counts() == before
-
-    run(body)
-
-
-def lend(syncs: FileSyncs[str], token: str, files: list[SystemFile], reply: Reply) -> None:
-    """To a job that is not done yet: one may be before it can be lent anything."""
-    for _ in range(100):
-        files[0].write(0, [os.urandom(100)])
-        if syncs.lend(syncs.submit(token, files), reply):
-            return
-    raise AssertionError("every job was done too soon")
-
-
-def test_a_reply_is_sent_once_the_files_are_synced(tmp_path: Path) -> None:
-    async def body() -> None:
-        syncs, outcomes = start()
-        ours, theirs = socket.socketpair()
-        reply = Reply(ours.fileno(), b"durable")
-        lend(syncs, "with a reply", [new_file(tmp_path, "file")], reply)
-        assert theirs.recv(100) == b"durable"
-        syncs.look()  # whoever has it finds the outcome
-        assert outcomes.seen[-1] == ("with a reply", None)
-        assert reply.settle() == b""
-        syncs.stop()
-        ours.close()
-        theirs.close()
-
-    run(body)
-
-
-def test_a_job_that_is_done_takes_no_reply_and_no_job_takes_two(tmp_path: Path) -> None:
-    async def body() -> None:
-        syncs, outcomes = start()
-        ours, theirs = socket.socketpair()
-        file = new_file(tmp_path, "file")
-        ticket = syncs.submit("done", [file])
-        await outcomes.until(1)
-        assert not syncs.lend(ticket, Reply(ours.fileno(), b"late"))
-        first = Reply(ours.fileno(), b"first")
-        lend(syncs, "two", [file], first)
-        assert not syncs.lend(syncs._tickets, Reply(ours.fileno(), b"second"))
-        syncs.stop()
-        ours.close()
-        assert theirs.recv(100) == b"first"
-        assert theirs.recv(100) == b""
-        theirs.close()
-
-    run(body)
-
-
-def test_a_sync_that_fails_sends_nothing(tmp_path: Path) -> None:
-    async def body() -> None:
-        read_end, write_end = os.pipe()
-        syncs, outcomes = start()
-        ours, theirs = socket.socketpair()
-        reply = Reply(ours.fileno(), b"durable")
-        lend(syncs, "fails", [new_file(tmp_path, "file"), SystemFile("a pipe", write_end)], reply)
-        while syncs._under_way:
-            await outcomes.until(len(outcomes.seen) + 1)
-        assert all(error is not None for _, error in outcomes.seen)
-        assert reply.settle() is None
-        syncs.stop()
-        ours.close()
-        assert theirs.recv(100) == b""
-        theirs.close()
-        os.close(read_end)
-
-    run(body)
-
-
-def test_what_the_socket_does_not_take_is_left_to_the_loop(tmp_path: Path) -> None:
-    async def body() -> None:
-        syncs, outcomes = start()
-        file = new_file(tmp_path, "file")
-
-        async def send(data: bytes) -> bytes | None:
-            """What is left to send."""
-            reply = Reply(ours.fileno(), data)
-            lend(syncs, "job", [file], reply)
-            while syncs._under_way:
-                await outcomes.until(len(outcomes.seen) + 1)
-            return reply.settle()
-
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        data = bytes(range(256)) * 20_000
-        rest = await send(data)
-        assert rest is not None
-        assert 0 < len(rest) < len(data)
-        assert await send(b"no room") is None
-        got = b""
-        while len(got) < len(data) - len(rest):
-            got += theirs.recv(1 << 20)
-        assert got + rest == data
-        theirs.close()
-        assert await send(b"nobody is there") is None
-        assert all(error is None for _, error in outcomes.seen)
-        syncs.stop()
-        ours.close()
-
-    run(body)
-
-
-def test_a_reply_that_is_taken_back_is_sent_before_or_never(tmp_path: Path) -> None:
-    async def body() -> None:
-        syncs, outcomes = start()
-        file = new_file(tmp_path, "file")
-        ours, theirs = socket.socketpair()
-        expected = b""
-        for number in range(300):
-            reply = Reply(ours.fileno(), b"%5d" % number)
-            lend(syncs, str(number), [file], reply)
-            for _ in range(number * 20):  # from at once to well after it
-                pass
-            if reply.settle() is not None:
-                expected += reply.data
-            while syncs._under_way:
-                await outcomes.until(len(outcomes.seen) + 1)
-        syncs.stop()
-        ours.close()
-        got = b""
-        while chunk := theirs.recv(1 << 16):
-            got += chunk
-        assert got == expected
-        assert len(got) < 5 * 300
-        theirs.close()
 
     run(body)

@@ -21,7 +21,12 @@ def answer(
 ) -> Response | Promise[Response]:
     """As `Answer`, for a token that must outlive the connection."""
     if token.done():
-        return settle(_outcome(token), respond, refuse)
+        error = token.exception()
+        if error is None:
+            return respond(token.result())
+        if isinstance(error, ApiError):
+            return refuse(error.code)
+        raise error
     promise = Answer(respond, refuse)
     token.add_done_callback(promise.hear)
     return promise
@@ -119,8 +124,3 @@ def _outcome(token: Token) -> Any:
     if isinstance(error, ApiError):
         return error
     raise error
-
-
-def client_host(peer: str) -> str:
-    """A peer's address as groups show it: Java's form, without a name and a port."""
-    return "/" + peer.rpartition(":")[0]

@@ -1,4 +1,4 @@
-"""Answers that are not there yet, and their place in the order of answers.
+"""Answers that come later, and the place of each in the order of its connection's answers.
 
 A handler either answers at once, or returns a promise (something parked: a fetch that waits for data, a produce that
 waits for the disk) or a coroutine (a change that takes several steps), which may return such a promise in its turn.
@@ -16,7 +16,6 @@ from typing import Any
 from flowstone.broker.dispatch.large_requests import LargeAnswer
 from flowstone.broker.requests.chunks import Chunk
 from flowstone.errors import ProtocolError
-from flowstone.ports.replies import Reply
 from flowstone.promise import Promise
 
 Outcome = asyncio.Future[Any] | Promise[Any]
@@ -24,12 +23,11 @@ Outcome = asyncio.Future[Any] | Promise[Any]
 
 @dataclass(slots=True)
 class Deferred:
-    """An answer that is still being made, not done already, and how its response is turned into bytes."""
+    """An answer whose outcome is not there yet, and the function that encodes the outcome."""
 
     outcome: Outcome
+    # Raises ProtocolError if the connection must be closed, and CancelledError if the outcome was cancelled.
     encode: Callable[[Outcome], list[Chunk]]
-    # Where it is known before it is true: has it sent on a socket as soon as it is, if that can be.
-    send_early: Callable[[int], Reply | None] | None = None
 
 
 Answer = list[Chunk] | Deferred | None
@@ -38,12 +36,11 @@ Answer = list[Chunk] | Deferred | None
 class Slot:
     """The place of one answer among those of its connection."""
 
-    __slots__ = ("_deferred", "_on_answered", "_on_parked", "chunks", "failure", "is_at_work", "reply", "size_bytes")
+    __slots__ = ("_deferred", "_on_answered", "_on_parked", "chunks", "failure", "is_at_work", "size_bytes")
 
     def __init__(self, chunks: list[Chunk] | None = None, size_bytes: int = 0) -> None:
         self.chunks, self.size_bytes = chunks, size_bytes
         self.failure: str | None = None
-        self.reply: Reply | None = None  # sent by somebody else, maybe
         self.is_at_work = False  # whether a coroutine is still busy with it; something parked is not
         self._deferred: Deferred | None = None
         self._on_answered: Callable[[Slot], None] | None = None
@@ -71,15 +68,12 @@ class Slot:
 
     def cancel(self) -> None:
         self._on_answered = self._on_parked = None
-        if self.reply is not None:
-            self.reply.settle()
         if self._deferred is not None and not isinstance(self._deferred.outcome, asyncio.Task):
             self._deferred.outcome.cancel()
 
     def _done(self, outcome: Outcome) -> None:
         self.is_at_work = False
-        parked = _parked_by(outcome)
-        if parked is not None:
+        if isinstance(outcome, asyncio.Task) and (parked := _parked_by(outcome)) is not None:
             self._wait_on(parked)
             return
         if self._on_answered is None:
@@ -87,15 +81,12 @@ class Slot:
                 outcome.exception()  # nobody is left to hear of it; dispatch has logged it where that matters
             return
         assert self._deferred is not None
-        if outcome.cancelled():
+        try:
+            self.chunks = self._deferred.encode(outcome)
+        except ProtocolError as error:
+            self.failure = str(error)
+        except asyncio.CancelledError:
             self.failure = "the broker is stopping"
-        else:
-            try:
-                self.chunks = self._deferred.encode(outcome)
-            except ProtocolError as error:
-                self.failure = str(error)
-        if self.reply is not None and (rest := self.reply.settle()) is not None:
-            self.chunks, self.failure = [rest] if rest else [], None
         self._deferred = None  # the response itself takes several times its bytes
         self._on_answered(self)
 
@@ -111,9 +102,9 @@ class Slot:
             self._parked()
 
 
-def _parked_by(outcome: Outcome) -> Promise[Any] | None:
+def _parked_by(outcome: asyncio.Task[Any]) -> Promise[Any] | None:
     """Return the promise that a finished coroutine has returned in place of a response, if it has."""
-    if not isinstance(outcome, asyncio.Task) or outcome.cancelled() or outcome.exception() is not None:
+    if outcome.cancelled() or outcome.exception() is not None:
         return None
     result = outcome.result()
     return result if isinstance(result, Promise) else None

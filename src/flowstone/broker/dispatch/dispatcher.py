@@ -18,14 +18,15 @@ from flowstone.broker.dispatch.deferred import Answer, Deferred, Outcome
 from flowstone.broker.dispatch.error_responses import error_response
 from flowstone.broker.dispatch.large_requests import LARGE_REQUEST_BYTES, LargeAnswer, UnderWay
 from flowstone.broker.dispatch.registry import ENDPOINTS
+from flowstone.broker.dispatch.throttle_times import has_throttle_time, with_throttle_time
 from flowstone.broker.loop.loop_time import Stretches, start_measured
 from flowstone.broker.loop.time_slices import Turns, run_in_slices
 from flowstone.broker.requests.broker_metrics import RequestMetrics
 from flowstone.broker.requests.chunks import Chunk
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.encoded_response import EncodedResponse
-from flowstone.broker.requests.long_responses import release
-from flowstone.broker.requests.parked import ParkedProduce
+from flowstone.broker.requests.long_responses import encode_in_slices
+from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, StorageFault
 from flowstone.promise import Promise
 from flowstone.wire.apis import API_VERSIONS_KEY, APIS
@@ -34,7 +35,6 @@ from flowstone.wire.codec import (
     request_decoder,
     response_encoder,
     sliced_request_decoder,
-    sliced_response_encoder,
 )
 from flowstone.wire.frames import parse_request_header
 from flowstone.wire.message import Message
@@ -46,7 +46,10 @@ _HEAD = struct.Struct(">ii")
 _FLEXIBLE_HEAD = struct.Struct(">iix")
 _SIZE_BYTES = 4
 PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY = 0, 11, 14
-_KEYS_WITH_BODIES = frozenset((PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY))
+# A body may have megabytes, and a view of one keeps the whole buffer that it was received into. Of these requests
+# nothing but their kind is kept while they are parked: they tell of errors in other ways, and only a mistake of ours
+# would want to name their parts.
+_EMPTY_REQUESTS = {key: APIS[key].request() for key in (PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY)}
 # Only records make a request longer than this.
 REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
 
@@ -63,8 +66,10 @@ class Route(NamedTuple):
     metrics: RequestMetrics
     # Of large requests.
     large_handler: Handler
-    # Whether there are codecs in slices: there are none of a version that is not served.
-    can_slice: bool = True
+    has_throttle_time: bool
+    # Whether large requests and their responses are decoded and encoded in slices. Not ApiVersions: its versions that
+    # are not served have no codecs, and its response, a short one, does not begin with the throttle time.
+    can_slice: bool
 
 
 class Dispatcher:
@@ -75,12 +80,13 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], Route] = {}
         self._under_way = UnderWay()
 
-    def answer(self, frame: memoryview, listener_name: str, peer: str) -> Answer:
-        key, version, correlation_id, client_id, body = parse_request_header(frame, 0)
+    def answer(self, frame: memoryview, session: ClientSession) -> Answer:
+        """Handle one request of the session's connection. Raises ProtocolError if the connection must be closed."""
+        key, version, correlation_id, session.client_id, body = parse_request_header(frame, 0)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         frame_bytes = len(frame)
         # As its constructor does it, which takes three times as long.
-        context = tuple.__new__(RequestContext, (key, version, correlation_id, client_id, listener_name, peer))
+        context = tuple.__new__(RequestContext, (key, version, correlation_id, session))
         if frame_bytes > LARGE_REQUEST_BYTES and key != PRODUCE_KEY:
             return self._answer_large(route, context, frame, body)
         request = route.decode(frame, body)
@@ -108,12 +114,10 @@ class Dispatcher:
             encode = partial(self._encode_measured, route, context, request, started, stretches)
             return Deferred(start_measured(response, stretches), encode)
         outcome = response if isinstance(response, Promise) else asyncio.ensure_future(response)
-        kept = _kept_while_parked(key, request) if isinstance(response, Promise) else request
+        kept = _EMPTY_REQUESTS.get(key, request) if isinstance(response, Promise) else request
         encode = partial(self._encode_later, route, context, kept, started)
         if outcome.done():
             return encode(outcome)
-        if isinstance(outcome, ParkedProduce):
-            return Deferred(outcome, encode, partial(outcome.send_early, partial(self._encode_early, route, context)))
         return Deferred(outcome, encode)
 
     # Large requests
@@ -146,7 +150,7 @@ class Dispatcher:
             try:
                 response = route.large_handler(self._services, context, request)
                 if isinstance(response, Promise):
-                    request = _kept_while_parked(context.api_key, request)
+                    request = _EMPTY_REQUESTS.get(context.api_key, request)
                     self._under_way.leave(size_bytes)
                     size_bytes = 0
                     answer.park(response)
@@ -158,23 +162,12 @@ class Dispatcher:
                 response = self._failure(route, context, request, error)
             if response is None:
                 return []
-            return await self._encode_large(route, context, started, response, turns)
+            if route.can_slice and not isinstance(response, EncodedResponse):
+                response = await encode_in_slices(context, route.metrics, response, turns)
+            return self._encode(route, context, started, response)
         finally:
             answer.decoded()
             self._under_way.leave(size_bytes)
-
-    async def _encode_large(
-        self, route: Route, context: RequestContext, started: float, response: Message, turns: Turns
-    ) -> list[Chunk]:
-        if isinstance(response, EncodedResponse) or not route.can_slice:
-            return self._encode(route, context, started, response)
-        encode = sliced_response_encoder(context.api_key, context.api_version)
-        chunks = cast(list[Chunk], await run_in_slices(encode(response), turns))
-        size_bytes = _add_head(route, context, chunks)
-        await turns.give_way()
-        route.metrics.answered(response, size_bytes, self._monotonic() - started)
-        await release(response, turns)
-        return chunks
 
     def _served_large(
         self,
@@ -242,6 +235,7 @@ class Dispatcher:
                 _HEAD,
                 metrics,
                 large_handler,
+                has_throttle_time(api.name, 0),
                 can_slice=False,
             )
         route = Route(
@@ -253,6 +247,8 @@ class Dispatcher:
             _FLEXIBLE_HEAD if api.has_flexible_response_header(version) else _HEAD,
             metrics,
             large_handler,
+            has_throttle_time(api.name, version),
+            can_slice=key != API_VERSIONS_KEY,
         )
         self._routes[key, version] = route
         return route
@@ -260,19 +256,23 @@ class Dispatcher:
     def _encode(self, route: Route, context: RequestContext, started: float, response: Message) -> list[Chunk]:
         chunks: list[Chunk]
         try:
+            if context.session.muted_until_s and route.has_throttle_time:
+                response = self._throttled(route, context, response)
             chunks = [*response.chunks] if isinstance(response, EncodedResponse) else route.encode(response)
         except Exception as error:
             logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
             raise ProtocolError(f"{route.name} has no answer that can be sent") from error
-        size_bytes = _add_head(route, context, chunks)
+        head = route.head
+        size_bytes = head.size - _SIZE_BYTES + sum(map(len, chunks))
+        packed: Any = head.pack(size_bytes, context.correlation_id)
+        chunks[:1] = [packed + chunks[0] if chunks else packed]
         route.metrics.answered(response, size_bytes, self._monotonic() - started)
         return chunks
 
-    def _encode_early(self, route: Route, context: RequestContext, response: Message) -> bytes:
-        """As it will be sent if all goes well; it does not count as answered yet."""
-        chunks = route.encode(response)
-        _add_head(route, context, chunks)
-        return b"".join(cast(list[bytes], chunks))
+    def _throttled(self, route: Route, context: RequestContext, response: Message) -> Message:
+        """Return the response with the time for which the session is still muted."""
+        throttle_ms = context.session.throttle_ms(self._monotonic())
+        return with_throttle_time(response, route.name, context.api_version, throttle_ms) if throttle_ms else response
 
     def _encode_later(
         self, route: Route, context: RequestContext, request: Message, started: float, outcome: Outcome
@@ -281,25 +281,25 @@ class Dispatcher:
         if error is None:
             response = outcome.result()
             return [] if response is None else self._encode(route, context, started, response)
-        if isinstance(error, ProtocolError):
+        if isinstance(error, ProtocolError | asyncio.CancelledError):
             raise error
         return self._encode(route, context, started, self._failure(route, context, request, error))
 
     def _failure(self, route: Route, context: RequestContext, request: Message, error: BaseException) -> Message:
-        """The response to a request that failed as a whole. ProtocolError if it has no room for an error."""
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        """Return the response to a request that failed. Raises ProtocolError if it has no field for an error."""
+        code, session = ErrorCode.UNKNOWN_SERVER_ERROR, context.session
         if isinstance(error, ApiError):
             code = error.code
         elif isinstance(error, StorageFault):
             code = ErrorCode.KAFKA_STORAGE_ERROR
-            logger.error("%s from %s (%s) failed: %s", route.name, context.peer, context.client_id, error)
+            logger.error("%s from %s (%s) failed: %s", route.name, session.peer, session.client_id, error)
         else:
             logger.error(
                 "%s %d from %s (%s) failed",
                 route.name,
                 context.api_version,
-                context.peer,
-                context.client_id,
+                session.peer,
+                session.client_id,
                 exc_info=error,
             )
         message = error.message or "" if isinstance(error, ApiError) else ""
@@ -313,29 +313,12 @@ class Dispatcher:
             "slow request: %s %d from %s (%s) held the loop for %.0f ms",
             route.name,
             context.api_version,
-            context.peer,
-            context.client_id,
+            context.session.peer,
+            context.session.client_id,
             took_s * 1000,
         )
 
 
-def _kept_while_parked(key: int, request: Message) -> Message:
-    """Return what is kept of a request until it is answered: of requests with bodies, nothing but their kind.
-
-    A body may have megabytes, and a view of one keeps the whole buffer that it was received into. These requests tell
-    of errors in other ways; only a mistake of ours would want to name their parts.
-    """
-    return type(request)() if key in _KEYS_WITH_BODIES else request
-
-
-def _add_head(route: Route, context: RequestContext, chunks: list[Chunk]) -> int:
-    """The response's size."""
-    size_bytes = route.head.size - _SIZE_BYTES + sum(map(len, chunks))
-    head: Any = route.head.pack(size_bytes, context.correlation_id)
-    chunks[:1] = [head + chunks[0] if chunks else head]
-    return size_bytes
-
-
 def _encoder(key: int, version: int) -> Callable[[Message], list[Chunk]]:
-    """What is in a response by reference is ours, and can be sent."""
+    """Return the codec's encoder, typed for responses: the objects in one by reference are chunks that can be sent."""
     return cast(Callable[[Message], list[Chunk]], response_encoder(key, version))

@@ -26,7 +26,7 @@ _load_api = cache(load_api)
 
 
 def error_response(api_name: str, version: int, request: Message, code: ErrorCode, message: str) -> Message | None:
-    """None if this version's response to this request has no place for an error."""
+    """Return the response that tells this error, or None if this version's response has no field for one."""
     schema: ApiSchema = _load_api(api_name)
     mirror = _Mirror(version, code, message)
     response = _new(schema.response)
@@ -41,13 +41,13 @@ def error_response(api_name: str, version: int, request: Message, code: ErrorCod
 
 
 class _Mirror:
-    """Makes, for each entry of a request, the entry of the response that refuses it."""
+    """Creates the response's entries that refuse the entries of a request."""
 
     def __init__(self, version: int, code: ErrorCode, message: str) -> None:
         self._version, self._code, self._message = version, code, message
 
     def entries(self, answer: Struct, asked: Struct, request: Any) -> dict[str, list[Message]]:
-        """The response's arrays that tell of errors, by name; without those that would be empty."""
+        """Return the response's arrays whose entries have error codes, by name, without empty ones."""
         found = {}
         for field in _arrays(answer, self._version):
             source = self._source(field, asked)
@@ -69,7 +69,7 @@ class _Mirror:
                 setattr(answer, field.name, b"")
 
     def _source(self, field: Field, asked: Struct) -> Field | None:
-        """The request's array that the response's array answers: of the same name, or else the first one."""
+        """Return the request's array that the response's array answers: the one of the same name, or else the first."""
         arrays = list(_arrays(asked, self._version))
         return next((each for each in arrays if each.name == field.name), arrays[0] if arrays else None)
 
@@ -107,6 +107,6 @@ def _has_error(struct: Struct, version: int) -> bool:
 
 
 def _tells_errors(struct: Struct, version: int) -> bool:
-    """Whether the struct, or one within it, has room for an error."""
+    """Return whether the struct, or one nested in it, has an error code."""
     inner = (field.struct for field in _arrays(struct, version) if field.struct is not None)
     return _has_error(struct, version) or any(_tells_errors(each, version) for each in inner)

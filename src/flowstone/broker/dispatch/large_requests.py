@@ -35,20 +35,20 @@ class LargeAnswer(Promise[list[Chunk]]):
         self._parked: Promise[Any] | None = None
 
     def decoded(self) -> None:
-        """Lets go of the frame."""
+        """Drop the frame: the request is decoded, or will not be."""
         self.frame = memoryview(b"")
         if self.on_decoded is not None:
             on_decoded, self.on_decoded = self.on_decoded, None
             on_decoded()
 
     def park(self, response: Promise[Any]) -> None:
-        """The response comes when something happens elsewhere: the connection reads on."""
+        """Note that the response waits for an event elsewhere, so that the connection resumes reading."""
         self._parked, self.is_at_work = response, False
         if self.on_parked is not None:
             self.on_parked()
 
     def cancel(self) -> None:
-        """The connection is gone: what is parked is given up, what is being done is not."""
+        """Cancel the answer of a closed connection: a parked response too, but not work that has begun."""
         if self._parked is not None:
             self._parked.cancel()
         super().cancel()
@@ -62,7 +62,7 @@ class UnderWay:
         self._waiting: deque[tuple[int, Promise[None]]] = deque()
 
     async def enter(self, size_bytes: int) -> None:
-        """Returns when there is room; one request always has room."""
+        """Wait until the request's bytes fit `UNDER_WAY_BYTES_MAX`; a request alone always fits."""
         if not self._waiting and self._has_room(size_bytes):
             self._bytes += size_bytes
             return

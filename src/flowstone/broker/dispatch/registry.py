@@ -1,5 +1,6 @@
-"""The APIs this broker serves: one line each, from which dispatch finds the handler and ApiVersions its list.
+"""The APIs this broker serves, one line each: key, handler, versions, and the permissions that authorization checks.
 
+Dispatch finds the handler here, and ApiVersions its list. An API that everybody may use says so (`NO_PERMISSIONS`).
 Advertised is what is served, with one exception: Produce is advertised from version 0, for librdkafka turns compression
 off without a word where it is not (KAFKA-18659).
 """
@@ -45,7 +46,32 @@ from flowstone.broker.handlers import (
     unregister_broker,
 )
 from flowstone.broker.requests.context import Handler, RequestContext, Services
-from flowstone.wire.apis import API_VERSIONS_KEY
+from flowstone.broker.requests.permissions import (
+    CLUSTER_ACTION,
+    CLUSTER_ALTER,
+    CLUSTER_ALTER_CONFIGS,
+    CLUSTER_CREATE,
+    CLUSTER_DESCRIBE,
+    CLUSTER_DESCRIBE_CONFIGS,
+    CLUSTER_IDEMPOTENT_WRITE,
+    GROUP_ALTER_CONFIGS,
+    GROUP_DELETE,
+    GROUP_DESCRIBE,
+    GROUP_DESCRIBE_CONFIGS,
+    GROUP_READ,
+    NO_PERMISSIONS,
+    TOPIC_ALTER,
+    TOPIC_ALTER_CONFIGS,
+    TOPIC_CREATE,
+    TOPIC_DELETE,
+    TOPIC_DESCRIBE,
+    TOPIC_DESCRIBE_CONFIGS,
+    TOPIC_READ,
+    TOPIC_WRITE,
+    TRANSACTIONAL_ID_DESCRIBE,
+    TRANSACTIONAL_ID_WRITE,
+    Permission,
+)
 from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
 
 
@@ -56,6 +82,8 @@ class Endpoint(NamedTuple):
     handler: Handler
     min_version: int
     max_version: int
+    # What authorization will check; of several permissions an API may need all, or one of them (`permissions`).
+    permissions: tuple[Permission, ...]
     advertised_min_version: int
     # Of requests above `large_requests.LARGE_REQUEST_BYTES`, where they are handled in another way.
     large_handler: Handler
@@ -66,11 +94,13 @@ def _serve(
     handler: Handler,
     first: int,
     last: int,
+    permissions: tuple[Permission, ...],
     *,
     advertised_from: int | None = None,
     large: Handler | None = None,
 ) -> Endpoint:
-    return Endpoint(key, handler, first, last, first if advertised_from is None else advertised_from, large or handler)
+    advertised_min_version = first if advertised_from is None else advertised_from
+    return Endpoint(key, handler, first, last, permissions, advertised_min_version, large or handler)
 
 
 def _handle_api_versions(
@@ -79,42 +109,45 @@ def _handle_api_versions(
     return api_versions.handle(services, context, request, ADVERTISED)
 
 
+_CONFIG_READS = (TOPIC_DESCRIBE_CONFIGS, GROUP_DESCRIBE_CONFIGS, CLUSTER_DESCRIBE_CONFIGS)
+_CONFIG_CHANGES = (TOPIC_ALTER_CONFIGS, GROUP_ALTER_CONFIGS, CLUSTER_ALTER_CONFIGS)
+
 ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
     {
         endpoint.api_key: endpoint
         for endpoint in (
-            _serve(0, produce.handle, 3, 13, advertised_from=0),
-            _serve(1, fetch.handle, 4, 18, large=fetch.handle_large),
-            _serve(2, list_offsets.handle, 1, 11),
-            _serve(3, metadata.handle, 0, 13),
-            _serve(8, offset_commit.handle, 2, 10, large=offset_commit.handle_large),
-            _serve(9, offset_fetch.handle, 1, 10),
-            _serve(10, find_coordinator.handle, 0, 6),
-            _serve(11, join_group.handle, 0, 9),
-            _serve(12, heartbeat.handle, 0, 4),
-            _serve(13, leave_group.handle, 0, 5),
-            _serve(14, sync_group.handle, 0, 5),
-            _serve(15, describe_groups.handle, 0, 6),
-            _serve(16, list_groups.handle, 0, 5),
-            _serve(API_VERSIONS_KEY, _handle_api_versions, api_versions.VERSION_MIN, api_versions.VERSION_MAX),
-            _serve(19, create_topics.handle, 2, 7),
-            _serve(20, delete_topics.handle, 1, 6),
-            _serve(21, delete_records.handle, 0, 2),
-            _serve(22, init_producer_id.handle, 0, 5),
-            _serve(23, offset_for_leader_epoch.handle, 2, 4),
-            _serve(32, describe_configs.handle, 1, 4),
-            _serve(33, alter_configs.handle, 0, 2),
-            _serve(35, describe_log_dirs.handle, 1, 5),
-            _serve(37, create_partitions.handle, 0, 3),
-            _serve(42, delete_groups.handle, 0, 2),
-            _serve(43, elect_leaders.handle, 0, 2),
-            _serve(44, incremental_alter_configs.handle, 0, 1),
-            _serve(45, alter_partition_reassignments.handle, 0, 1),
-            _serve(46, list_partition_reassignments.handle, 0, 0),
-            _serve(47, offset_delete.handle, 0, 0),
-            _serve(60, describe_cluster.handle, 0, 2),
-            _serve(64, unregister_broker.handle, 0, 0),
-            _serve(75, describe_topic_partitions.handle, 0, 0),
+            _serve(0, produce.handle, 3, 13, (TOPIC_WRITE, TRANSACTIONAL_ID_WRITE), advertised_from=0),
+            _serve(1, fetch.handle, 4, 18, (TOPIC_READ, CLUSTER_ACTION), large=fetch.handle_large),
+            _serve(2, list_offsets.handle, 1, 11, (TOPIC_DESCRIBE,)),
+            _serve(3, metadata.handle, 0, 13, (TOPIC_DESCRIBE, TOPIC_CREATE, CLUSTER_CREATE)),
+            _serve(8, offset_commit.handle, 2, 10, (GROUP_READ, TOPIC_READ), large=offset_commit.handle_large),
+            _serve(9, offset_fetch.handle, 1, 10, (GROUP_DESCRIBE, TOPIC_DESCRIBE)),
+            _serve(10, find_coordinator.handle, 0, 6, (GROUP_DESCRIBE, TRANSACTIONAL_ID_DESCRIBE, CLUSTER_ACTION)),
+            _serve(11, join_group.handle, 0, 9, (GROUP_READ,)),
+            _serve(12, heartbeat.handle, 0, 4, (GROUP_READ,)),
+            _serve(13, leave_group.handle, 0, 5, (GROUP_READ,)),
+            _serve(14, sync_group.handle, 0, 5, (GROUP_READ,)),
+            _serve(15, describe_groups.handle, 0, 6, (GROUP_DESCRIBE,)),
+            _serve(16, list_groups.handle, 0, 5, (CLUSTER_DESCRIBE, GROUP_DESCRIBE)),
+            _serve(18, _handle_api_versions, api_versions.VERSION_MIN, api_versions.VERSION_MAX, NO_PERMISSIONS),
+            _serve(19, create_topics.handle, 2, 7, (CLUSTER_CREATE, TOPIC_CREATE, TOPIC_DESCRIBE_CONFIGS)),
+            _serve(20, delete_topics.handle, 1, 6, (TOPIC_DESCRIBE, TOPIC_DELETE)),
+            _serve(21, delete_records.handle, 0, 2, (TOPIC_DELETE,)),
+            _serve(22, init_producer_id.handle, 0, 5, (TRANSACTIONAL_ID_WRITE, CLUSTER_IDEMPOTENT_WRITE, TOPIC_WRITE)),
+            _serve(23, offset_for_leader_epoch.handle, 2, 4, (TOPIC_DESCRIBE, CLUSTER_ACTION)),
+            _serve(32, describe_configs.handle, 1, 4, _CONFIG_READS),
+            _serve(33, alter_configs.handle, 0, 2, _CONFIG_CHANGES),
+            _serve(35, describe_log_dirs.handle, 1, 5, (CLUSTER_DESCRIBE,)),
+            _serve(37, create_partitions.handle, 0, 3, (TOPIC_ALTER,)),
+            _serve(42, delete_groups.handle, 0, 2, (GROUP_DELETE,)),
+            _serve(43, elect_leaders.handle, 0, 2, (CLUSTER_ALTER,)),
+            _serve(44, incremental_alter_configs.handle, 0, 1, _CONFIG_CHANGES),
+            _serve(45, alter_partition_reassignments.handle, 0, 1, (CLUSTER_ALTER,)),
+            _serve(46, list_partition_reassignments.handle, 0, 0, (CLUSTER_DESCRIBE,)),
+            _serve(47, offset_delete.handle, 0, 0, (GROUP_DELETE, TOPIC_READ)),
+            _serve(60, describe_cluster.handle, 0, 2, NO_PERMISSIONS),
+            _serve(64, unregister_broker.handle, 0, 0, (CLUSTER_ALTER,)),
+            _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),
         )
     }
 )

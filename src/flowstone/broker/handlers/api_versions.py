@@ -27,8 +27,11 @@ def handle(
 ) -> ApiVersionsResponse:
     if not VERSION_MIN <= context.api_version <= VERSION_MAX:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised)
-    if context.api_version >= _SOFTWARE_SINCE_VERSION and not _names_its_software(request):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if context.api_version >= _SOFTWARE_SINCE_VERSION:
+        if not _names_its_software(request):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        session = context.session
+        session.software_name, session.software_version = request.client_software_name, request.client_software_version
     return ApiVersionsResponse(api_keys=advertised)
 
 

@@ -33,7 +33,7 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
                 is_fenced=broker.is_fenced,
             )
             for broker in (image.brokers.values() if request.include_fenced_brokers else live_brokers(image))
-            if (endpoint := broker.listeners.get(context.listener_name)) is not None
+            if (endpoint := broker.listeners.get(context.session.listener_name)) is not None
         ],
         cluster_authorized_operations=(
             ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

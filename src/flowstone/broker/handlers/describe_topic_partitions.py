@@ -82,7 +82,7 @@ def _found(
     partitions = []
     for index in indexes:
         partition = topic.partitions[index]
-        leader, error = leader_as_seen(image, partition, context.listener_name, tells_listener=True)
+        leader, error = leader_as_seen(image, partition, context.session.listener_name, tells_listener=True)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 error_code=error,

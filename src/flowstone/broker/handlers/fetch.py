@@ -89,8 +89,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         return asyncio.ensure_future(fetch.read_cold(cold))
     # A follower would ask again at once: there is always room for the few there are.
     waiting = services.waiting
-    has_no_room = replica is None and (waiting.is_full_of_fetches or not waiting.has_room_for(fetch.own_partitions))
-    if fetch.is_satisfied or has_no_room:
+    if fetch.is_satisfied or (replica is None and not waiting.may_park_fetch(fetch.own_partitions)):
         return fetch.respond()
     return fetch.park()
 
@@ -119,7 +118,7 @@ async def _fetch_in_turns(services: Services, context: RequestContext, request: 
         await turns.give_way()
     fetch = _Fetch(services, context, request, sessions.enter(session), None)
     await fetch.read_in_turns(turns)
-    if not fetch.is_satisfied and not services.waiting.is_full_of_fetches:
+    if not fetch.is_satisfied and services.waiting.may_park_fetch(0):
         if session.session_id != NO_SESSION:
             return await fetch.park()
         await services.clock.sleep(min(request.max_wait_ms, FETCH_WAIT_MS_MAX) / 1000)
@@ -139,7 +138,7 @@ class _Fetch:
         """`replica` if it is a follower that fetches."""
         self._services, self._request, self._session, self._replica = services, request, session, replica
         self._version = version = context.api_version
-        self._listener_name = context.listener_name
+        self._listener_name = context.session.listener_name
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
         self._rack = ""

@@ -48,7 +48,7 @@ async def _find(
     try:
         _check_type(context, key_type)
         node_id = await _group_coordinator(services, key)
-        reachable = node_endpoints(services.metadata.image, (node_id,), context.listener_name)
+        reachable = node_endpoints(services.metadata.image, (node_id,), context.session.listener_name)
         if not reachable:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     except ApiError as error:

@@ -27,7 +27,7 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
     try:
-        services.producers.check_new_id(context.peer)
+        services.producers.check_new_id(context.session.peer)
     except ApiError:
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     asking = asyncio.ensure_future(services.metadata.next_producer_id())

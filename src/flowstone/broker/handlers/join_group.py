@@ -6,7 +6,7 @@ and asks again with it; since version 9 a leader that comes back may be told to 
 
 from __future__ import annotations
 
-from flowstone.broker.coordinators.group_answers import answer, client_host
+from flowstone.broker.coordinators.group_answers import answer
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups.messages import JoinRequest, JoinResponse
 from flowstone.errors import ErrorCode
@@ -37,8 +37,8 @@ def handle(
         protocols=tuple((each.name, bytes(each.metadata)) for each in request.protocols),
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        client_id=context.client_id or "",
-        client_host=client_host(context.peer),
+        client_id=context.session.client_id or "",
+        client_host=f"/{context.session.host}",  # as Java prints an address without a name
         reason=request.reason,
         member_id_required=version >= _MEMBER_ID_REQUIRED_SINCE_VERSION,
         skip_assignment_supported=version >= _SKIP_ASSIGNMENT_SINCE_VERSION,

@@ -38,7 +38,7 @@ _IDS_SINCE_VERSION = 12
 
 
 async def handle(services: Services, context: RequestContext, request: MetadataRequest) -> Message:
-    form = Form(context.api_version, context.listener_name, request.include_topic_authorized_operations)
+    form = Form(context.api_version, context.session.listener_name, request.include_topic_authorized_operations)
     if request.topics is None or (context.api_version == 0 and not request.topics):
         image = services.metadata.image
         response = _response(image, form, request)

@@ -23,7 +23,7 @@ from flowstone.broker.loop.time_slices import others_turn
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.parked import ParkedProduce, Uncommitted
 from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
-from flowstone.cluster.decisions.topic_names import is_internal
+from flowstone.cluster.decisions.topic_names import INTERNAL_TOPICS
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, RecordError
 from flowstone.log.partition.partition_log import NeedsWorker, Timestamps
 from flowstone.promise import Promise
@@ -86,7 +86,7 @@ class _Produce:
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         # Not the request: its records are views of a buffer that others use once this is parked.
         self._services, self._acks, self._timeout_ms = services, request.acks, request.timeout_ms
-        self._version, self._listener_name, self._peer = context.api_version, context.listener_name, context.peer
+        self._version, self._session = context.api_version, context.session
         self._refusal = _why_refused(services, request)
         self._topics: list[ProduceResponseTopic] = []
         self._last_topic: ProduceRequestTopic | None = None
@@ -124,12 +124,19 @@ class _Produce:
         self._results.append(result)
 
     def _check(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> tuple[Partition, Bytes]:
+        """Return the partition and the batch. Raises ApiError if the batch is refused before it is looked into."""
         if self._refusal is not None:
             raise self._refusal
-        partition, records = self._find(topic, wanted.index), wanted.records
+        partitions, records = self._services.partitions, wanted.records
+        if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            partition = partitions.get_by_id(topic.topic_id, wanted.index)
+        else:
+            partition = partitions.get(topic.name, wanted.index)
+        if partition.topic_partition.topic in INTERNAL_TOPICS:  # whatever is in it its coordinator takes for its own
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators append to internal topics")
         if records is None:
             raise RecordError(ErrorCode.INVALID_RECORD, "a produce without records")
-        self._services.producers.check(partition.log, records, self._peer)
+        self._services.producers.check(partition.log, records, self._session.peer)
         self._services.disk_floor.admit(partition.log, len(records))
         if self._version < FIRST_VERSION_WITH_ZSTD and parse_header(records).codec is Codec.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
@@ -154,7 +161,7 @@ class _Produce:
         if not waiting:
             return self._respond()
         uncommitted = [
-            Uncommitted(partition, next_offset, epoch, partial(self._committed, results))
+            Uncommitted(partition, next_offset, epoch, partial(self._not_committed, results))
             for (partition, epoch), (next_offset, results) in waiting.items()
         ]
         return ParkedProduce(self._services.waiting, uncommitted, self._timeout_ms, self._respond)
@@ -220,18 +227,8 @@ class _Produce:
                     leaders.append(state.leader)
         response.node_endpoints = [
             ProduceResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in node_endpoints(image, leaders, self._listener_name)
+            for each in node_endpoints(image, leaders, self._session.listener_name)
         ]
-
-    def _find(self, topic: ProduceRequestTopic, index: int) -> Partition:
-        partitions = self._services.partitions
-        if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            partition = partitions.get_by_id(topic.topic_id, index)
-        else:
-            partition = partitions.get(topic.name, index)
-        if is_internal(partition.topic_partition.topic):  # whatever is in it its coordinator takes for its own
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators append to internal topics")
-        return partition
 
     def _append(
         self, partition: Partition, result: ProduceResponsePartition, records: Bytes, opened: Timestamps | None
@@ -253,10 +250,9 @@ class _Produce:
             results.append(result)
             self._uncommitted[key] = (max(until, last_offset + 1), results)
 
-    def _committed(self, results: list[ProduceResponsePartition], code: ErrorCode) -> None:
-        if code is not ErrorCode.NONE:
-            for result in results:
-                self._refuse(result, ApiError(code))
+    def _not_committed(self, results: list[ProduceResponsePartition], code: ErrorCode) -> None:
+        for result in results:
+            self._refuse(result, ApiError(code))
 
     def _refuse(self, result: ProduceResponsePartition, error: ApiError, partition: Partition | None = None) -> None:
         result.error_code = error.code

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def warm(workers: Workers, partition: Partition, cold: NotCached) -> None:
-    """Has a worker bring the bytes into the page cache. If the disk fails, so does the partition."""
+    """Have a worker read the bytes into the page cache. If the disk fails, the partition fails."""
     try:
         await workers.read(cold.warm)
     except StorageFault as fault:
@@ -27,7 +27,7 @@ async def warm(workers: Workers, partition: Partition, cold: NotCached) -> None:
 
 
 async def read_when_cached(workers: Workers, partition: Partition, read: Callable[[], T]) -> T:
-    """What `read` returns, called again for as long as it raises NotCached. ApiError if the partition fails."""
+    """Call `read` until it does not raise NotCached; return its result. Raises ApiError if the partition fails."""
     for _ in range(COLD_READS_MAX):
         partition.check_serving()
         try:

@@ -1,4 +1,4 @@
-"""Many waits that end by themselves, few timers.
+"""Deadlines of many waits with few timers.
 
 A produce may wait for 30 seconds and is answered after a millisecond: a timer for each would be set and cancelled for
 nothing. Waits of the same length end in the order they began: one queue for each length and one timer for its head are
@@ -43,14 +43,15 @@ class Deadlines:
         self._queues: dict[int, _Queue] = {}
 
     def add(self, wait: Wait, timeout_ms: int) -> None:
-        """Tells the wait when its time is up, unless it is done by then."""
-        timeout_ms = rounded_ms(timeout_ms)
-        queue = self._queues.get(timeout_ms)
-        due = self._clock.monotonic() + timeout_ms / 1000
+        """Call the wait's `timed_out` after `timeout_ms`, unless the wait is done by then."""
+        queue = self._queues.get(timeout_ms)  # clients mostly ask for the same few lengths, which are round already
+        if queue is None:
+            timeout_ms = rounded_ms(timeout_ms)
+            queue = self._queues.get(timeout_ms)
         if queue is None:
             queue = self._queues[timeout_ms] = _Queue()
             self._set_timer(timeout_ms, timeout_ms / 1000)
-        queue.add(due, wait)
+        queue.add(self._clock.monotonic() + timeout_ms / 1000, wait)
 
     def _set_timer(self, timeout_ms: int, delay_s: float) -> None:
         self._clock.call_later(delay_s, lambda: self._look(timeout_ms))
@@ -83,7 +84,7 @@ class _Queue:
         waits.append((due, wait))
 
     def end(self, now: float) -> float | None:
-        """Ends what is due; when the next one is, None if there is none."""
+        """End the waits that are due; return when the next one is due, or None if none is left."""
         waits = self._waits
         while waits:
             due, wait = waits[0]

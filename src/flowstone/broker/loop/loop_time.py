@@ -55,14 +55,14 @@ class _Measured(Coroutine[Any, Any, T]):
 
 
 def start_measured(coroutine: Coroutine[Any, Any, T], stretches: Stretches) -> asyncio.Task[T]:
-    """A task for the coroutine; its steps, and those of the tasks it starts with `start`, are added to `stretches`."""
+    """Return a task for the coroutine; add its steps, and those of tasks it starts with `start`, to `stretches`."""
     context = copy_context()
     context.run(_current.set, stretches)
     return asyncio.get_running_loop().create_task(_Measured(coroutine, stretches), context=context)
 
 
 def start(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task for the coroutine, which is part of the request that the running task belongs to, if there is one."""
+    """Return a task for the coroutine; its steps count for the request of the running task, if there is one."""
     stretches = _current.get()
     if stretches is None:
         return asyncio.ensure_future(coroutine)

@@ -1,4 +1,4 @@
-"""Giving way to others on the event loop in the middle of something long.
+"""Time slices on the event loop: long work yields to other work again and again.
 
 Nothing may hold the loop for more than a few hundredths of a second. Work that grows with a request or with the cluster
 therefore calls `Turns.give_way` after each part of it, or is a generator that `run_in_slices` runs.
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 async def others_turn() -> None:
-    """Lets everything else that is ready on the loop run."""
+    """Yield until everything else that is ready on the loop has run."""
     loop = asyncio.get_running_loop()
     turn: asyncio.Future[None] = loop.create_future()
     loop.call_soon(_end, turn)
@@ -41,13 +41,13 @@ class Turns:
         self._ends = monotonic() + TURN_S
 
     async def give_way(self) -> None:
-        """Lets others run if this turn is over, and begins the next one."""
+        """Yield to other work if this turn is over, and begin the next turn."""
         if self._monotonic() >= self._ends:
             await others_turn()
             self._ends = self._monotonic() + TURN_S
 
     async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items, one after the other, with turns for others in between."""
+        """Yield the items one after the other, with turns for other work in between."""
         for item in items:
             yield item
             if self._monotonic() >= self._ends:
@@ -56,14 +56,14 @@ class Turns:
 
 
 def batched(items: Iterable[T], size: int = BATCH_ITEMS) -> Iterator[list[T]]:
-    """The items in lists of `size`, the last one shorter."""
+    """Yield the items in lists of `size`; the last list may be shorter."""
     iterator = iter(items)
     while batch := list(itertools.islice(iterator, size)):
         yield batch
 
 
 async def run_in_slices(work: Generator[None, None, T], turns: Turns) -> T:
-    """Return what the generator returns; others have their turn where it yields."""
+    """Run the generator to its end and return its value; other work may run wherever it yields."""
     while True:
         try:
             next(work)

@@ -30,16 +30,16 @@ class Workers:
         self._slow_computers = ThreadPoolExecutor(SLOW_COMPUTE_THREADS, "flowstone-slow", initializer=take_long_turns)
 
     def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Runs a function that reads from the disk."""
+        """Run a function that reads from the disk."""
         self.read_count += 1
         return self._run(self._readers, function)
 
     def compute(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Runs a function that spends some milliseconds in native code without the interpreter's lock."""
+        """Run a function that spends some milliseconds in native code without the interpreter's lock."""
         return self._run(self._computers, function)
 
     def compute_slowly(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Runs a function that may spend longer in native code: one at a time."""
+        """Run a function that may spend longer in native code; such functions run one at a time."""
         return self._run(self._slow_computers, function)
 
     def _run(self, executor: ThreadPoolExecutor, function: Callable[[], T]) -> asyncio.Future[T]:

@@ -5,9 +5,11 @@ handler is done with the bytes when it returns. Only a request that is not compl
 the size its length prefix names, and the rest of it is received straight into that.
 
 Reading pauses while too many requests wait for answers, too many response bytes wait to be taken, or the buffer pool is
-exhausted: whoever does not read is not read from, and sooner where all connections together leave too much. It also
+exhausted: a client that does not take its responses is not read from, and sooner if too many bytes are unsent over
+all connections. It also
 pauses while a coroutine works on an answer, so that a topic made by one request is there for the next one, and nobody
-can have many such answers made at once.
+can have many such answers made at once. A connection whose session is muted (`ClientSession.throttle`) is not read from
+until that is over.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from typing import Protocol
 
 from flowstone.broker.dispatch.deferred import Answer, Deferred, Slot
 from flowstone.broker.dispatch.large_requests import LargeAnswer
-from flowstone.broker.network.busy_poll import LockStep
+from flowstone.broker.network.busy_poll import BusyPoller
 from flowstone.broker.network.outbox import Outbox, UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import Unsent, UnsentTotal
+from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ProtocolError
+from flowstone.ports.clock import Timer
 from flowstone.ports.network import Channel
-from flowstone.ports.replies import Reply
 
 RECEIVE_BYTES = 256 * 1024
 READS_PER_WAKEUP_MAX = 4
@@ -38,7 +41,7 @@ _LENGTH_BYTES = 4
 
 
 class Host(Protocol):
-    """What a connection needs of its server."""
+    """The parts of its server that a connection uses."""
 
     @property
     def request_bytes_max(self) -> int: ...
@@ -59,26 +62,24 @@ class Host(Protocol):
     def receive_buffer(self) -> memoryview: ...
 
     @property
-    def lock_step(self) -> LockStep: ...
-
-    @property
-    def lent(self) -> set[Reply]:
-        """Answers of any connection that are in other hands."""
-        ...
+    def busy_poller(self) -> BusyPoller: ...
 
     def monotonic(self) -> float: ...
 
+    @property
+    def call_later(self) -> Callable[[float, Callable[[], None]], Timer]: ...
+
     def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
-        """Runs a function that waits for the disk in a worker."""
+        """Run a function that waits for the disk in a worker thread."""
         ...
 
     @property
-    def answer(self) -> Callable[[memoryview, str, str], Answer]:
-        """Handles one request, by its frame, listener name and peer. ProtocolError closes the connection."""
+    def answer(self) -> Callable[[memoryview, ClientSession], Answer]:
+        """Handle one request, given its frame and session. Raises ProtocolError to close the connection."""
         ...
 
     def unreadable(self, slice_error: UnreadableSlice) -> None:
-        """What a response promised cannot be read: its partition has a fault."""
+        """Fail the partition whose log file could not be read while a response was being sent."""
         ...
 
     def closed(self, connection: Connection, reason: str) -> None: ...
@@ -86,12 +87,12 @@ class Host(Protocol):
 
 class Connection:
     def __init__(self, host: Host, channel: Channel, listener_name: str) -> None:
-        self.peer, self.listener_name = channel.peer, listener_name
+        self.session = ClientSession(listener_name, channel.peer, self._muted)
         self._host, self._channel = host, channel
-        self._answer, self._lock_step = host.answer, host.lock_step
+        self._answer, self._busy_poller = host.answer, host.busy_poller
         self._call_soon = asyncio.get_running_loop().call_soon  # to ask for the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
-        self._outbox = Outbox(channel, self.unsent, host.read, self._progress, self._broken)
+        self._outbox = Outbox(channel, self.unsent, host.read, self._flush, self._broken)
         # Requests whose answers are not in the outbox yet, in order; an answer waits here for those before it.
         self._unanswered: deque[Slot] = deque()
         self._unanswered_bytes = 0
@@ -99,6 +100,7 @@ class Connection:
         self._kept = b""
         self._frame: memoryview | None = None
         self._frame_size = self._frame_filled = 0
+        self._unmuting: Timer | None = None  # runs while the session is muted
         self._reading = self._finishing = self._closed = self._flush_scheduled = self._waits_for_room = False
         self.last_received = self.last_progress = host.monotonic()
         self.frame_started: float | None = None
@@ -113,18 +115,22 @@ class Connection:
         return self._finishing
 
     @property
+    def is_muted(self) -> bool:
+        return self._unmuting is not None
+
+    @property
     def is_unread(self) -> bool:
-        """Whether the client has left bytes of an answer untaken. An answer that was not sent yet does not count."""
+        """Return whether the client has not taken all bytes sent to it. Answers not sent yet do not count."""
         return self._outbox.queued_bytes > 0 and not self._flush_scheduled
 
     def is_slower_than(self, bytes_per_s: int, now: float) -> bool:
-        """Whether the request that is arriving is late, after a second's grace, at this rate."""
+        """Return whether the request being received arrives at less than `bytes_per_s`, after a second of grace."""
         if self._frame is None or self.frame_started is None:
             return False
         return now - self.frame_started > 1 + self._frame_filled / bytes_per_s
 
     def look_again(self) -> None:
-        """Reads without having been called: uvloop tells of a reset once, maybe with the last bytes, and no more."""
+        """Read although the loop announces nothing: uvloop announces a reset once, maybe with the last bytes."""
         if self._reading:
             self._readable()
 
@@ -138,16 +144,17 @@ class Connection:
         self.unsent.clear()
         for slot in self._unanswered:
             slot.cancel()
-            self._settled(slot)
         self._unanswered.clear()
         self._unanswered_bytes = 0
         self._kept = b""
-        self._lock_step.forget(self)
+        self._busy_poller.forget(self)
+        self.session.on_muted = None  # they know each other: a connection that has gone must not wait for the collector
+        self._stop_unmuting()
         self._channel.close()
         self._host.closed(self, reason)
 
     def finish(self) -> None:
-        """Reads nothing more and closes once what was asked has been answered."""
+        """Stop reading, and close once every request that was read has been answered."""
         self._finishing = True
         self._pause()
         self._drop_frame()
@@ -157,11 +164,6 @@ class Connection:
     # Reading
 
     def _readable(self) -> None:
-        if self._host.lent:
-            for reply in tuple(self._host.lent):
-                reply.look()
-            if not self._reading:  # what it heard may have closed it
-                return
         reads = 0
         try:
             while reads < READS_PER_WAKEUP_MAX:
@@ -184,14 +186,14 @@ class Connection:
             return
         self._outbox.flush()
         self.last_received = self.last_progress = now = self._host.monotonic()
-        self._lock_step.asked(self, now)
+        self._busy_poller.asked(self, now)
         if self._must_wait():
             self._pause()
-        elif not self._flush_scheduled:
+        elif not self._reading and not self._flush_scheduled:
             self._resume()
 
     def _receive(self) -> bool:
-        """Receives into the shared buffer and handles what is there; whether there may be more at once."""
+        """Receive into the shared buffer and handle the requests there; return whether more may be received at once."""
         shared, kept = self._host.receive_buffer, len(self._kept)
         if kept:
             shared[:kept] = self._kept
@@ -203,7 +205,7 @@ class Connection:
         return kept + count == len(shared)
 
     def _receive_frame(self, frame: memoryview) -> bool:
-        """Receives into the incomplete request's own buffer; whether it is whole now, and so more may follow."""
+        """Receive into the incomplete request's own buffer; return whether the request is complete now."""
         count = self._channel.receive_into(frame[self._frame_filled : self._frame_size])
         if not count:
             raise EOFError
@@ -222,7 +224,7 @@ class Connection:
         return True
 
     def _received(self, received: memoryview) -> None:
-        """Handles the whole requests in `received` and keeps what is left."""
+        """Handle the complete requests in `received` and keep the bytes after them."""
         position, end = 0, len(received)
         host = self._host
         turn_ends, size_max = host.monotonic() + TURN_S, host.request_bytes_max
@@ -242,7 +244,7 @@ class Connection:
                 large.frame = memoryview(bytes(large.frame))  # the next request is received where it lies
             position = start + size
             if position < end:
-                self._lock_step.forget(self)  # it does not wait for answers
+                self._busy_poller.forget(self)  # it does not wait for answers
             if end - position >= _LENGTH_BYTES and host.monotonic() > turn_ends:
                 self._keep(received[position:])
                 self._schedule_flush()
@@ -282,6 +284,7 @@ class Connection:
             return True
         return (
             self._waits_for_room
+            or self._unmuting is not None
             or self._unanswered_bytes + self._outbox.queued_bytes >= self._host.queued_response_bytes_max
             or (self.unsent.memory_bytes > 0 and self._unsent_total.is_too_much)
         )
@@ -292,7 +295,7 @@ class Connection:
             self._channel.on_readable(None)
 
     def _resume(self) -> None:
-        """Goes on reading where nothing speaks against it; called when something that did may be gone."""
+        """Resume reading if no reason to pause is left; called whenever such a reason may have gone."""
         if self._closed or self._finishing or self._reading or self._must_wait():
             return
         self._reading = True
@@ -306,11 +309,31 @@ class Connection:
         if self._reading:
             self._channel.on_readable(self._readable)
 
+    def _muted(self) -> None:
+        """Read nothing more until the session's mute is over, which has just begun or been prolonged."""
+        if self._closed:
+            return
+        self._stop_unmuting()
+        self._unmuting = self._host.call_later(self.session.muted_until_s - self._host.monotonic(), self._unmute)
+        self._pause()
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self.last_received = now = self._host.monotonic()  # what was not read meanwhile was not late
+        if self.frame_started is not None:
+            self.frame_started = now
+        self._resume()
+
+    def _stop_unmuting(self) -> None:
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
+
     # Answering
 
     def _handle(self, frame: memoryview) -> LargeAnswer | None:
-        """Returns the answer if it still needs the frame."""
-        answer = self._answer(frame, self.listener_name, self.peer)
+        """Handle one request; return its answer if it is a large one, which still needs the frame."""
+        answer = self._answer(frame, self.session)
         if answer is None:
             return None
         if isinstance(answer, list):
@@ -323,36 +346,18 @@ class Connection:
         else:
             slot = Slot()
             slot.wait_for(answer, self._answered, self._schedule_flush)
-            if answer.send_early is not None and self._lock_step.is_with(self):
-                self._lend(slot, answer.send_early)
         self._unanswered.append(slot)
         if isinstance(answer, Deferred) and isinstance(answer.outcome, LargeAnswer):
             return answer.outcome
         return None
 
-    def _lend(self, slot: Slot, send_early: Callable[[int], Reply | None]) -> None:
-        """With nothing to send before it, an answer may leave without the loop."""
-        descriptor = self._channel.descriptor
-        if descriptor is None or self.is_answering:
-            return
-        slot.reply = send_early(descriptor)
-        if slot.reply is not None:
-            self._host.lent.add(slot.reply)
-
-    def _settled(self, slot: Slot) -> None:
-        if slot.reply is not None:
-            self._host.lent.discard(slot.reply)
-
     def _answered(self, slot: Slot) -> None:
-        self._settled(slot)
         if self._closed:
             return
         if slot.failure is not None:
             self.close(slot.failure)
             return
         assert slot.chunks is not None
-        if slot.reply is not None:  # the next request may be here already
-            self._lock_step.answered(self, self._host.monotonic())
         slot.size_bytes = self.unsent.add(slot.chunks)
         self._unanswered_bytes += slot.size_bytes
         unanswered = self._unanswered
@@ -363,23 +368,23 @@ class Connection:
         self._schedule_flush()
 
     def _schedule_flush(self) -> None:
-        """Answers that become ready in the same turn of the loop leave together."""
+        """Flush at the end of this turn of the loop, so that answers that become ready in it are sent together."""
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._call_soon(self._flush)
 
     def _flush(self) -> None:
+        """Send what the client takes; then close if the connection is finishing, or resume reading if it was paused."""
         self._flush_scheduled = False
-        if not self._closed:
-            self._outbox.flush()
-            self._progress()
-            self._lock_step.answered(self, self.last_progress)
-
-    def _progress(self) -> None:
+        if self._closed:
+            return
+        self._outbox.flush()
         self.last_progress = self._host.monotonic()
         if self._finishing and not self.is_answering:
             self.close()
-        self._resume()
+        elif not self._reading:
+            self._resume()
+        self._busy_poller.answered(self, self.last_progress)
 
     def _broken(self, error: Exception) -> None:
         if isinstance(error, UnreadableSlice):

@@ -24,7 +24,7 @@ class ListenerAddress:
 
 
 def parse_listeners(config: BrokerConfig) -> tuple[list[ListenerAddress], dict[str, ListenerAddress]]:
-    """Those to listen on, and the advertised ones by name. ConfigError if they make no sense."""
+    """Return the addresses to listen on, and the advertised ones by name. Raises ConfigError if they do not fit."""
     listeners = [_parse("listeners", text) for text in config.listeners]
     if not listeners:
         raise ConfigError("listeners: at least one address is needed")
@@ -49,7 +49,7 @@ def parse_listeners(config: BrokerConfig) -> tuple[list[ListenerAddress], dict[s
 
 
 def advertise(bound: ListenerAddress, advertised: dict[str, ListenerAddress]) -> tuple[str, int]:
-    """What clients of this listener are told."""
+    """Return the host and port that clients of this listener are told."""
     told = advertised.get(bound.name, bound)
     return told.host, told.port
 

@@ -31,7 +31,7 @@ SMALL_SLICES_BYTES_MAX = 64 << 10
 
 
 class UnreadableSlice(Exception):
-    """A log file does not give the bytes that a response has promised."""
+    """Raised when a log file does not have the bytes that a response refers to."""
 
     def __init__(self, file: File, reason: object) -> None:
         super().__init__(f"{file.path} cannot be read: {reason}")
@@ -44,15 +44,16 @@ class Outbox:
         channel: Channel,
         unsent: Unsent,
         read: Callable[[Callable[[], object]], asyncio.Future[object]],
-        on_progress: Callable[[], None],
+        on_sendable: Callable[[], None],
         on_broken: Callable[[Exception], None],
     ) -> None:
-        """What is put here is counted in `unsent` already; it is taken out as it leaves.
+        """Bytes put here are counted in `unsent` already; they are subtracted as they are sent.
 
-        `read` runs a function in a worker; `on_progress` follows bytes that went out, `on_broken` ends it all.
+        `read` runs a function in a worker. `on_sendable` is called when `flush` can send more than the last time, and
+        `on_broken` when nothing can be sent any more.
         """
         self._channel, self._unsent, self._read = channel, unsent, read
-        self._on_progress, self._on_broken = on_progress, on_broken
+        self._on_sendable, self._on_broken = on_sendable, on_broken
         self._chunks: deque[Chunk] = deque()
         self.queued_bytes = 0
         self._waiting = False
@@ -61,12 +62,12 @@ class Outbox:
         self._slice_warm = 0
 
     def put(self, chunks: list[Chunk], size_bytes: int) -> None:
-        """`size_bytes` are those of all the chunks."""
+        """Append the chunks of a response; `size_bytes` is the sum of their lengths."""
         self._chunks.extend(chunks)
         self.queued_bytes += size_bytes
 
     def flush(self) -> None:
-        """Sends what the channel takes now; the rest follows by itself."""
+        """Send what the channel takes now; `on_sendable` tells when it takes more."""
         if self._waiting or not self._chunks:
             return
         turn_ends_at = self.queued_bytes - TURN_BYTES
@@ -76,7 +77,7 @@ class Outbox:
                     raise BlockingIOError  # a fast reader must not keep the loop to itself: the others have their turn
                 head = self._chunks[0]
                 if isinstance(head, _IN_MEMORY):
-                    self._send_bytes()
+                    self._send_bytes(head)
                 else:
                     self._send_slice(head)
         except BlockingIOError:
@@ -91,21 +92,20 @@ class Outbox:
         self._waiting = True
 
     def close(self) -> None:
-        """Drop what is unsent and forget whom to tell: a connection that has gone must not wait for the collector."""
+        """Drop what is unsent and the callbacks, so that a closed connection is freed without the garbage collector."""
         self.clear()
-        self._on_progress = self._on_broken = _ignore
+        self._on_sendable = self._on_broken = _ignore
 
     def _writable(self) -> None:
         self._channel.on_writable(None)
         self._waiting = False
-        self.flush()
-        self._on_progress()
+        self._on_sendable()
 
-    def _send_bytes(self) -> None:
-        run, slice_follows = self._run_of_bytes()
+    def _send_bytes(self, first: Bytes) -> None:
+        run, slice_follows = self._run_of_bytes() if len(self._chunks) > 1 else ([first], False)
         sent = self._channel.send(run, more=slice_follows)
         self.queued_bytes -= sent
-        self._unsent.bytes_sent(sent)
+        self._unsent.change(-sent, 0)
         if not self.queued_bytes:
             self._chunks.clear()
             return
@@ -121,7 +121,7 @@ class Outbox:
             self._chunks.popleft()
 
     def _run_of_bytes(self) -> tuple[list[Bytes], bool]:
-        """The bytes at the head, small slices among them read on the way, and whether a slice follows them."""
+        """Return the chunks at the head that are in memory, small slices among them, and whether a slice follows."""
         run: list[Bytes] = []
         left_bytes = SMALL_SLICES_BYTES_MAX
         for at in range(min(len(self._chunks), IOVECS_MAX)):
@@ -136,7 +136,7 @@ class Outbox:
         return run, False
 
     def _read_small(self, chunk: FileSlice) -> bytes | None:
-        """The slice's bytes; None if it is not small, not in the page cache or not whole: then it goes by itself."""
+        """Return the bytes of a small slice, or None if it is large, not in the page cache or partly sent."""
         if len(chunk) > SMALL_SLICE_BYTES or self._slice_sent:
             return None
         try:
@@ -145,7 +145,7 @@ class Outbox:
             raise UnreadableSlice(chunk.file, error) from error
         if data is None or len(data) < len(chunk):
             return None
-        self._unsent.slice_sent()
+        self._unsent.change(0, -1)
         self._unsent.add([data])
         return data
 
@@ -167,7 +167,7 @@ class Outbox:
         self._slice_sent += sent
         if self._slice_sent == len(chunk):
             self._chunks.popleft()
-            self._unsent.slice_sent()
+            self._unsent.change(0, -1)
             self._slice_sent = self._slice_warm = 0
 
     def _warm(self, file: File, position: int, count: int) -> None:
@@ -184,8 +184,7 @@ class Outbox:
             self._broken(UnreadableSlice(file, error))
             return
         self._waiting = False
-        self.flush()
-        self._on_progress()
+        self._on_sendable()
 
     def _broken(self, error: Exception) -> None:
         self.clear()

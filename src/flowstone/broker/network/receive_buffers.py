@@ -35,11 +35,11 @@ class BufferPool:
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits for room."""
+        """Return whether a request waits for memory."""
         return bool(self._waiting)
 
     def take(self, size_bytes: int) -> memoryview | None:
-        """A buffer of at least `size_bytes`; None while the pool has no room. One request always has room."""
+        """Return a buffer of at least `size_bytes`, or None if the pool is used up. One request is always served."""
         size_class = _size_class(size_bytes)
         if self._taken_bytes and self._taken_bytes + size_class > self._limit_bytes:
             return None
@@ -63,12 +63,12 @@ class BufferPool:
             callback()
 
     def on_room(self, callback: Callable[[], None], size_bytes: int = 0) -> None:
-        """Calls back when there may be room for `size_bytes`."""
+        """Call back once, when `size_bytes` may be available."""
         self._waiting.append((size_bytes, callback))
 
 
 def _size_class(size_bytes: int) -> int:
-    """Powers of two with a step between (1, 1.5, 2, 3…): few distinct sizes, at most a third of each unused."""
+    """Return the next power of two, or three quarters of it: few distinct sizes, at most a third of each unused."""
     size_class = max(CLASS_BYTES_MIN, 1 << (size_bytes - 1).bit_length())
     three_quarters = size_class // 4 * 3
     return three_quarters if CLASS_BYTES_MIN < size_bytes <= three_quarters else size_class

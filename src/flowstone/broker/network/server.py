@@ -15,16 +15,16 @@ from functools import partial
 
 from flowstone.broker.dispatch.deferred import Answer
 from flowstone.broker.dispatch.dispatcher import Dispatcher
-from flowstone.broker.network.busy_poll import LockStep
+from flowstone.broker.network.busy_poll import BusyPoller
 from flowstone.broker.network.connection import RECEIVE_BYTES, Connection
 from flowstone.broker.network.outbox import UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import UNSENT_BYTES_MAX
 from flowstone.broker.requests.context import Services
+from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Timer
 from flowstone.ports.network import Channel, Listener, Network, SystemNetwork
-from flowstone.ports.replies import Reply
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Server:
         self._network: Network = network or SystemNetwork()
         self._config, self._clock = config, services.clock
         self._workers, self._waiting, self._partitions = services.workers, services.waiting, services.partitions
-        self.answer: Callable[[memoryview, str, str], Answer] = Dispatcher(services).answer
+        self.answer: Callable[[memoryview, ClientSession], Answer] = Dispatcher(services).answer
         self._loop_lag_seconds = services.metrics.loop_lag_seconds
         self.request_bytes_max = config.socket_request_max_bytes
         self.pipelined_requests_max = config.connection_max_pipelined_requests
@@ -48,13 +48,13 @@ class Server:
         self.buffers = BufferPool(config.queued_max_request_bytes)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.monotonic: Callable[[], float] = services.clock.monotonic
+        self.call_later = services.clock.call_later
         # A simulated network has nothing to look for, and its clock stands still meanwhile.
         poll_s = config.idle_poll_us / 1_000_000 if isinstance(self._network, SystemNetwork) else 0.0
-        self.lock_step = LockStep(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
-        self.lent: set[Reply] = set()
+        self.busy_poller = BusyPoller(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
-        self._per_address: Counter[str] = Counter()
+        self._per_host: Counter[str] = Counter()
         self._all_closed = asyncio.Event()
         self._sweeping: Timer | None = None
         self._sweep_due = 0.0
@@ -66,7 +66,7 @@ class Server:
         return len(self._connections)
 
     def bind(self, name: str, host: str, port: int) -> int:
-        """Takes an address, on which nothing is accepted before `start`; the port it got."""
+        """Bind an address and return its port. Connections are accepted from `start` on. Raises StartupError."""
         try:
             listener = self._network.bind(
                 host,
@@ -85,7 +85,7 @@ class Server:
         self._schedule_sweep()
 
     async def stop(self, timeout_s: float) -> None:
-        """Accepts and reads nothing more, answers what was asked, and closes; what takes longer is cut off."""
+        """Stop accepting and reading, answer the requests that were read, and close; cut off what takes longer."""
         for listener in self._listeners:
             listener.close()
         self._all_closed.clear()  # the last of them may have left, and others come, long before
@@ -99,7 +99,7 @@ class Server:
         self.kill()
 
     def kill(self) -> None:
-        """Closes everything at once."""
+        """Close all listeners and connections at once."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         for listener in self._listeners:
@@ -120,16 +120,17 @@ class Server:
     def closed(self, connection: Connection, reason: str) -> None:
         if reason:
             self.dropped_count += 1
-            logger.warning("connection from %s closed: %s", connection.peer, reason)
+            logger.warning("connection from %s closed: %s", connection.session.peer, reason)
         self._connections.discard(connection)
-        self._per_address[_address(connection.peer)] -= 1
-        if not self._per_address[_address(connection.peer)]:
-            del self._per_address[_address(connection.peer)]
+        host = connection.session.host
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
         if not self._connections:
             self._all_closed.set()
 
     def _accept(self, listener_name: str, channel: Channel) -> None:
-        address = _address(channel.peer)
+        host = channel.peer.rpartition(":")[0]
         self.accepted_count += 1
         if len(self._connections) >= self._config.max_connections:
             logger.warning(
@@ -137,12 +138,12 @@ class Server:
             )
             self.refused_count += 1
             channel.close()
-        elif self._per_address[address] >= self._config.max_connections_per_ip:
+        elif self._per_host[host] >= self._config.max_connections_per_ip:
             logger.warning("connection from %s refused: max.connections.per.ip is reached", channel.peer)
             self.refused_count += 1
             channel.close()
         else:
-            self._per_address[address] += 1
+            self._per_host[host] += 1
             self._connections.add(Connection(self, channel, listener_name))
 
     def _sweep(self) -> None:
@@ -151,14 +152,17 @@ class Server:
         silent_since = now - self._config.connections_max_idle_ms / 1000
         stalled_since = now - self._config.connection_frame_timeout_ms / 1000
         for connection in tuple(self._connections):
+            if connection.is_unread and connection.last_progress < stalled_since:
+                connection.close("responses were not taken in connection.frame.timeout.ms")
+                continue
+            if connection.is_muted:
+                continue  # what it sends is not read: it is neither late nor silent
             if _is_frame_late(connection, stalled_since):
                 connection.look_again()  # the loop itself may have been late: read first what the client has sent
             if _is_frame_late(connection, stalled_since):
                 connection.close("a request was begun and not finished in connection.frame.timeout.ms")
             elif self.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
                 connection.close("a request arrived too slowly while others waited for queued.max.request.bytes")
-            elif connection.is_unread and connection.last_progress < stalled_since:
-                connection.close("responses were not taken in connection.frame.timeout.ms")
             elif connection.is_finishing and connection.last_received < stalled_since:
                 connection.close()  # the client has gone, or nothing it may still wait for comes in time
             elif not connection.is_answering and connection.last_received < silent_since:
@@ -171,7 +175,7 @@ class Server:
         self._schedule_sweep()
 
     def _shed(self, now: float) -> None:
-        """Those go that take nothing, then those that leave the most, until the rest is not too much any more."""
+        """Close connections until the unsent bytes are below the limit: those that take nothing first."""
         taking_since = now - SWEEP_INTERVAL_S
         unread = [connection for connection in self._connections if connection.unsent.memory_bytes]
         unread.sort(key=lambda connection: (connection.last_progress > taking_since, -connection.unsent.memory_bytes))
@@ -189,9 +193,5 @@ class Server:
 
 
 def _is_frame_late(connection: Connection, stalled_since: float) -> bool:
-    """Whether a request was begun before this time and is not complete."""
+    """Return whether a request began to arrive before `stalled_since` and is not complete."""
     return connection.frame_started is not None and connection.frame_started < stalled_since
-
-
-def _address(peer: str) -> str:
-    return peer.rpartition(":")[0]

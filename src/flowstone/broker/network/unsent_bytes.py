@@ -21,7 +21,7 @@ RESPONSE_SLICES_MAX = 128
 
 
 class UnsentTotal:
-    """Of all connections."""
+    """The unsent bytes and slices of all connections."""
 
     __slots__ = ("memory_bytes", "slice_count")
 
@@ -34,12 +34,12 @@ class UnsentTotal:
 
     @property
     def response_slices_max(self) -> int:
-        """How many slices an answer may have now; at least one, or nobody could read."""
+        """Return how many slices an answer may have now; at least one, so that everybody can read."""
         return min(RESPONSE_SLICES_MAX, max(1, UNSENT_SLICES_MAX - self.slice_count))
 
 
 class Unsent:
-    """Of one connection, from the moment an answer is made until it has left."""
+    """The unsent bytes and slices of one connection: each answer counts from its encoding until it is sent."""
 
     __slots__ = ("_total", "memory_bytes", "slice_count")
 
@@ -48,7 +48,7 @@ class Unsent:
         self.memory_bytes = self.slice_count = 0
 
     def add(self, chunks: Iterable[Chunk]) -> int:
-        """The bytes of all of them, those in files included."""
+        """Count the chunks; return the sum of their lengths, those of file slices included."""
         memory_bytes = slice_bytes = slice_count = 0
         for chunk in chunks:
             if isinstance(chunk, bytes | bytearray | memoryview):
@@ -56,19 +56,14 @@ class Unsent:
             else:
                 slice_bytes += len(chunk)
                 slice_count += 1
-        self._change(memory_bytes, slice_count)
+        self.change(memory_bytes, slice_count)
         return memory_bytes + slice_bytes
 
-    def bytes_sent(self, count: int) -> None:
-        self._change(-count, 0)
-
-    def slice_sent(self) -> None:
-        self._change(0, -1)
-
     def clear(self) -> None:
-        self._change(-self.memory_bytes, -self.slice_count)
+        self.change(-self.memory_bytes, -self.slice_count)
 
-    def _change(self, memory_bytes: int, slice_count: int) -> None:
+    def change(self, memory_bytes: int, slice_count: int) -> None:
+        """Add to the counts; negative numbers are bytes and slices that were sent."""
         total = self._total
         self.memory_bytes += memory_bytes
         total.memory_bytes += memory_bytes

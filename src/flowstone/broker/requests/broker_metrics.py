@@ -52,7 +52,7 @@ class RequestMetrics:
         self.errors: Counter[int] = Counter()
 
     def errors_in(self, response: object) -> Counter[int]:
-        """The error codes in a response."""
+        """Return how often each error code occurs in a response."""
         errors: Counter[int] = Counter()
         if self._count_errors is not None:
             self._count_errors(response, errors)
@@ -91,7 +91,7 @@ class Metrics:
         return found
 
     def topic(self, name: str) -> TopicMetrics:
-        """The topic's own counters, or those shared by all that came too late."""
+        """Return the topic's own counters, or the shared ones if `TOPIC_LABELS_MAX` topics have their own."""
         found = self.topics.get(name)
         if found is None:
             if len(self.topics) >= TOPIC_LABELS_MAX:
@@ -100,13 +100,13 @@ class Metrics:
         return found
 
     def forget_topics_but(self, names: Container[str]) -> None:
-        """Gives the places of deleted topics to others."""
+        """Drop the counters of all topics but these, so that other topics can have their own."""
         for name in [name for name in self.topics if name not in names]:
             del self.topics[name]
 
 
 def error_counter(struct: Struct) -> ErrorCounter | None:
-    """Finds every `error_code` in a message of this form, once per place and not per field; None if it has none."""
+    """Return a function that counts the error codes in a message of this form, or None if the form has none."""
     has_code = any(field.name == "error_code" for field in struct.fields)
     parts = [
         (field.name, field.is_array, inner)

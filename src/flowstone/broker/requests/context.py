@@ -1,4 +1,4 @@
-"""What a handler is given: the request's circumstances, and the broker's parts it may use.
+"""What a handler is given: the request's version and its connection's session, and the broker's parts it may use.
 
 A handler is a function `handle(services, context, request)` in `handlers/<api>.py`. It returns the response, or an
 awaitable of it where it has to wait, or None where the protocol asks for no answer. It raises `ApiError` only where a
@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ class RequestContext(NamedTuple):
     api_key: int
     api_version: int
     correlation_id: int
-    client_id: str | None
-    listener_name: str
-    peer: str
+    session: ClientSession
 
 
 @dataclass(slots=True)
@@ -72,7 +71,7 @@ class Services:
 
 
 def check_alone(services: Services, what: str) -> None:
-    """ApiError in a cluster: files that are linked or brought in on one broker would be missing on the others."""
+    """Raise ApiError if the broker is part of a cluster: files linked or imported here would be missing elsewhere."""
     if services.cluster is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} needs a single broker; this one is part of a cluster")
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from flowstone.wire.message import Message
 
 
 class EncodedResponse(Message):
-    """What the codec would make of it, and the error codes in it."""
+    """The bytes that the codec would make of the response, and the error codes in it."""
 
     __slots__ = ("chunks", "errors")
 
-    def __init__(self, chunks: list[bytes], errors: Counter[int]) -> None:
+    def __init__(self, chunks: Sequence[bytes | memoryview], errors: Counter[int]) -> None:
         self.chunks, self.errors = chunks, errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from flowstone.broker.loop.time_slices import BATCH_ITEMS, Turns, run_in_slices
+from flowstone.broker.requests.broker_metrics import RequestMetrics
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.encoded_response import EncodedResponse
 from flowstone.wire.apis import APIS
@@ -24,16 +25,23 @@ async def encode_if_long(
     """
     if elements < LONG_RESPONSE_ELEMENTS or services.intercept is not None:
         return response
+    return await encode_in_slices(context, services.metrics.request(APIS[context.api_key].name), response, turns)
+
+
+async def encode_in_slices(
+    context: RequestContext, metrics: RequestMetrics, response: Message, turns: Turns
+) -> EncodedResponse:
+    """Return the response, encoded in several turns of the loop. The message is emptied."""
     encode = sliced_response_encoder(context.api_key, context.api_version)
     chunks = cast(list[bytes], await run_in_slices(encode(response), turns))
     await turns.give_way()
-    errors = services.metrics.request(APIS[context.api_key].name).errors_in(response)
+    errors = metrics.errors_in(response)
     await release(response, turns)
     return EncodedResponse(chunks, errors)
 
 
 async def release(message: Message, turns: Turns) -> None:
-    """Empties the long lists of a message that nobody needs any more, some elements at a time.
+    """Empty the long lists of a message that is not needed any more, some elements at a time.
 
     To free a hundred thousand objects at once takes tens of milliseconds.
     """

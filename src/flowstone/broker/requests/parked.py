@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 from flowstone.broker.loop.deadlines import Deadlines
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import Clock
-from flowstone.ports.replies import Reply
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition, Watcher
 
@@ -40,22 +39,23 @@ class Waiting:
     def is_full(self) -> bool:
         return len(self.fetches) + len(self.produces) >= self._parked_max
 
-    @property
-    def is_full_of_fetches(self) -> bool:
-        return self.is_full or len(self.fetches) >= (self._parked_max + 1) // 2
-
-    def has_room_for(self, partition_count: int) -> bool:
-        """Return whether a fetch that itself remembers so many partitions may be parked."""
-        return self.parked_partitions + partition_count <= PARKED_PARTITIONS_MAX
+    def may_park_fetch(self, partition_count: int) -> bool:
+        """Return whether one more fetch may be parked, which itself remembers so many partitions."""
+        fetches, produces = len(self.fetches), len(self.produces)
+        return (
+            fetches + produces < self._parked_max
+            and fetches < (self._parked_max + 1) // 2
+            and self.parked_partitions + partition_count <= PARKED_PARTITIONS_MAX
+        )
 
     def release_fetches(self) -> None:
-        """Answers every parked fetch with what there is: the broker stops."""
+        """Answer every parked fetch with the records there are, because the broker stops."""
         for fetch in tuple(self.fetches):
             fetch.interrupted()
 
 
 class Watched(Protocol):
-    """What tells of news: a partition, or a session of many."""
+    """A source of events that wake a parked fetch: a partition, or a session of many."""
 
     def watch(self, watcher: Watcher) -> None: ...
 
@@ -63,7 +63,7 @@ class Watched(Protocol):
 
 
 class ParkedFetch(Promise[Any]):
-    """The response, once what it watches has `missing_bytes` more to read, or changes, or the time is up."""
+    """A fetch's response: made once `missing_bytes` more can be read, a partition changes or the time is up."""
 
     __slots__ = ("_missing_bytes", "_partition_count", "_read_again", "_waiting", "_watched", "_woken")
 
@@ -76,7 +76,7 @@ class ParkedFetch(Promise[Any]):
         read_again: Callable[[], Any | Coroutine[Any, Any, Any]],
         partition_count: int = 0,
     ) -> None:
-        """`partition_count` are the partitions that the request itself remembers, without a session."""
+        """`partition_count` is the number of partitions that the request names itself, without a session."""
         super().__init__()
         self._partition_count = partition_count
         waiting.parked_partitions += partition_count
@@ -128,16 +128,16 @@ class ParkedFetch(Promise[Any]):
 
 
 class Uncommitted(NamedTuple):
-    """Records appended to a partition, by its leader of that epoch, whose commit is waited for."""
+    """Records that a partition's leader of this epoch has appended, and that are not committed yet."""
 
     partition: Partition
     next_offset: int
     leader_epoch: int
-    on_committed: Callable[[ErrorCode], None]
+    on_failed: Callable[[ErrorCode], None]  # called with the reason if the records will not be committed in time
 
 
 class ParkedProduce(Promise[Any]):
-    """The response, once what was appended to each partition is committed or the time is up."""
+    """A produce's response: made once the records of every partition are committed or the time is up."""
 
     __slots__ = ("_answer", "_open", "_waiting")
 
@@ -152,16 +152,6 @@ class ParkedProduce(Promise[Any]):
         for key, (partition, next_offset, leader_epoch, _) in enumerate(uncommitted):
             partition.when_committed(next_offset, partial(self._committed, key), leader_epoch)
 
-    def send_early(self, encode: Callable[[Any], bytes], socket: int) -> Reply | None:
-        """Has the answer sent on the socket as soon as it is true, where there is but one thing that it waits for."""
-        if len(self._open) != 1:
-            return None
-        partition = self._open[0].partition
-        if not partition.commits_now():
-            return None
-        reply = Reply(socket, encode(self._answer()))  # while the disk works
-        return reply if partition.send_when_committed(reply) else None
-
     def timed_out(self) -> None:
         for key in tuple(self._open):
             self._committed(key, ErrorCode.REQUEST_TIMED_OUT)
@@ -169,7 +159,9 @@ class ParkedProduce(Promise[Any]):
     def _committed(self, key: int, code: ErrorCode) -> None:
         if self._is_done:
             return
-        self._open.pop(key).on_committed(code)
+        uncommitted = self._open.pop(key)
+        if code is not ErrorCode.NONE:
+            uncommitted.on_failed(code)
         if not self._open:
             self.set_result(self._answer())
 

@@ -29,7 +29,7 @@ class NodeEndpoint(NamedTuple):
 
 
 def find_replica(services: Services, topic: str, index: int) -> Partition:
-    """The partition, led here or followed. ApiError if it is elsewhere, or nowhere."""
+    """Return the partition if this broker leads or follows it. Raises ApiError if not."""
     try:
         return services.partitions.get(topic, index)
     except ApiError as error:
@@ -37,7 +37,7 @@ def find_replica(services: Services, topic: str, index: int) -> Partition:
 
 
 def find_led(services: Services, topic: str, index: int) -> Partition:
-    """The partition, if it is led here. ApiError if not."""
+    """Return the partition if this broker leads it. Raises ApiError if not."""
     partition = find_replica(services, topic, index)
     if not partition.is_leader:
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -45,14 +45,14 @@ def find_led(services: Services, topic: str, index: int) -> Partition:
 
 
 def as_seen_by_the_cluster(error: ApiError, topic: TopicImage | None, index: int) -> ApiError:
-    """What is not here may be elsewhere: a client should then look for it, and not take it for gone."""
+    """Return the error that a client is told: NOT_LEADER_OR_FOLLOWER if another broker has the partition."""
     if error.code in _NOT_HERE and topic is not None and 0 <= index < len(topic.partitions):
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return error
 
 
 def partition_state(image: ClusterImage, topic: str, topic_id: bytes, index: int) -> PartitionImage | None:
-    """By its topic's name, or its id where it has no name."""
+    """Return the state of a partition of the topic with this name, or with this id if the name is empty."""
     found = image.topics.get(topic) if topic else image.topics_by_id.get(topic_id)
     return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
 
@@ -67,7 +67,7 @@ def live_broker(image: ClusterImage, node_id: int) -> BrokerImage | None:
 
 
 def node_endpoints(image: ClusterImage, node_ids: Iterable[int], listener_name: str) -> list[NodeEndpoint]:
-    """Those of the live ones that clients of the listener can reach; each once."""
+    """Return the endpoints of those brokers that are alive and have the listener, each once."""
     endpoints = []
     for node_id in dict.fromkeys(node_ids):
         broker = live_broker(image, node_id)

@@ -49,7 +49,7 @@ class Allowance:
         self.refused_s = -GAP_AFTER_REFUSAL_S
 
     def has_any(self, now_s: float) -> bool:
-        """Whether one is left at this time."""
+        """Return whether one is left at this time."""
         self._left = min(self._left + (now_s - self._at_s) * self._per_s, self._most)
         self._at_s = now_s
         return self._left >= 1

@@ -30,7 +30,6 @@ from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, FlushTask
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.files import File, Files
-from flowstone.ports.replies import Reply
 
 if TYPE_CHECKING:
     from flowstone.ports.file_syncs import FileSyncs
@@ -46,14 +45,13 @@ FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 class _Job:
     """What one turn of a flush thread makes durable: one log, a few of one file each, or a crowd."""
 
-    __slots__ = ("error", "finished", "in_thread", "is_crowd", "started", "tasks", "ticket")
+    __slots__ = ("error", "finished", "in_thread", "is_crowd", "started", "tasks")
 
     def __init__(self, tasks: dict[PartitionLog, FlushTask], started: float, *, is_crowd: bool) -> None:
         self.tasks = tasks
         self.started = started
         self.is_crowd = is_crowd
         self.in_thread: Future[None] | None = None  # uses names, and must be waited for before they go
-        self.ticket: int | None = None  # where a native thread has it
         self.finished = False
         self.error: OSError | None = None
 
@@ -70,10 +68,6 @@ class _Job:
                 files.sync_filesystem(directory)
         except OSError as error:
             self.error = error
-
-    def finish(self, error: OSError | None) -> None:
-        self.error = error
-        self.finished = True
 
 
 class Flusher:
@@ -135,20 +129,6 @@ class Flusher:
             self._start_is_scheduled = True
             self._loop.call_soon(self._start_due)
 
-    def start_now(self, log: PartitionLog) -> bool:
-        """Starts the flush that was just requested without waiting for others; False where it is not the only one."""
-        if self._syncs is None or self._jobs or log not in self._due or len(self._due) > 1:
-            return False
-        self._start_due()
-        return log in self._running
-
-    def send_when_flushed(self, log: PartitionLog, reply: Reply) -> bool:
-        """Has it sent by the thread that flushes the log just now; False if none does any more."""
-        if self._syncs is None or log in self._again:
-            return False
-        tickets = [job.ticket for job in self._jobs if log in job.tasks and len(job.tasks) == 1]
-        return bool(tickets) and tickets[0] is not None and self._syncs.lend(tickets[0], reply)
-
     def _start_due(self) -> None:
         """No more at once than there are threads: what is appended while a log waits is covered by its flush too."""
         self._start_is_scheduled = False
@@ -180,7 +160,7 @@ class Flusher:
         if plain:
             assert self._syncs is not None
             job = self._new_job(plain)
-            job.ticket = self._syncs.submit(job, unsynced)
+            self._syncs.submit(job, unsynced)
 
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""
@@ -218,7 +198,7 @@ class Flusher:
         self._start_due()
         if self._syncs is not None:
             for job, error in self._syncs.stop():
-                job.finish(error)
+                job.error, job.finished = error, True
         self._is_stopped = True
         self._threads.shutdown()
         for timer in self._timers.values():
@@ -257,7 +237,7 @@ class Flusher:
         job.in_thread.add_done_callback(partial(self._ran, job))
 
     def _synced(self, job: _Job, error: OSError | None) -> None:
-        job.finish(error)
+        job.error, job.finished = error, True
         self._finished(job)
 
     def _run(self, job: _Job) -> None:

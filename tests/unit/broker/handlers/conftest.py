@@ -13,6 +13,7 @@ from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.requests.context import RequestContext
 from flowstone.broker.requests.encoded_response import EncodedResponse
+from flowstone.broker.requests.session import ClientSession
 from flowstone.broker.wiring import make_services
 from flowstone.cluster.decisions.registration import register_broker
 from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage, Endpoint
@@ -82,7 +83,7 @@ class AdminBroker:
         return response_decoder(api.key, version)(memoryview(_joined(chunks)), 0)
 
     def context(self, api_key: int, version: int, listener_name: str = "PLAINTEXT") -> RequestContext:
-        return RequestContext(api_key, version, 1, "test", listener_name, "127.0.0.1:1")
+        return RequestContext(api_key, version, 1, ClientSession(listener_name, "127.0.0.1:1"))
 
     def create(self, *names: str, num_partitions: int = 1) -> None:
         topics = [

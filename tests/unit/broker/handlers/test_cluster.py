@@ -10,6 +10,7 @@ import pytest
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.handlers.init_producer_id import PRODUCER_ID_WAIT_S_MAX
 from flowstone.broker.requests.context import RequestContext
+from flowstone.broker.requests.session import ClientSession
 from flowstone.errors import ErrorCode
 from flowstone.wire.apis import APIS
 from flowstone.wire.codec import response_decoder, response_encoder
@@ -47,7 +48,7 @@ def test_nothing_is_served_that_the_codec_does_not_know() -> None:
 
 @pytest.mark.parametrize("version", [5, 99])
 def test_a_version_from_the_future_is_told_what_there_is(broker: Any, version: int) -> None:
-    context = RequestContext(18, version, 1, "test", "PLAINTEXT", "127.0.0.1:1")
+    context = RequestContext(18, version, 1, ClientSession("PLAINTEXT", "127.0.0.1:1"))
     response = ENDPOINTS[18].handler(broker.services, context, ApiVersionsRequest())
     read = response_decoder(18, 0)(memoryview(b"".join(response_encoder(18, 0)(response))), 0)
     assert read.error_code == ErrorCode.UNSUPPORTED_VERSION

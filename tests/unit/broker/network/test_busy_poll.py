@@ -1,9 +1,8 @@
-"""One client, one request at a time: when the loop looks out for it, and who answers it."""
+"""One client, one request at a time: when the loop polls for the next one."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,240 +10,170 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.dispatch.deferred import Deferred, Slot
 from flowstone.broker.network.busy_poll import (
-    PUT_ASIDE_S,
-    REST_MAX_S,
-    REST_MIN_S,
+    BACKOFF_MAX_S,
+    BACKOFF_MIN_S,
+    PREEMPTED_S,
+    ROW_MAX,
+    ROW_MIN,
     SOON_S,
-    STEPS_KEPT,
-    STEPS_MIN,
-    LockStep,
+    BusyPoller,
 )
-from flowstone.broker.requests.chunks import Chunk
 from flowstone.embedded import Broker
 from flowstone.errors import ErrorCode
 from flowstone.kernel import KERNEL
 from flowstone.ports.file_syncs import FileSyncs
 from flowstone.ports.files import File
-from flowstone.ports.replies import Reply
 from flowstone.ports.system_files import SystemFile
-from flowstone.promise import Promise
-from tests.support.wire_client import Client, batch_of, frame, produce_request
+from tests.support.wire_client import Client, batch_of
 
 POLL_S = 0.0004
 STEP_S = 0.0001
-LOOK_S = 0.000003
-VERSION = 9
+POLL_TAKES_S = 0.000003
 # A test's client runs in the broker's process and is not always quick.
 POLL_US_IN_TESTS = 10_000
-FLUSH_TIMEOUT_S = 10
-
-needs_native = pytest.mark.skipif(KERNEL != "native", reason="no native kernel")
 
 
 class Loop:
-    """A loop of one lock-step, and a clock that moves when it is told to."""
+    """A loop with one busy-poller, and a clock that moves when it is told to."""
 
     def __init__(self, poll_s: float = POLL_S) -> None:
         self.now = 100.0
         self.scheduled: deque[Callable[[], None]] = deque()
-        self.lock_step = LockStep(self.scheduled.append, lambda: self.now, poll_s)
+        self.busy_poller = BusyPoller(self.scheduled.append, lambda: self.now, poll_s)
 
     def asks(self, connection: str, times: int = 1, step_s: float = STEP_S) -> None:
         for _ in range(times):
             self.now += step_s
-            self.lock_step.asked(connection, self.now)
+            self.busy_poller.asked(connection, self.now)
 
-    def looks(self, seconds: float, look_s: float = LOOK_S) -> int:
-        """How often it looks in this time before it sleeps."""
-        looks, end = 0, self.now + seconds
+    def polls(self, seconds: float, poll_takes_s: float = POLL_TAKES_S) -> int:
+        """Return how often the loop polls in this time before it sleeps."""
+        polls, end = 0, self.now + seconds
         while self.scheduled and self.now < end:
-            self.now += look_s
+            self.now += poll_takes_s
             self.scheduled.popleft()()
-            looks += 1
-        return looks
+            polls += 1
+        return polls
 
 
-def test_the_loop_looks_out_for_one_that_asks_step_by_step_and_gives_up_in_time() -> None:
+def test_the_loop_polls_for_a_client_that_sends_one_request_after_the_other_and_stops_in_time() -> None:
     loop = Loop()
-    loop.asks("a", STEPS_MIN)
+    loop.asks("a", ROW_MIN)
     assert not loop.scheduled
     loop.asks("a")
-    assert loop.lock_step.is_with("a")
-    assert loop.looks(1) == pytest.approx(POLL_S / LOOK_S, rel=0.05)
+    assert loop.polls(1) == pytest.approx(POLL_S / POLL_TAKES_S, rel=0.05)
     assert not loop.scheduled
 
 
-def test_an_answer_that_had_to_wait_has_it_look_out_again() -> None:
+def test_the_loop_polls_again_after_an_answer_that_had_to_wait() -> None:
     loop = Loop()
-    loop.asks("a", STEPS_MIN + 1)
-    assert loop.looks(1)
+    loop.asks("a", ROW_MIN + 1)
+    assert loop.polls(1)
     loop.now += 5 * POLL_S  # the disk
-    loop.lock_step.answered("a", loop.now)
-    assert loop.looks(POLL_S / 2)
+    loop.busy_poller.answered("a", loop.now)
+    assert loop.polls(POLL_S / 2)
     loop.asks("a", step_s=0)
-    assert loop.lock_step.is_with("a")
+    assert loop.polls(1) == pytest.approx(POLL_S / POLL_TAKES_S, rel=0.05)
 
 
 @pytest.mark.parametrize("others_ask", [True, False])
-def test_under_any_other_load_it_sleeps(others_ask: bool) -> None:
+def test_the_loop_sleeps_under_any_other_load(others_ask: bool) -> None:
     loop = Loop()
     for _ in range(20):
-        loop.asks("a", STEPS_MIN - 1)
+        loop.asks("a", ROW_MIN - 1)
         loop.asks("b") if others_ask else loop.asks("a", step_s=2 * POLL_S)
     assert not loop.scheduled
 
 
 def test_one_pause_does_not_end_a_long_row_but_two_do() -> None:
     loop = Loop()
-    loop.asks("a", 10 * STEPS_KEPT)
-    loop.looks(1)
+    loop.asks("a", 10 * ROW_MAX)
+    loop.polls(1)
     loop.asks("a", step_s=2 * POLL_S)
     assert not loop.scheduled
     loop.asks("a")
     assert loop.scheduled
-    loop.looks(1)
+    loop.polls(1)
     loop.asks("a", 2, step_s=2 * POLL_S)
     loop.asks("a")
     assert not loop.scheduled
 
 
-def test_one_that_falls_silent_begins_anew() -> None:
+def test_a_client_that_falls_silent_begins_a_new_row() -> None:
     loop = Loop()
-    loop.asks("a", 10 * STEPS_KEPT)
-    loop.looks(1)
-    loop.asks("a", STEPS_KEPT, step_s=2 * POLL_S)
-    assert not loop.lock_step.is_with("a")
-    loop.asks("a", STEPS_MIN - 1)
+    loop.asks("a", 10 * ROW_MAX)
+    loop.polls(1)
+    loop.asks("a", ROW_MAX, step_s=2 * POLL_S)
+    loop.asks("a", ROW_MIN - 1)
     assert not loop.scheduled
     loop.asks("a")
     assert loop.scheduled
 
 
-def test_a_connection_that_goes_is_forgotten() -> None:
+def test_the_loop_does_not_poll_for_a_connection_that_is_gone() -> None:
     loop = Loop()
-    loop.asks("a", STEPS_MIN + 1)
-    loop.lock_step.forget("b")
-    assert loop.lock_step.is_with("a")
-    loop.lock_step.forget("a")
-    assert not loop.lock_step.is_with("a")
+    loop.asks("a", ROW_MIN + 1)
+    loop.polls(1)
+    loop.busy_poller.forget("b")
+    loop.busy_poller.answered("a", loop.now)
+    assert loop.polls(1)
+    loop.busy_poller.forget("a")
+    loop.busy_poller.answered("a", loop.now)
+    assert not loop.scheduled
 
 
-def test_it_never_looks_out_where_that_is_switched_off() -> None:
+def test_the_loop_never_polls_if_polling_is_switched_off() -> None:
     loop = Loop(poll_s=0.0)
     loop.asks("a", 100)
     assert not loop.scheduled
-    assert not loop.lock_step.is_with("a")
 
 
-def put_aside(loop: Loop) -> None:
-    loop.asks("a", STEPS_MIN + 1)
-    assert loop.looks(1, look_s=2 * PUT_ASIDE_S) == 1
+def preempt(loop: Loop) -> None:
+    loop.asks("a", ROW_MIN + 1)
+    assert loop.polls(1, poll_takes_s=2 * PREEMPTED_S) == 1
 
 
 def undisturbed(loop: Loop, seconds: float) -> None:
     for _ in range(int(seconds / STEP_S)):
         loop.asks("a", step_s=0)
-        loop.looks(STEP_S)
+        loop.polls(STEP_S)
 
 
-def rest(loop: Loop) -> float:
-    """How long it sleeps although it is asked all the time."""
+def backoff(loop: Loop) -> float:
+    """Return how long the loop does not poll although requests come all the time."""
     began = loop.now
     while not loop.scheduled:
         loop.asks("a")
     return loop.now - began
 
 
-def test_a_loop_that_is_put_aside_once_goes_on_looking() -> None:
+def test_a_loop_that_is_preempted_once_goes_on_polling() -> None:
     loop = Loop()
     for _ in range(10):
-        loop.asks("a", STEPS_MIN + 1)
-        assert loop.looks(PUT_ASIDE_S, look_s=1.1 * PUT_ASIDE_S) == 1
+        loop.asks("a", ROW_MIN + 1)
+        assert loop.polls(PREEMPTED_S, poll_takes_s=1.1 * PREEMPTED_S) == 1
         assert loop.scheduled
         undisturbed(loop, 2 * SOON_S)
 
 
-def test_a_loop_that_is_put_aside_again_and_again_rests_for_longer_each_time() -> None:
-    loop, rests = Loop(), []
-    loop.asks("a", STEPS_MIN + 1)
-    loop.looks(2 * PUT_ASIDE_S, look_s=2 * PUT_ASIDE_S)
+def test_a_loop_that_is_preempted_again_and_again_backs_off_for_longer_each_time() -> None:
+    loop, backoffs = Loop(), []
+    loop.asks("a", ROW_MIN + 1)
+    loop.polls(2 * PREEMPTED_S, poll_takes_s=2 * PREEMPTED_S)
     for _ in range(10):
-        put_aside(loop)
-        rests.append(rest(loop))
-    assert rests[0] == pytest.approx(REST_MIN_S, abs=2 * STEP_S)
-    assert rests[3] == pytest.approx(8 * REST_MIN_S, abs=2 * STEP_S)
-    assert rests[-1] == pytest.approx(REST_MAX_S, abs=2 * STEP_S)
+        preempt(loop)
+        backoffs.append(backoff(loop))
+    assert backoffs[0] == pytest.approx(BACKOFF_MIN_S, abs=2 * STEP_S)
+    assert backoffs[3] == pytest.approx(8 * BACKOFF_MIN_S, abs=2 * STEP_S)
+    assert backoffs[-1] == pytest.approx(BACKOFF_MAX_S, abs=2 * STEP_S)
     undisturbed(loop, 2 * SOON_S)
-    loop.looks(2 * PUT_ASIDE_S, look_s=2 * PUT_ASIDE_S)
-    put_aside(loop)
-    assert rest(loop) == pytest.approx(REST_MIN_S, abs=2 * STEP_S)
+    loop.polls(2 * PREEMPTED_S, poll_takes_s=2 * PREEMPTED_S)
+    preempt(loop)
+    assert backoff(loop) == pytest.approx(BACKOFF_MIN_S, abs=2 * STEP_S)
 
 
-# The flush thread's answers
-
-
-class SomeThread:
-    """Has sent so much of a reply when it is asked to give it back."""
-
-    def __init__(self, sent_bytes: int) -> None:
-        self._sent_bytes = sent_bytes
-
-    def take_back(self, ticket: int) -> int:
-        return self._sent_bytes
-
-    def look(self) -> None:
-        raise AssertionError
-
-
-@pytest.mark.parametrize(
-    ("sent_bytes", "left_to_send"),
-    [(0, [b"too late"]), (3, [b"able"]), (7, [])],
-    ids=["nothing was sent", "a part was sent", "it was sent"],
-)
-def test_a_time_that_is_up_during_a_flush_is_told_unless_the_thread_has_answered(
-    sent_bytes: int, left_to_send: list[bytes]
-) -> None:
-    outcome: Promise[list[Chunk]] = Promise()
-    slot, answered = Slot(), []
-    slot.wait_for(Deferred(outcome, lambda done: done.result()), answered.append)
-    slot.reply = Reply(0, b"durable")
-    slot.reply.lent(SomeThread(sent_bytes), ticket=1)
-    outcome.set_result([b"too late"])
-    assert answered == [slot]
-    assert slot.chunks == left_to_send
-
-
-class Replies:
-    """How many bytes of each reply were sent by a thread."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lent = 0
-        self.sent: list[int] = []
-        lent, came_back = Reply.lent, Reply.came_back
-
-        def counted(reply: Reply, *arguments: Any) -> None:
-            self.lent += 1
-            lent(reply, *arguments)
-
-        def noted(reply: Reply, sent_bytes: int) -> None:
-            self.sent.append(sent_bytes)
-            came_back(reply, sent_bytes)
-
-        monkeypatch.setattr(Reply, "lent", counted)
-        monkeypatch.setattr(Reply, "came_back", noted)
-
-
-@pytest.fixture
-def replies(monkeypatch: pytest.MonkeyPatch) -> Replies:
-    return Replies(monkeypatch)
-
-
-@pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every client counts as one in lock-step: a test on a busy machine is slower than one."""
-    monkeypatch.setattr(LockStep, "is_with", lambda lock_step, connection: True)
+# Over real sockets
 
 
 @pytest.fixture
@@ -259,46 +188,17 @@ def produce(client: Client) -> tuple[int, int]:
     return result.error_code, result.base_offset
 
 
-@needs_native
-def test_the_thread_that_flushed_answers_a_client_in_lock_step(address: tuple[str, int], replies: Replies) -> None:
-    with Client(address) as client:
-        client.create_topic("t")
-        assert [produce(client) for _ in range(200)] == [(0, offset) for offset in range(200)]
-    assert replies.lent > 20  # not all: this client runs beside its broker, and other tests
-    assert all(sent > 0 for sent in replies.sent)
-
-
-@needs_native
-@pytest.mark.usefixtures("always")
-def test_whoever_has_the_answer_finds_the_record(address: tuple[str, int], replies: Replies) -> None:
-    """By another connection too, though the loop has not been told of the flush by its descriptor."""
+def test_whoever_has_the_answer_finds_the_record(address: tuple[str, int]) -> None:
     with Client(address) as client, Client(address) as other:
         client.create_topic("t")
-        produce(client)  # the first flush of a log is a longer one
-        for number in range(1, 301):
-            produce(client)
+        for number in range(100):
+            assert produce(client) == (0, number)
             assert other.end_offset("t") == number + 1
-    assert replies.lent > 100  # a flush may be over before it can be lent anything
 
 
-@needs_native
-@pytest.mark.usefixtures("always")
-def test_answers_keep_the_order_of_requests(address: tuple[str, int], replies: Replies) -> None:
-    with Client(address) as client:
-        client.create_topic("t")
-        produce(client)
-        for _ in range(50):
-            pipelined = [frame(VERSION, produce_request("t", batch_of(b"v"), acks=-1), number) for number in range(5)]
-            client.send(b"".join(pipelined))
-            got = [int.from_bytes(client.receive()[:4], "big") for _ in pipelined]
-            assert got == list(range(5))
-    assert replies.lent > 10
-
-
-@needs_native
-@pytest.mark.usefixtures("always")
+@pytest.mark.skipif(KERNEL != "native", reason="no native kernel: Python threads flush")
 def test_a_flush_that_fails_is_answered_with_its_error(
-    address: tuple[str, int], replies: Replies, monkeypatch: pytest.MonkeyPatch
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_end, write_end = os.pipe()  # which no file system can sync
     with Client(address) as client:
@@ -306,26 +206,9 @@ def test_a_flush_that_fails_is_answered_with_its_error(
         produce(client)
         submit = FileSyncs.submit
 
-        def and_a_pipe(syncs: FileSyncs[Any], token: Any, files: Sequence[File]) -> int:
-            return submit(syncs, token, [*files, SystemFile("a pipe", write_end)])
+        def and_a_pipe(syncs: FileSyncs[Any], token: Any, files: Sequence[File]) -> None:
+            submit(syncs, token, [*files, SystemFile("a pipe", write_end)])
 
         monkeypatch.setattr(FileSyncs, "submit", and_a_pipe)
         assert produce(client) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-        assert replies.sent == [0] * replies.lent
     os.close(read_end)
-
-
-@needs_native
-@pytest.mark.usefixtures("always")
-def test_clients_that_leave_with_an_answer_under_way_do_no_harm(address: tuple[str, int], replies: Replies) -> None:
-    with Client(address) as other:
-        other.create_topic("t")
-        produce(other)
-        for number in range(1, 41):
-            with Client(address) as client:
-                client.send(frame(VERSION, produce_request("t", batch_of(b"v"), acks=-1), number))
-            deadline = time.monotonic() + FLUSH_TIMEOUT_S
-            while other.end_offset("t") == number:
-                assert time.monotonic() < deadline
-        assert produce(other) == (0, 41)
-    assert replies.lent > 10

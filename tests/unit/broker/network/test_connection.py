@@ -6,15 +6,23 @@ from collections.abc import Callable
 import pytest
 
 from flowstone.broker.dispatch.deferred import Answer, Deferred
-from flowstone.broker.network.busy_poll import LockStep
+from flowstone.broker.network.busy_poll import BusyPoller
 from flowstone.broker.network.connection import Connection
 from flowstone.broker.network.outbox import SMALL_SLICE_BYTES, SMALL_SLICES_BYTES_MAX, UnreadableSlice
 from flowstone.broker.network.receive_buffers import BufferPool
 from flowstone.broker.network.unsent_bytes import UnsentTotal
 from flowstone.broker.requests.chunks import Chunk
-from flowstone.ports.replies import Reply
+from flowstone.broker.requests.session import MUTE_MS_MAX, ClientSession
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
 from flowstone.ports.simulated_network import SimulatedChannel, channel_pair
+
+
+class HostTimer:
+    def __init__(self, due: float, callback: Callable[[], None]) -> None:
+        self.due, self.callback, self.is_cancelled = due, callback, False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
 
 
 class Host:
@@ -25,8 +33,7 @@ class Host:
         self.pipelined_requests_max = 1000
         self.queued_response_bytes_max = 1 << 20
         self.unsent = UnsentTotal()
-        self.lock_step = LockStep(lambda look: None, self.monotonic, poll_s=0)
-        self.lent: set[Reply] = set()
+        self.busy_poller = BusyPoller(lambda look: None, self.monotonic, poll_s=0)
         self.buffers = BufferPool(1 << 20)
         self.receive_buffer = memoryview(bytearray(64 * 1024))
         self.reasons: list[str] = []
@@ -34,14 +41,28 @@ class Host:
         self.requests: list[bytes] = []
         self.deferred: dict[bytes, asyncio.Future[list[Chunk]]] = {}
         self.now = 0.0
+        self.timers: list[HostTimer] = []
 
     def monotonic(self) -> float:
         return self.now
 
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> HostTimer:
+        timer = HostTimer(self.now + delay_s, callback)
+        self.timers.append(timer)
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        due = [timer for timer in self.timers if timer.due <= self.now]
+        self.timers = [timer for timer in self.timers if timer not in due]
+        for timer in due:
+            if not timer.is_cancelled:
+                timer.callback()
+
     def read(self, function: Callable[[], object]) -> asyncio.Future[object]:
         return asyncio.get_running_loop().run_in_executor(None, function)
 
-    def answer(self, frame: memoryview, _listener_name: str, _peer: str) -> Answer:
+    def answer(self, frame: memoryview, _session: ClientSession) -> Answer:
         request = bytes(frame)
         self.requests.append(request)
         if request.startswith(b"later"):
@@ -490,3 +511,102 @@ def test_a_request_may_be_as_large_as_the_limit_and_no_larger() -> None:
         assert len(host.reasons) == 1
 
     run(scenario, host)
+
+
+def test_a_muted_connection_reads_no_requests_until_the_mute_is_over():
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        connection.session.throttle(host.now, 500)
+        client.send([framed(b"one")])
+        await turns()
+        assert host.requests == []
+        host.advance(0.499)
+        await turns()
+        assert host.requests == []
+        host.advance(0.001)
+        await turns()
+        assert received(client) == framed(b"one")
+
+    run(scenario)
+
+
+def test_requests_received_with_the_one_that_mutes_their_connection_wait_for_the_end_of_the_mute():
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        answer = host.answer
+
+        def mute(frame: memoryview, session: ClientSession) -> Answer:
+            session.throttle(host.now, 500)
+            return answer(frame, session)
+
+        connection._answer = mute
+        client.send([framed(b"one") + framed(b"two")])
+        await turns()
+        assert received(client) == framed(b"one"), "the response of a throttled request is not held back"
+        host.advance(0.5)
+        await turns()
+        assert received(client) == framed(b"two")
+
+    run(scenario)
+
+
+def test_a_second_throttle_prolongs_a_mute_and_does_not_shorten_it():
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        connection.session.throttle(host.now, 1000)
+        connection.session.throttle(host.now, 2000)
+        connection.session.throttle(host.now, 500)
+        client.send([framed(b"one")])
+        host.advance(1.5)
+        await turns()
+        assert host.requests == []
+        host.advance(0.5)
+        await turns()
+        assert host.requests == [b"one"]
+
+    run(scenario)
+
+
+def test_a_mute_lasts_no_longer_than_its_limit():
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        connection.session.throttle(host.now, 100 * MUTE_MS_MAX)
+        client.send([framed(b"one")])
+        host.advance(MUTE_MS_MAX / 1000)
+        await turns()
+        assert host.requests == [b"one"]
+
+    run(scenario)
+
+
+def test_an_answer_that_was_waited_for_is_sent_while_its_connection_is_muted():
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        client.send([framed(b"later")])
+        await turns()
+        connection.session.throttle(host.now, 500)
+        host.deferred[b"later"].set_result([framed(b"at last")])
+        await turns()
+        assert received(client) == framed(b"at last")
+
+    run(scenario)
+
+
+def test_a_request_that_was_arriving_is_not_late_after_a_mute():
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        client.send([framed(b"one")[:-1]])
+        await turns()
+        connection.session.throttle(host.now, 500)
+        host.advance(0.5)
+        assert (connection.frame_started, connection.last_received) == (host.now, host.now)
+        client.send([framed(b"one")[-1:]])
+        await turns()
+        assert host.requests == [b"one"]
+
+    run(scenario)
+
+
+def test_a_muted_connection_can_be_closed():
+    async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
+        connection.session.throttle(host.now, 500)
+        connection.close()
+        assert all(timer.is_cancelled for timer in host.timers)
+        connection.session.throttle(host.now, 1000)  # by something that was still under way
+        assert all(timer.is_cancelled for timer in host.timers)
+
+    run(scenario)

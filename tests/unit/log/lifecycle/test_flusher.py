@@ -5,20 +5,17 @@ import dataclasses
 import errno
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowstone.errors import StorageFault
-from flowstone.kernel import KERNEL
 from flowstone.log.lifecycle import flusher as flusher_module
 from flowstone.log.lifecycle.flusher import Flusher
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.partition_directory import PartitionDirectory
 from flowstone.ports.simulated_files import SimulatedFile, SimulatedFiles
-from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
 
 
@@ -310,34 +307,3 @@ def test_a_forgotten_log_that_is_asked_for_again_is_not_flushed(world: Any) -> N
 
 def world_config(world: Any, **changes: int) -> Any:
     return dataclasses.replace(world.config, **changes)
-
-
-@pytest.mark.skipif(KERNEL != "native", reason="no native kernel: no thread sends replies")
-def test_a_flush_that_began_before_the_last_append_answers_nobody(
-    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread would answer for records that it has not flushed."""
-    from flowstone.ports.file_syncs import FileSyncs
-
-    lent: list[object] = []
-    monkeypatch.setattr(FileSyncs, "lend", lambda syncs, ticket, reply: lent.append(reply) or True)
-
-    async def body() -> None:
-        told, files = Told(), SystemFiles()
-        world.files, world.path = files, str(tmp_path / "orders-3")
-        log = world.log = world.new_log(exists=False)
-        flusher = start(world, told, files)
-        world.append()
-        flusher.request(log)
-        await told.until(lambda: bool(told.flushed))  # the first flush is one of names as well
-        world.append()
-        flusher.request(log)
-        assert flusher.start_now(log)
-        assert flusher.send_when_flushed(log, "covered")  # type: ignore[arg-type]
-        world.append()
-        flusher.request(log)
-        assert not flusher.send_when_flushed(log, "not covered")  # type: ignore[arg-type]
-        assert lent == ["covered"]
-        flusher.stop()
-
-    run(body)

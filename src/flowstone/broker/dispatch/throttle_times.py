@@ -1,0 +1,39 @@
+"""The throttle time that a response tells its client: how long the connection is still muted when it is encoded.
+
+Every response that has a `throttle_time_ms` field in its version carries it. A response that is encoded already begins
+with the field, whose four bytes are replaced in front of the others.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from struct import Struct
+
+from flowstone.broker.requests.encoded_response import EncodedResponse
+from flowstone.wire.message import Message
+from flowstone.wire.schema import load_api
+
+FIELD = "throttle_time_ms"
+_INT32 = Struct(">i")
+
+
+@cache
+def has_throttle_time(api_name: str, version: int) -> bool:
+    """Return whether this version of the API's response has the field."""
+    return any(field.name == FIELD for field in load_api(api_name).response.plain_fields(version))
+
+
+@cache
+def begins_with_throttle_time(api_name: str, version: int) -> bool:
+    """Return whether the field is the first of this version of the API's response."""
+    return load_api(api_name).response.plain_fields(version)[0].name == FIELD
+
+
+def with_throttle_time(response: Message, api_name: str, version: int, throttle_ms: int) -> Message:
+    """Return the response with this throttle time: a response that has the field in this version."""
+    if isinstance(response, EncodedResponse):
+        assert begins_with_throttle_time(api_name, version)
+        first, *others = response.chunks  # shared with other responses, maybe
+        return EncodedResponse([_INT32.pack(throttle_ms), memoryview(first)[_INT32.size :], *others], response.errors)
+    setattr(response, FIELD, throttle_ms)
+    return response

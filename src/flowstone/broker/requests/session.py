@@ -1,0 +1,69 @@
+"""What the broker knows of one client connection and passes with each of its requests: `ClientSession`.
+
+A connection creates its session when it is accepted, and handlers read it as `context.session`. What a client tells of
+itself (its client id, its software) is the newest that it told on this connection. The principal is who the client has
+proved to be; without authentication every client is `ANONYMOUS`.
+
+Throttling: `throttle` mutes the session. Until it is over the connection reads no further requests, since some clients
+ignore the throttle time that their responses carry. Responses to requests that were read before are still sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import NamedTuple
+
+# The longest time for which a connection is muted: a request that waits longer than clients' request timeout (30 s by
+# default) would only be sent again, over a new connection.
+MUTE_MS_MAX = 30_000
+
+
+class Principal(NamedTuple):
+    """Who a client has proved to be, as access rules name it: `User:alice`."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+
+
+class ClientSession:
+    """The listener, the client's address and names, its principal, and until when it is muted."""
+
+    __slots__ = (
+        "client_id",
+        "host",
+        "listener_name",
+        "muted_until_s",
+        "on_muted",
+        "peer",
+        "principal",
+        "software_name",
+        "software_version",
+    )
+
+    def __init__(self, listener_name: str, peer: str, on_muted: Callable[[], None] | None = None) -> None:
+        """`peer` is the client's address, HOST:PORT. `on_muted` is called when `muted_until_s` moves."""
+        self.listener_name, self.peer, self.on_muted = listener_name, peer, on_muted
+        self.host = peer.rpartition(":")[0]
+        self.client_id: str | None = None  # of the newest request
+        self.software_name = self.software_version = ""  # of the newest ApiVersions request
+        self.principal = ANONYMOUS
+        self.muted_until_s = 0.0  # of the monotonic clock; 0 if the session was never muted
+
+    def throttle_ms(self, now_s: float) -> int:
+        """Return for how long the session is still muted, rounded up; 0 if it is not."""
+        return max(ceil((self.muted_until_s - now_s) * 1000), 0)
+
+    def throttle(self, now_s: float, throttle_ms: int) -> None:
+        """Mute the session for `throttle_ms` from now, or `MUTE_MS_MAX` at most; it is never unmuted sooner."""
+        until_s = now_s + min(throttle_ms, MUTE_MS_MAX) / 1000
+        if until_s > max(self.muted_until_s, now_s):
+            self.muted_until_s = until_s
+            if self.on_muted is not None:
+                self.on_muted()
