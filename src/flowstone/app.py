@@ -189,7 +189,7 @@ class App:
         self._workers.close()
 
     async def wait_failed(self) -> StorageFault:
-        """Returns, if ever, when the last log directory has failed for good."""
+        """Return, if ever, when the last log directory has failed for good, or the metadata needs a newer release."""
         return await asyncio.shield(self._failed)
 
     # What is served over HTTP
@@ -280,6 +280,7 @@ class App:
         self._assignments.open_all(self._metadata.image)
         self._metadata.on_change(self._assignments.follow)
         self._metadata.on_wait(self._assignments.settled)
+        self._metadata.on_failure(self._fail)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
         return make_services(
             config=self.config,
@@ -349,7 +350,11 @@ class App:
         for directory in self._logs.directories:
             if directory.fault is not None:
                 self._partitions.fail(directory.logs.values(), directory.fault)
-        if self._logs.has_failed and not self._failed.done():
+        if self._logs.has_failed:
+            self._fail(fault)
+
+    def _fail(self, fault: StorageFault) -> None:
+        if not self._failed.done():
             self._failed.set_result(fault)
 
 

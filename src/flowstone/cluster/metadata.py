@@ -21,6 +21,7 @@ from flowstone.cluster.decisions.registration import reserve_producer_ids
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
+from flowstone.cluster.logs.log_listeners import FailureListener
 from flowstone.cluster.logs.metadata_log import MetadataLog, Outrun
 
 logger = logging.getLogger(__name__)
@@ -40,8 +41,8 @@ class Metadata:
         self._waits: list[Callable[[], Awaitable[None]]] = []
         self._producer_ids: Iterator[int] = iter(())
         self._reserving: asyncio.Task[None] | None = None
-        log.on_commit(self._committed)
-        log.on_refusal(self._refused)
+        log.listeners.on_commit(self._committed)
+        log.listeners.on_refusal(self._refused)
 
     @property
     def image(self) -> ClusterImage:
@@ -50,6 +51,10 @@ class Metadata:
     def on_change(self, listener: ChangeListener) -> None:
         """`listener(before, after, records)` from now on, for every append."""
         self._listeners.append(listener)
+
+    def on_failure(self, listener: FailureListener) -> None:
+        """`listener(fault)` when the log holds what this release cannot follow: the broker must stop."""
+        self._log.listeners.on_failure(listener)
 
     def on_wait(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Has `wait` awaited before the maker of a change is answered: a listener may do the last of it later."""

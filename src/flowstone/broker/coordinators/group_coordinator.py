@@ -21,7 +21,7 @@ from flowstone.cluster.decisions.topic_changes import create_topics
 from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.image.ids import random_id
-from flowstone.cluster.image.records import TOPIC_RECORDS, MetadataRecord
+from flowstone.cluster.image.records import MetadataRecord, TopicRecord
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import MIB, MINUTE_MS, BrokerConfig
 from flowstone.coordinator.append_rounds import AppendRounds
@@ -197,7 +197,7 @@ class GroupCoordinator:
     def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
         if self._closed:
             return
-        changed = dict.fromkeys(record.topic_id for record in records if isinstance(record, TOPIC_RECORDS))
+        changed = dict.fromkeys(record.topic_id for record in records if isinstance(record, TopicRecord))
         gone = [
             topic_id for topic_id in changed if topic_id in before.topics_by_id and topic_id not in after.topics_by_id
         ]

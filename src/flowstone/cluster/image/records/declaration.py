@@ -1,0 +1,174 @@
+"""How a type of metadata record is declared, stored as JSON and read back.
+
+A record type is one class decorated with `metadata_record`. It declares
+- its fields, each with its JSON form (`stored`) and the record version that introduced it,
+- `levels`: for each record version, the metadata level (`cluster.image.features`) from which it may be written,
+- `apply`: how it changes the image, and
+- `difference`: which records of its type lead from one image to a later one. A snapshot is the difference from the
+  empty image.
+
+A record is stored in the oldest version that can hold it, so that members of a former release understand what does not
+need a newer one. Its JSON value carries its type's name and version. A broker that meets a type or version it does not
+know raises `UnknownRecord` and stops, instead of running on part of the metadata.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
+
+from flowstone.cluster.image.cluster_image import ClusterImage
+from flowstone.cluster.image.draft import Draft
+from flowstone.errors import StorageFault
+
+Json = dict[str, Any]
+
+
+class UnknownRecord(StorageFault):
+    """The metadata log holds a record of a newer release. The log is sound, and this release must not write to it."""
+
+
+class Form(NamedTuple):
+    """How the value of a field becomes JSON, and back."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+class _Field(NamedTuple):
+    name: str
+    write: Callable[[Any], Any] | None  # None: the value is JSON as it is
+    read: Callable[[Any], Any] | None
+    since: int
+    default: Any
+
+
+class MetadataRecord:
+    """The base of all records."""
+
+    __slots__ = ()
+    # Set by `metadata_record`: the level of each version, and the fields that each version has.
+    LEVELS: ClassVar[Sequence[int]]
+    FIELDS: ClassVar[Sequence[Sequence[_Field]]]
+
+    def apply(self, draft: Draft) -> None:
+        """Change the image. Raises StorageFault if the record does not fit it: the log is damaged then."""
+        raise NotImplementedError
+
+    @classmethod
+    def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterable[MetadataRecord]:
+        """Return the records that this type contributes to those that lead from one image to a later one.
+
+        Types are asked in the order of their declaration.
+        """
+        return ()
+
+    @property
+    def version(self) -> int:
+        """The oldest version of the record's type that can hold it."""
+        if len(self.LEVELS) == 1:
+            return 1
+        used = (each.since for each in self.FIELDS[-1] if getattr(self, each.name) != each.default)
+        return max(used, default=1)
+
+    @property
+    def level(self) -> int:
+        """The metadata level from which the record may be written."""
+        return self.LEVELS[self.version - 1]
+
+    def to_json(self, version: int) -> Json:
+        """Return the fields that this version has."""
+        return {
+            name: getattr(self, name) if write is None else write(getattr(self, name))
+            for name, write, _, _, _ in self.FIELDS[version - 1]
+        }
+
+    @classmethod
+    def from_json(cls, value: Json, version: int) -> Self:
+        """Return the record that a JSON value of this version stands for, with defaults for fields of later versions."""
+        return cls(
+            *[value[name] if read is None else read(value[name]) for name, _, read, _, _ in cls.FIELDS[version - 1]]
+        )
+
+
+Declared = TypeVar("Declared", bound=MetadataRecord)
+
+# Every record type of this release by its name, in the order of declaration.
+RECORD_TYPES: dict[str, type[MetadataRecord]] = {}
+
+
+def stored(form: Form | None = None, *, since: int = 1, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field's JSON form. One that a later record version introduced needs a default, for older records."""
+    assert since == 1 or default is not dataclasses.MISSING
+    return dataclasses.field(default=default, metadata={"form": form, "since": since})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(stored,))
+def metadata_record(*, levels: Sequence[int] = (1,)) -> Callable[[type[Declared]], type[Declared]]:
+    """Return a decorator that makes a class a frozen dataclass and a record type that `decode` knows by its name."""
+
+    def declare(cls: type[Declared]) -> type[Declared]:
+        declared = dataclasses.dataclass(frozen=True, slots=True)(cls)
+        declared.LEVELS = levels
+        fields = [_field(each) for each in dataclasses.fields(declared)]  # type: ignore[arg-type]
+        declared.FIELDS = [[each for each in fields if each.since <= version] for version in range(1, len(levels) + 1)]
+        assert declared.__name__ not in RECORD_TYPES
+        RECORD_TYPES[declared.__name__] = declared
+        return declared
+
+    return declare
+
+
+def _field(declared: dataclasses.Field[Any]) -> _Field:
+    form = declared.metadata.get("form")
+    write, read = (None, None) if form is None else form
+    return _Field(declared.name, write, read, declared.metadata.get("since", 1), declared.default)
+
+
+def encode(record: MetadataRecord) -> bytes:
+    version = record.version
+    value = {"type": type(record).__name__, "version": version, **record.to_json(version)}
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode(data: bytes) -> MetadataRecord:
+    """Return the stored record. Raises StorageFault if it is malformed, UnknownRecord if a newer release wrote it."""
+    try:
+        value = json.loads(data)
+        name, version = value["type"], value["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageFault(f"a metadata record is not JSON with a type and a version: {error!r}") from error
+    declared = RECORD_TYPES.get(name)
+    if declared is None:
+        raise UnknownRecord(_upgrade(f"a record of unknown type {name!r}"))
+    if version not in range(1, len(declared.LEVELS) + 1):
+        known = "version 1" if len(declared.LEVELS) == 1 else f"versions 1 to {len(declared.LEVELS)}"
+        raise UnknownRecord(_upgrade(f"a record {name} of version {version}, of which this release knows {known}"))
+    try:
+        return declared.from_json(value, version)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageFault(f"a {name} record of the metadata log is malformed: {error!r}") from error
+
+
+def _upgrade(found: str) -> str:
+    return (
+        f"the metadata log holds {found}: a newer release wrote it. This broker must not go on without it, and has "
+        "left the log as it is. Start the release that the other brokers run, or ran last"
+    )
+
+
+def changed_values(values: Mapping[str, str], changes: Mapping[str, str | None]) -> Mapping[str, str]:
+    """Return the values with these set, or removed where a change is None."""
+    merged = {**values, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def value_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the changes that `changed_values` makes `after` of `before` with."""
+    removed: dict[str, str | None] = dict.fromkeys(before.keys() - after.keys())
+    return removed | {name: value for name, value in after.items() if before.get(name) != value}
+
+
+VALUES = Form(dict, dict)
