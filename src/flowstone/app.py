@@ -33,6 +33,7 @@ from flowstone.broker.wiring import make_services
 from flowstone.cluster.decisions.registration import found_cluster, register_broker
 from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint
+from flowstone.cluster.image.features import advertised_features
 from flowstone.cluster.image.ids import parse_id, random_id
 from flowstone.cluster.logs.consensus import Consensus
 from flowstone.cluster.logs.file_log import FileLog
@@ -330,7 +331,8 @@ class App:
         self.config = replace(self.config, http_listener=self.http_address or "")
 
     async def _register(self, listeners: dict[str, Endpoint]) -> None:
-        broker = BrokerImage(self.config.node_id, self.config.broker_rack or None, listeners)
+        rack = self.config.broker_rack or None
+        broker = BrokerImage(self.config.node_id, rack, listeners, features=advertised_features())
         if self._cluster is not None:
             await self._cluster.join(broker)
             return

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import reduce
 from typing import TypeVar
 
+from flowstone.cluster.decisions.feature_changes import check_levels
 from flowstone.cluster.decisions.registration import reserve_producer_ids
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
@@ -74,11 +75,12 @@ class Metadata:
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         """Returns once the records are durable and applied.
 
-        `Outrun` if another broker's came first, `ApiError` if there was no room for them, `StorageFault` if the log
-        has failed.
+        `Outrun` if another broker's came first, `ApiError` if there was no room for them or one is newer than the
+        cluster's metadata level, `StorageFault` if the log has failed.
         """
         if not records:
             return
+        check_levels(self._proposed, records)
         self._proposed = apply(self._proposed, records)
         self._under_way.append(records)
         await self._log.append(records)

@@ -43,6 +43,7 @@ from flowstone.broker.handlers import (
     produce,
     sync_group,
     unregister_broker,
+    update_features,
 )
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.wire.apis import API_VERSIONS_KEY
@@ -112,6 +113,7 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(45, alter_partition_reassignments.handle, 0, 1),
             _serve(46, list_partition_reassignments.handle, 0, 0),
             _serve(47, offset_delete.handle, 0, 0),
+            _serve(57, update_features.handle, 0, 2),
             _serve(60, describe_cluster.handle, 0, 2),
             _serve(64, unregister_broker.handle, 0, 0),
             _serve(75, describe_topic_partitions.handle, 0, 0),

@@ -87,7 +87,7 @@ class MetadataRecord:
 
     @classmethod
     def from_json(cls, value: Json, version: int) -> Self:
-        """Return the record that a JSON value of this version stands for, with defaults for fields of later versions."""
+        """Return the record that a JSON value of this version stands for; later versions' fields have defaults."""
         return cls(
             *[value[name] if read is None else read(value[name]) for name, _, read, _, _ in cls.FIELDS[version - 1]]
         )
