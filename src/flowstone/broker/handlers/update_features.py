@@ -12,7 +12,7 @@ from flowstone.broker.topics.metadata_changes import change
 from flowstone.cluster.decisions.feature_changes import FeatureUpdate, UpgradeType, update_features
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.metadata import Decision
-from flowstone.errors import ApiError
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import (
     UpdateFeaturesRequest,
     UpdateFeaturesRequestFeatureUpdate,
@@ -20,8 +20,14 @@ from flowstone.wire.messages import (
     UpdateFeaturesResponseResult,
 )
 
+# Far more than there are features, and few enough to be checked in one turn of the loop.
+UPDATES_MAX = 100
+
 
 async def handle(services: Services, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    if len(request.feature_updates) > UPDATES_MAX:
+        message = f"{len(request.feature_updates)} features in one request; at most {UPDATES_MAX} are taken"
+        return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
     updates = [_update(each, context.api_version) for each in request.feature_updates]
 
     def decide(image: ClusterImage) -> Decision[None]:

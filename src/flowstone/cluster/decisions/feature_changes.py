@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage
-from flowstone.cluster.image.features import METADATA_VERSION, FeatureRange
+from flowstone.cluster.image.features import METADATA_VERSION, OFF, FeatureRange
 from flowstone.cluster.image.records import FeatureLevelChanged, MetadataRecord
 from flowstone.errors import ApiError, ErrorCode, StartupError
 
@@ -98,6 +98,8 @@ def _reason_refused(image: ClusterImage, update: FeatureUpdate) -> str | None:
 def _reason_not_supported(brokers: Mapping[int, BrokerImage], update: FeatureUpdate) -> str | None:
     for broker in brokers.values():
         supported = broker.supported_levels(update.name)
+        if not supported.has(update.level) and supported == OFF:
+            return f"Broker {broker.node_id} does not support this feature."
         if not supported.has(update.level):
             return f"Broker {broker.node_id} only supports versions {_told(supported)}"
     return None
