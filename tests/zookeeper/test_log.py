@@ -8,16 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from flowstone.cluster.image.cluster_image import ClusterImage, PartitionImage
-from flowstone.cluster.image.draft import Draft
 from flowstone.cluster.image.records import MetadataRecord, PartitionChanged, TopicCreated
 from flowstone.cluster.logs.metadata_log import Outrun
 from flowstone.cluster.zookeeper import store
 from flowstone.cluster.zookeeper.nodes import LOG_NODE_BYTES_MAX
 from flowstone.embedded.zookeeper_server import ZooKeeperServer
-from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
+from flowstone.errors import ApiError, ErrorCode, StorageFault
 from tests.support.zookeeper_ties import Tie, Ties, count_one, found, note
 
-TIMEOUT_S = 15.0
 TOPICS, TOPIC_PARTITIONS = 100, 100
 PARTITIONS = TOPICS * TOPIC_PARTITIONS
 
@@ -271,39 +269,5 @@ def test_a_killed_broker_appends_nothing_more(ties: Ties) -> None:
                 await first.metadata.append(note("later"))
             await second.metadata.append(note("after"))
             assert second.image.version == 0
-
-    asyncio.run(body())
-
-
-# Records of a newer release
-
-
-class NewerRecord(MetadataRecord):
-    """Not declared, so that no reader knows it."""
-
-    LEVELS, FIELDS = (1,), ((),)
-
-    def apply(self, draft: Draft) -> None:
-        pass
-
-
-def test_a_broker_that_reads_a_record_of_a_newer_release_says_so_and_leaves_the_log_as_it_is(ties: Ties) -> None:
-    async def body() -> None:
-        async with ties.open("new", "old") as (new, old):
-            await new.metadata.append(found())
-            await old.until_version(0)
-            stopped: asyncio.Future[StorageFault] = asyncio.get_running_loop().create_future()
-            old.metadata.on_failure(stopped.set_result)
-            await new.metadata.append([NewerRecord()])
-            fault = str(await asyncio.wait_for(stopped, TIMEOUT_S))
-            assert "unknown type 'NewerRecord': a newer release wrote it" in fault
-            with pytest.raises(StorageFault, match="unknown type 'NewerRecord'"):
-                await old.metadata.append(note("x"))
-            assert old.image.version == 0
-            await new.metadata.append(note("y"))
-            assert new.image.version == 2
-        with pytest.raises(StartupError, match=r"unknown type 'NewerRecord'.*Start the release"):
-            async with ties.open("old"):
-                pass
 
     asyncio.run(body())

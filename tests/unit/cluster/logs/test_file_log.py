@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from flowstone.cluster.image.cluster_image import ClusterImage, PartitionImage
-from flowstone.cluster.image.draft import Draft
 from flowstone.cluster.image.records import (
     ClusterCreated,
     MetadataRecord,
@@ -26,21 +25,13 @@ from flowstone.errors import ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.ports.system_files import SystemFiles
+from tests.support.newer_record import NewerRecord
 
 PATH = f"/data/{DIRECTORY}/{FILE_NAME}"
 
 
 def open_log(files: Any, **options: Any) -> FileLog:
     return FileLog(MetadataCopies(files, ["/data"]), SimulatedClock(), **options)
-
-
-class NewerRecord(MetadataRecord):
-    """Not declared, so that no reader knows it."""
-
-    LEVELS, FIELDS = (1,), ((),)
-
-    def apply(self, draft: Draft) -> None:
-        pass
 
 
 def topic(number: int) -> TopicCreated:
