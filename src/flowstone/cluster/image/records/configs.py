@@ -7,14 +7,8 @@ from dataclasses import replace
 
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.draft import Draft
-from flowstone.cluster.image.records.declaration import (
-    VALUES,
-    MetadataRecord,
-    changed_values,
-    metadata_record,
-    stored,
-    value_changes,
-)
+from flowstone.cluster.image.records.config_values import VALUES, changed_values, value_changes
+from flowstone.cluster.image.records.declaration import MetadataRecord, metadata_record, stored
 
 
 @metadata_record()

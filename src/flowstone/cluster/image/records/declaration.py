@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
 from flowstone.cluster.image.cluster_image import ClusterImage
@@ -140,7 +140,7 @@ def decode(data: bytes) -> MetadataRecord:
         name, version = value["type"], value["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageFault(f"a metadata record is not JSON with a type and a version: {error!r}") from error
-    declared = RECORD_TYPES.get(name)
+    declared = RECORD_TYPES.get(str(name))
     if declared is None:
         raise UnknownRecord(_upgrade(f"a record of unknown type {name!r}"))
     if version not in range(1, len(declared.LEVELS) + 1):
@@ -157,18 +157,3 @@ def _upgrade(found: str) -> str:
         f"the metadata log holds {found}: a newer release wrote it. This broker must not go on without it, and has "
         "left the log as it is. Start the release that the other brokers run, or ran last"
     )
-
-
-def changed_values(values: Mapping[str, str], changes: Mapping[str, str | None]) -> Mapping[str, str]:
-    """Return the values with these set, or removed where a change is None."""
-    merged = {**values, **changes}
-    return {name: value for name, value in merged.items() if value is not None}
-
-
-def value_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the changes that `changed_values` makes `after` of `before` with."""
-    removed: dict[str, str | None] = dict.fromkeys(before.keys() - after.keys())
-    return removed | {name: value for name, value in after.items() if before.get(name) != value}
-
-
-VALUES = Form(dict, dict)

@@ -9,15 +9,8 @@ from typing import Any
 from flowstone.cluster.image.cluster_image import ClusterImage, PartitionImage, TopicImage
 from flowstone.cluster.image.draft import Draft
 from flowstone.cluster.image.ids import id_text, parse_id
-from flowstone.cluster.image.records.declaration import (
-    VALUES,
-    Form,
-    MetadataRecord,
-    changed_values,
-    metadata_record,
-    stored,
-    value_changes,
-)
+from flowstone.cluster.image.records.config_values import VALUES, changed_values, value_changes
+from flowstone.cluster.image.records.declaration import Form, MetadataRecord, metadata_record, stored
 
 
 # A partition is a row, not an object: a thousand of them must not repeat five names each.
