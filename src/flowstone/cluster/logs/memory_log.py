@@ -72,7 +72,7 @@ class SharedLog:
             return self._image.version
 
     def commit(self, append: _Append) -> bool:
-        """False: something else came first."""
+        """Append, unless another append came first; return whether it was done."""
         with self._lock:
             if self._image.version != append.base_version:
                 return False

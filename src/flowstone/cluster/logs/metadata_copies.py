@@ -44,7 +44,7 @@ class NoRoomError(Exception):
 
 class _Copy:
     def __init__(self, files: Files, log_directory: str) -> None:
-        """OSError."""
+        """Open the copy, made if there is none. Raises OSError if the disk fails."""
         self.log_directory = log_directory
         self.path = posixpath.join(log_directory, DIRECTORY, FILE_NAME)
         self._files = files
@@ -92,7 +92,7 @@ class MetadataCopies:
 
     @property
     def path(self) -> str:
-        """Of the first, for messages."""
+        """The path of the first copy, for messages."""
         return posixpath.join(self._log_directories[0], DIRECTORY, FILE_NAME)
 
     @property
