@@ -9,7 +9,7 @@ from flowstone.cluster.image.records import MetadataRecord
 class NewerRecord(MetadataRecord):
     """Can be written, and is not declared: no reader knows it."""
 
-    LEVELS, FIELDS = (1,), ((),)
+    LEVELS, WRITERS = (1,), ((),)
 
     def apply(self, draft: Draft) -> None:
         """Changes nothing."""

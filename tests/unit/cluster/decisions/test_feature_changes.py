@@ -114,7 +114,7 @@ def test_a_feature_named_twice_is_refused() -> None:
 
 
 class _NewerRecord(ProducerIdsReserved):
-    LEVELS, FIELDS = (2,), ProducerIdsReserved.FIELDS
+    LEVELS = (2,)
 
 
 def test_a_record_above_the_finalized_metadata_level_is_refused_and_taken_once_it_is_raised() -> None:

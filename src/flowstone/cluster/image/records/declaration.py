@@ -33,25 +33,26 @@ class UnknownRecord(StorageFault):
 class Form(NamedTuple):
     """How the value of a field becomes JSON, and back."""
 
-    write: Callable[[Any], Any]
-    read: Callable[[Any], Any]
-
-
-class _Field(NamedTuple):
-    name: str
-    write: Callable[[Any], Any] | None  # None: the value is JSON as it is
+    write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
-    since: int
-    default: Any
+
+
+# The value is JSON as it is.
+PLAIN = Form(None, None)
+
+
+# The fields by name. None: the value is JSON as it is.
+_Conversions = Sequence[tuple[str, Callable[[Any], Any] | None]]
 
 
 class MetadataRecord:
     """The base of all records."""
 
     __slots__ = ()
-    # Set by `metadata_record`: the level of each version, and the fields that each version has.
+    # Set by `metadata_record`, each for every version: its level, and how its fields become JSON and are read from it.
     LEVELS: ClassVar[Sequence[int]]
-    FIELDS: ClassVar[Sequence[Sequence[_Field]]]
+    WRITERS: ClassVar[Sequence[_Conversions]]
+    READERS: ClassVar[Sequence[_Conversions]]
 
     def apply(self, draft: Draft) -> None:
         """Change the image. Raises StorageFault if the record does not fit it: the log is damaged then."""
@@ -70,8 +71,8 @@ class MetadataRecord:
         """The oldest version of the record's type that can hold it."""
         if len(self.LEVELS) == 1:
             return 1
-        used = (each.since for each in self.FIELDS[-1] if getattr(self, each.name) != each.default)
-        return max(used, default=1)
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return max(_since(each) for each in fields if _since(each) == 1 or getattr(self, each.name) != each.default)
 
     @property
     def level(self) -> int:
@@ -82,15 +83,13 @@ class MetadataRecord:
         """Return the fields that this version has."""
         return {
             name: getattr(self, name) if write is None else write(getattr(self, name))
-            for name, write, _, _, _ in self.FIELDS[version - 1]
+            for name, write in self.WRITERS[version - 1]
         }
 
     @classmethod
     def from_json(cls, value: Json, version: int) -> Self:
         """Return the record that a JSON value of this version stands for; later versions' fields have defaults."""
-        return cls(
-            *[value[name] if read is None else read(value[name]) for name, _, read, _, _ in cls.FIELDS[version - 1]]
-        )
+        return cls(*[read(value[name]) if read else value[name] for name, read in cls.READERS[version - 1]])
 
 
 Declared = TypeVar("Declared", bound=MetadataRecord)
@@ -99,7 +98,7 @@ Declared = TypeVar("Declared", bound=MetadataRecord)
 RECORD_TYPES: dict[str, type[MetadataRecord]] = {}
 
 
-def stored(form: Form | None = None, *, since: int = 1, default: Any = dataclasses.MISSING) -> Any:
+def stored(form: Form = PLAIN, *, since: int = 1, default: Any = dataclasses.MISSING) -> Any:
     """Declare a field's JSON form. One that a later record version introduced needs a default, for older records."""
     assert since == 1 or default is not dataclasses.MISSING
     return dataclasses.field(default=default, metadata={"form": form, "since": since})
@@ -112,8 +111,10 @@ def metadata_record(*, levels: Sequence[int] = (1,)) -> Callable[[type[Declared]
     def declare(cls: type[Declared]) -> type[Declared]:
         declared = dataclasses.dataclass(frozen=True, slots=True)(cls)
         declared.LEVELS = levels
-        fields = [_field(each) for each in dataclasses.fields(declared)]  # type: ignore[arg-type]
-        declared.FIELDS = [[each for each in fields if each.since <= version] for version in range(1, len(levels) + 1)]
+        fields = dataclasses.fields(declared)  # type: ignore[arg-type]
+        versions = [[each for each in fields if _since(each) <= version] for version in range(1, len(levels) + 1)]
+        declared.WRITERS = [[(each.name, _form(each).write) for each in version] for version in versions]
+        declared.READERS = [[(each.name, _form(each).read) for each in version] for version in versions]
         assert declared.__name__ not in RECORD_TYPES
         RECORD_TYPES[declared.__name__] = declared
         return declared
@@ -121,10 +122,13 @@ def metadata_record(*, levels: Sequence[int] = (1,)) -> Callable[[type[Declared]
     return declare
 
 
-def _field(declared: dataclasses.Field[Any]) -> _Field:
-    form = declared.metadata.get("form")
-    write, read = (None, None) if form is None else form
-    return _Field(declared.name, write, read, declared.metadata.get("since", 1), declared.default)
+def _since(field: dataclasses.Field[Any]) -> int:
+    return int(field.metadata.get("since", 1))
+
+
+def _form(field: dataclasses.Field[Any]) -> Form:
+    form: Form = field.metadata.get("form", PLAIN)
+    return form
 
 
 def encode(record: MetadataRecord) -> bytes:
@@ -140,10 +144,10 @@ def decode(data: bytes) -> MetadataRecord:
         name, version = value["type"], value["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageFault(f"a metadata record is not JSON with a type and a version: {error!r}") from error
-    declared = RECORD_TYPES.get(str(name))
+    declared = RECORD_TYPES.get(name) if isinstance(name, str) else None
     if declared is None:
         raise UnknownRecord(_upgrade(f"a record of unknown type {name!r}"))
-    if version not in range(1, len(declared.LEVELS) + 1):
+    if version != 1 and version not in range(1, len(declared.LEVELS) + 1):
         known = "version 1" if len(declared.LEVELS) == 1 else f"versions 1 to {len(declared.LEVELS)}"
         raise UnknownRecord(_upgrade(f"a record {name} of version {version}, of which this release knows {known}"))
     try:
