@@ -33,6 +33,7 @@ from flowstone.broker.wiring import make_services
 from flowstone.cluster.decisions.registration import found_cluster, register_broker
 from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.image.cluster_image import BrokerImage, Endpoint
+from flowstone.cluster.image.features import advertised_features
 from flowstone.cluster.image.ids import parse_id, random_id
 from flowstone.cluster.logs.consensus import Consensus
 from flowstone.cluster.logs.file_log import FileLog
@@ -189,7 +190,7 @@ class App:
         self._workers.close()
 
     async def wait_failed(self) -> StorageFault:
-        """Returns, if ever, when the last log directory has failed for good."""
+        """Return, if ever, when the last log directory has failed for good, or the metadata needs a newer release."""
         return await asyncio.shield(self._failed)
 
     # What is served over HTTP
@@ -280,6 +281,7 @@ class App:
         self._assignments.open_all(self._metadata.image)
         self._metadata.on_change(self._assignments.follow)
         self._metadata.on_wait(self._assignments.settled)
+        self._metadata.on_failure(self._fail)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
         return make_services(
             config=self.config,
@@ -329,7 +331,8 @@ class App:
         self.config = replace(self.config, http_listener=self.http_address or "")
 
     async def _register(self, listeners: dict[str, Endpoint]) -> None:
-        broker = BrokerImage(self.config.node_id, self.config.broker_rack or None, listeners)
+        rack = self.config.broker_rack or None
+        broker = BrokerImage(self.config.node_id, rack, listeners, features=advertised_features())
         if self._cluster is not None:
             await self._cluster.join(broker)
             return
@@ -349,7 +352,11 @@ class App:
         for directory in self._logs.directories:
             if directory.fault is not None:
                 self._partitions.fail(directory.logs.values(), directory.fault)
-        if self._logs.has_failed and not self._failed.done():
+        if self._logs.has_failed:
+            self._fail(fault)
+
+    def _fail(self, fault: StorageFault) -> None:
+        if not self._failed.done():
             self._failed.set_result(fault)
 
 

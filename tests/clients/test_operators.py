@@ -15,3 +15,16 @@ def test_kafkas_cluster_tool_unregisters_a_broker_that_is_gone(java: Java) -> No
         )  # fmt: skip
         assert "Broker 2 is no longer registered." in told
         assert list(cluster.image.brokers) == [1]
+
+
+def test_kafkas_features_tool_describes_and_changes_levels(java: Java) -> None:
+    def features(*arguments: str) -> str:
+        return java("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", broker.bootstrap, *arguments)
+
+    with flowstone.Broker() as broker:
+        (line,) = (line for line in features("describe").splitlines() if line.startswith("Feature:"))
+        columns = ("SupportedMinVersion: 1", "SupportedMaxVersion: 1", "FinalizedVersionLevel: 1", "Epoch: ")
+        assert "flowstone.metadata.version" in line
+        assert all(each in line for each in columns)
+        told = features("upgrade", "--feature", "flowstone.metadata.version=1")
+        assert "flowstone.metadata.version was upgraded to 1." in told

@@ -212,6 +212,20 @@ NONSENSE: dict[str, tuple[int, Message, set[ErrorCode]]] = {
         m.UnregisterBrokerRequest(broker_id=-1),
         {ErrorCode.BROKER_ID_NOT_REGISTERED},
     ),
+    "UpdateFeatures of many unknown": (
+        2,
+        m.UpdateFeaturesRequest(
+            feature_updates=[m.UpdateFeaturesRequestFeatureUpdate(feature=name, max_version_level=1) for name in NAMES]
+        ),
+        {INVALID},
+    ),
+    "UpdateFeatures to a level below 0": (
+        2,
+        m.UpdateFeaturesRequest(
+            feature_updates=[m.UpdateFeaturesRequestFeatureUpdate(feature="share.version", max_version_level=-1)]
+        ),
+        {ErrorCode.INVALID_UPDATE_VERSION},
+    ),
     "DescribeTopicPartitions of many unknown": (0, pages(None, *NAMES, limit=INT_MAX), {UNKNOWN_TOPIC}),
     "DescribeTopicPartitions with a bad cursor": (
         0,

@@ -265,6 +265,7 @@ def _changing() -> Iterator[Case]:
     )
     yield Case("ElectLeaders everywhere", 2, lambda n: m.ElectLeadersRequest(election_type=0, topic_partitions=None))
     yield Case("AlterPartitionReassignments", 1, _reassign)
+    yield Case("UpdateFeatures", 2, lambda n: m.UpdateFeaturesRequest(feature_updates=_features(n)))
     yield Case("UnregisterBroker", 0, lambda n: m.UnregisterBrokerRequest(broker_id=77))
     yield Case("InitProducerId", 4, lambda n: m.InitProducerIdRequest(transactional_id=None))
     yield Case("DeleteTopics of unknown", 6, lambda n: _delete(_names(n)))
@@ -286,6 +287,10 @@ def _create(names: list[str], partitions: int = 1, configs: int = 0) -> m.Create
         ],
         timeout_ms=TIMEOUT_MS,
     )
+
+
+def _features(count: int) -> list[m.UpdateFeaturesRequestFeatureUpdate]:
+    return [m.UpdateFeaturesRequestFeatureUpdate(feature=name, max_version_level=1) for name in _names(count)]
 
 
 def _delete(names: list[str]) -> m.DeleteTopicsRequest:

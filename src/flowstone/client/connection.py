@@ -42,6 +42,7 @@ from flowstone.wire.messages import (
     OffsetFetchRequest,
     ProduceRequest,
     UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
 )
 
 CONNECT_TIMEOUT_S = 10.0
@@ -54,7 +55,7 @@ SOFTWARE_NAME, SOFTWARE_VERSION = "flowstone-client", "1"
 # out. Kafka 3.0 and later have a version in each range; of DescribeCluster, which is to tell of dead brokers, 4.0.
 VERSIONS: dict[type[Message], tuple[int, int]] = {
     AlterPartitionReassignmentsRequest: (0, 1),
-    ApiVersionsRequest: (0, 3),
+    ApiVersionsRequest: (0, 4),
     DescribeClusterRequest: (2, 2),
     DescribeConfigsRequest: (1, 4),
     ElectLeadersRequest: (1, 2),
@@ -68,6 +69,7 @@ VERSIONS: dict[type[Message], tuple[int, int]] = {
     OffsetFetchRequest: (8, 9),
     ProduceRequest: (7, 12),
     UnregisterBrokerRequest: (0, 0),
+    UpdateFeaturesRequest: (1, 2),
 }
 
 _APIS = {api.request: api for api in APIS.values()}

@@ -40,7 +40,7 @@ class MemoryEnsemble:
         self._new_id = new_id
         self._lock = threading.Lock()
         self._sessions: list[_Session] = []  # the senior first
-        self._changes = 0
+        self._membership_changes = 0
         self._ties: list[MemoryConsensus] = []
 
     def tie(
@@ -71,10 +71,10 @@ class MemoryEnsemble:
     # What the ties ask for
 
     def members(self, now_s: float) -> tuple[int, tuple[Member, ...]]:
-        """Who is a member, and how many changes of that there were."""
+        """Return how often the membership has changed, and the members, the senior first."""
         with self._lock:
             has_changed = self._expire(now_s)
-            answer = self._changes, tuple(session.member for session in self._sessions)
+            answer = self._membership_changes, tuple(session.member for session in self._sessions)
         if has_changed:
             self._tell()
         return answer
@@ -89,7 +89,7 @@ class MemoryEnsemble:
             if former is not None:
                 self._sessions.remove(former)
             self._sessions.append(_Session(member, directory_id, now_s))
-            self._changes += 1
+            self._membership_changes += 1
         self._tell()
         return member.incarnation
 
@@ -106,7 +106,7 @@ class MemoryEnsemble:
     def leave(self, member: Member) -> None:
         with self._lock:
             self._sessions = [each for each in self._sessions if each.member != member]
-            self._changes += 1
+            self._membership_changes += 1
         self._tell()
 
     def untie(self, tie: MemoryConsensus) -> None:
@@ -117,13 +117,13 @@ class MemoryEnsemble:
     def _expire(self, now_s: float) -> bool:
         alive = [each for each in self._sessions if now_s - each.renewed_s < self.session_timeout_s]
         has_changed = len(alive) < len(self._sessions)
-        self._changes += has_changed
+        self._membership_changes += has_changed
         self._sessions = alive
         return has_changed
 
     def _tell(self) -> None:
         with self._lock:
-            news = self._changes, tuple(session.member for session in self._sessions)
+            news = self._membership_changes, tuple(session.member for session in self._sessions)
             ties = list(self._ties)
         for tie in ties:
             tie.on_loop(partial(tie.deliver, partial(tie.hear, *news)))
@@ -142,7 +142,7 @@ class MemoryConsensus:
         self.log = MemoryLog(ensemble.log, loop, deliver)
         self.node_id: int | None = None
         self._member: Member | None = None
-        self._changes, self._members = 0, tuple[Member, ...]()
+        self._membership_changes, self._members = 0, tuple[Member, ...]()
         self._listeners: list[Callable[[], None]] = []
         self._is_aborted = False
         self._reachable = asyncio.Event()
@@ -206,10 +206,10 @@ class MemoryConsensus:
         self.log.heal()
 
     def hear(self, changes: int, members: tuple[Member, ...]) -> None:
-        """Who is a member, unless newer is known."""
-        if changes <= self._changes or not self._reachable.is_set() or self._is_aborted:
+        """Take note of the members as of so many changes, unless this broker knows newer ones."""
+        if changes <= self._membership_changes or not self._reachable.is_set() or self._is_aborted:
             return
-        self._changes = changes
+        self._membership_changes = changes
         if members != self._members:
             self._members = members
             for listener in self._listeners:

@@ -17,10 +17,12 @@ from contextlib import suppress
 from functools import reduce
 from typing import TypeVar
 
+from flowstone.cluster.decisions.feature_changes import check_levels
 from flowstone.cluster.decisions.registration import reserve_producer_ids
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
+from flowstone.cluster.logs.log_listeners import FailureListener
 from flowstone.cluster.logs.metadata_log import MetadataLog, Outrun
 
 logger = logging.getLogger(__name__)
@@ -40,8 +42,8 @@ class Metadata:
         self._waits: list[Callable[[], Awaitable[None]]] = []
         self._producer_ids: Iterator[int] = iter(())
         self._reserving: asyncio.Task[None] | None = None
-        log.on_commit(self._committed)
-        log.on_refusal(self._refused)
+        log.listeners.on_commit(self._committed)
+        log.listeners.on_refusal(self._refused)
 
     @property
     def image(self) -> ClusterImage:
@@ -50,6 +52,10 @@ class Metadata:
     def on_change(self, listener: ChangeListener) -> None:
         """`listener(before, after, records)` from now on, for every append."""
         self._listeners.append(listener)
+
+    def on_failure(self, listener: FailureListener) -> None:
+        """`listener(fault)` when the log holds what this release cannot follow: the broker must stop."""
+        self._log.listeners.on_failure(listener)
 
     def on_wait(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Has `wait` awaited before the maker of a change is answered: a listener may do the last of it later."""
@@ -69,11 +75,12 @@ class Metadata:
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         """Returns once the records are durable and applied.
 
-        `Outrun` if another broker's came first, `ApiError` if there was no room for them, `StorageFault` if the log
-        has failed.
+        `Outrun` if another broker's came first, `ApiError` if there was no room for them or one is newer than the
+        cluster's metadata level, `StorageFault` if the log has failed.
         """
         if not records:
             return
+        check_levels(self._proposed, records)
         self._proposed = apply(self._proposed, records)
         self._under_way.append(records)
         await self._log.append(records)

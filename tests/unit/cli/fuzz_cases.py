@@ -59,6 +59,8 @@ BASELINES: dict[str, list[str]] = {
     "cluster reassign": ["--topic", TOPIC, "--brokers", "1", "--dry-run"],
     "cluster drain": ["7"],
     "cluster unregister": ["7"],
+    "cluster features upgrade": ["flowstone.metadata.version=1", "--dry-run"],
+    "cluster features downgrade": ["flowstone.metadata.version=1", "--dry-run"],
     "cluster found": ["--data", DATA, "--zookeeper", "127.0.0.1:1"],
     "cluster restore-metadata": ["--data", DATA, "--zookeeper", "127.0.0.1:1"],
     "log dump": [f"{DATA}/{TOPIC}-0"],

@@ -13,13 +13,13 @@ from flowstone.cluster.decisions.registration import PRODUCER_ID_BLOCK_SIZE, reg
 from flowstone.cluster.decisions.topic_changes import TopicResult, create_topics
 from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage, Endpoint
 from flowstone.cluster.image.ids import random_id
-from flowstone.cluster.image.records import ClusterCreated
+from flowstone.cluster.image.records import ClusterCreated, ProducerIdsReserved
 from flowstone.cluster.logs.file_log import FileLog
 from flowstone.cluster.logs.memory_log import MemoryLog
 from flowstone.cluster.logs.metadata_copies import MetadataCopies
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import BrokerConfig
-from flowstone.errors import ErrorCode, StorageFault
+from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 
@@ -50,6 +50,25 @@ def test_two_requests_at_once_cannot_both_create_a_topic() -> None:
             ErrorCode.NONE,
         ]
         await metadata.close()
+
+    asyncio.run(run())
+
+
+class RecordOfLevel2(ProducerIdsReserved):
+    LEVELS = (2,)
+
+
+def test_a_record_above_the_metadata_level_is_refused_before_anything_is_written() -> None:
+    async def run() -> None:
+        files = SimulatedFiles()
+        metadata = await started(file_metadata(files))
+        before = metadata.image
+        with pytest.raises(ApiError, match=r"RecordOfLevel2 needs flowstone\.metadata\.version 2"):
+            await metadata.change(lambda image: ([RecordOfLevel2(9)], None))
+        assert metadata.image is before
+        await create(metadata, "a")
+        await metadata.close()
+        assert "a" in file_metadata(files).image.topics
 
     asyncio.run(run())
 

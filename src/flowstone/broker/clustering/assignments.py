@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from flowstone.broker.loop.time_slices import others_turn
 from flowstone.cluster.decisions.configs import topic_config
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage, TopicImage
-from flowstone.cluster.image.records import TOPIC_RECORDS, BrokerConfigChanged, MetadataRecord
+from flowstone.cluster.image.records import BrokerConfigChanged, MetadataRecord, TopicRecord
 from flowstone.cluster.logs.metadata_copies import DIRECTORY as METADATA_DIRECTORY
 from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode, StartupError, StorageFault
@@ -96,7 +96,7 @@ class Assignments:
         if any(isinstance(record, BrokerConfigChanged) for record in records):
             # A broker-wide value may concern every topic.
             self._later.extend(partial(self._configure, topic_id) for topic_id in after.topics_by_id)
-        for topic_id in dict.fromkeys(record.topic_id for record in records if isinstance(record, TOPIC_RECORDS)):
+        for topic_id in dict.fromkeys(record.topic_id for record in records if isinstance(record, TopicRecord)):
             topic = after.topics_by_id.get(topic_id)
             if topic is not None:
                 self._open_or_configure(topic)

@@ -22,7 +22,7 @@ from flowstone.cluster.decisions.configs import broker_config
 from flowstone.cluster.decisions.topic_changes import create_topics
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.ids import random_id
-from flowstone.cluster.image.records import TOPIC_RECORDS, MetadataRecord
+from flowstone.cluster.image.records import MetadataRecord, TopicRecord
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import BrokerConfig
 from flowstone.coordinator.append_rounds import AppendRounds
@@ -170,7 +170,7 @@ class CoordinatorHost(Generic[Machine]):
     # Following the metadata
 
     def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        if self._closed or not any(isinstance(record, TOPIC_RECORDS) for record in records):
+        if self._closed or not any(isinstance(record, TopicRecord) for record in records):
             return
         known = before.topics.get(self._topic.name)
         if known is not None and known.topic_id not in after.topics_by_id:

@@ -16,7 +16,7 @@ from flowstone.broker.coordinators.coordinator_host import CoordinatorHost, Host
 from flowstone.broker.coordinators.internal_topics import offsets_topic
 from flowstone.broker.loop.workers import Workers
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
-from flowstone.cluster.image.records import TOPIC_RECORDS, MetadataRecord
+from flowstone.cluster.image.records import MetadataRecord, TopicRecord
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import MIB, MINUTE_MS, BrokerConfig
 from flowstone.coordinator.effects import Effects
@@ -120,7 +120,7 @@ class GroupCoordinator:
         """Remove the offsets of topics that were deleted."""
         if self._closed:
             return
-        changed = dict.fromkeys(record.topic_id for record in records if isinstance(record, TOPIC_RECORDS))
+        changed = dict.fromkeys(record.topic_id for record in records if isinstance(record, TopicRecord))
         deleted = [
             before.topics_by_id[topic_id]
             for topic_id in changed

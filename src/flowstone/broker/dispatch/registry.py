@@ -44,6 +44,7 @@ from flowstone.broker.handlers import (
     produce,
     sync_group,
     unregister_broker,
+    update_features,
 )
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.permissions import (
@@ -145,6 +146,7 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(45, alter_partition_reassignments.handle, 0, 1, (CLUSTER_ALTER,)),
             _serve(46, list_partition_reassignments.handle, 0, 0, (CLUSTER_DESCRIBE,)),
             _serve(47, offset_delete.handle, 0, 0, (GROUP_DELETE, TOPIC_READ)),
+            _serve(57, update_features.handle, 0, 2, (CLUSTER_ALTER,)),
             _serve(60, describe_cluster.handle, 0, 2, NO_PERMISSIONS),
             _serve(64, unregister_broker.handle, 0, 0, (CLUSTER_ALTER,)),
             _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),

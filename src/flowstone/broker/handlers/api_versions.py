@@ -1,8 +1,11 @@
 """ApiVersions, versions 0 to 4: which APIs, in which versions, this broker serves.
 
 The list is the registry's. A version that is not served is answered too, with UNSUPPORTED_VERSION and the list, which
-dispatch encodes as version 0: the client learns from it what to ask next. No features are advertised, since
-none that clients look for is served yet.
+dispatch encodes as version 0: the client learns from it what to ask next.
+
+Since version 3 the response tells the features: which levels this broker supports, which the cluster has finalized, and
+as of which offset of the metadata log, an epoch that only grows. Versions before 4 leave out features with a level 0,
+on which older clients fail (KAFKA-17492).
 """
 
 from __future__ import annotations
@@ -11,11 +14,19 @@ import re
 from collections.abc import Sequence
 
 from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.cluster.image.features import advertised_features
 from flowstone.errors import ErrorCode
-from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
+from flowstone.wire.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ApiVersionsResponseApiVersion,
+    ApiVersionsResponseFinalizedFeature,
+    ApiVersionsResponseSupportedFeature,
+)
 
 VERSION_MIN, VERSION_MAX = 0, 4
 _SOFTWARE_SINCE_VERSION = 3
+_LEVEL_0_SINCE_VERSION = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -32,7 +43,20 @@ def handle(
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         session = context.session
         session.software_name, session.software_version = request.client_software_name, request.client_software_version
-    return ApiVersionsResponse(api_keys=advertised)
+    image = services.metadata.image
+    return ApiVersionsResponse(
+        api_keys=advertised,
+        supported_features=[
+            ApiVersionsResponseSupportedFeature(name=name, min_version=levels.min_level, max_version=levels.max_level)
+            for name, levels in advertised_features().items()
+            if levels.min_level > 0 or context.api_version >= _LEVEL_0_SINCE_VERSION
+        ],
+        finalized_features_epoch=max(image.version, 0),
+        finalized_features=[
+            ApiVersionsResponseFinalizedFeature(name=name, max_version_level=level, min_version_level=level)
+            for name, level in image.finalized_features().items()
+        ],
+    )
 
 
 def _names_its_software(request: ApiVersionsRequest) -> bool:

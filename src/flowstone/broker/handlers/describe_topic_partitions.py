@@ -5,10 +5,11 @@ The cursor names the first partition of the next page. An empty list of topics a
 
 from __future__ import annotations
 
-from flowstone.broker.handlers.metadata import error_for_missing
+from functools import partial
+
 from flowstone.broker.loop.time_slices import Turns
 from flowstone.broker.requests.context import RequestContext, Services
-from flowstone.broker.topics.topic_descriptions import leader_as_seen, offline_replicas
+from flowstone.broker.topics.topic_descriptions import describe_partitions, error_for_missing
 from flowstone.cluster.decisions.acl_operations import ALL_TOPIC_OPERATIONS
 from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
@@ -23,6 +24,9 @@ from flowstone.wire.messages import (
 
 # Kafka's max.request.partition.size.limit.
 RESPONSE_PARTITIONS_MAX = 2000
+
+# Eligible leader replicas (KIP-966) are not kept.
+_PARTITION = partial(DescribeTopicPartitionsResponsePartition, eligible_leader_replicas=[], last_known_elr=[])
 
 
 async def handle(
@@ -79,27 +83,10 @@ def _refused_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsRespon
 def _found(
     image: ClusterImage, context: RequestContext, topic: TopicImage, indexes: range
 ) -> DescribeTopicPartitionsResponseTopic:
-    partitions = []
-    for index in indexes:
-        partition = topic.partitions[index]
-        leader, error = leader_as_seen(image, partition, context.session.listener_name, tells_listener=True)
-        partitions.append(
-            DescribeTopicPartitionsResponsePartition(
-                error_code=error,
-                partition_index=index,
-                leader_id=leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=partition.replicas,
-                isr_nodes=partition.isr,
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=offline_replicas(image, partition),
-            )
-        )
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
-        partitions=partitions,
+        partitions=describe_partitions(image, topic, indexes, _PARTITION, context.session.listener_name),
         topic_authorized_operations=ALL_TOPIC_OPERATIONS,
     )

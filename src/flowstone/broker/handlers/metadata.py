@@ -17,13 +17,13 @@ from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import live_brokers
 from flowstone.broker.topics.encoded_topics import PARTS_PARTITIONS_MIN, Topic
 from flowstone.broker.topics.topic_creation import create_in_parts
-from flowstone.broker.topics.topic_descriptions import Form, describe
+from flowstone.broker.topics.topic_descriptions import Form, describe, error_for_missing
 from flowstone.cluster.decisions.acl_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED
 from flowstone.cluster.decisions.partition_plans import NewTopic
 from flowstone.cluster.decisions.registration import controller_id
-from flowstone.cluster.decisions.topic_names import check_topic_name, is_internal
+from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
-from flowstone.errors import ApiError, ErrorCode
+from flowstone.errors import ErrorCode
 from flowstone.types import ZERO_UUID
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
@@ -87,15 +87,6 @@ def _response(image: ClusterImage, form: Form, request: MetadataRequest) -> Meta
             ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
-
-
-def error_for_missing(name: str) -> ErrorCode:
-    """What a client hears of a topic that is not there: no such topic, or no such name."""
-    try:
-        check_topic_name(name)
-    except ApiError as error:
-        return error.code
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _needs_ids(topic: MetadataRequestTopic) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 from flowstone.cluster.decisions.acl_operations import ALL_TOPIC_OPERATIONS, NOT_ASKED
-from flowstone.cluster.decisions.topic_names import is_internal
+from flowstone.cluster.decisions.topic_names import check_topic_name, is_internal
 from flowstone.cluster.image.cluster_image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
-from flowstone.errors import ErrorCode
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.messages import MetadataResponsePartition, MetadataResponseTopic
 
 _LISTENER_ERROR_SINCE_VERSION = 6
+
+Partition = TypeVar("Partition")
 
 
 class Form(NamedTuple):
@@ -22,31 +25,58 @@ class Form(NamedTuple):
 
 
 def describe(image: ClusterImage, topic: TopicImage, form: Form) -> MetadataResponseTopic:
+    """Return a topic as Metadata tells of it."""
     tells_listener = form.api_version >= _LISTENER_ERROR_SINCE_VERSION
-    partitions = []
-    for index, partition in enumerate(topic.partitions):
-        leader, error = leader_as_seen(image, partition, form.listener_name, tells_listener=tells_listener)
-        partitions.append(
-            MetadataResponsePartition(
+    indexes = range(len(topic.partitions))
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=describe_partitions(
+            image, topic, indexes, MetadataResponsePartition, form.listener_name, tells_listener=tells_listener
+        ),
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS if form.tells_operations else NOT_ASKED,
+    )
+
+
+def describe_partitions(
+    image: ClusterImage,
+    topic: TopicImage,
+    indexes: Iterable[int],
+    make: Callable[..., Partition],
+    listener_name: str,
+    *,
+    tells_listener: bool = True,
+) -> list[Partition]:
+    """Return what is told of some of a topic's partitions; `make` is the response's class for a partition."""
+    described = []
+    for index in indexes:
+        partition = topic.partitions[index]
+        leader, error = _leader_as_seen(image, partition, listener_name, tells_listener=tells_listener)
+        described.append(
+            make(
                 error_code=error,
                 partition_index=index,
                 leader_id=leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
-                offline_replicas=offline_replicas(image, partition),
+                offline_replicas=_offline_replicas(image, partition),
             )
         )
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=is_internal(topic.name),
-        partitions=partitions,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS if form.tells_operations else NOT_ASKED,
-    )
+    return described
 
 
-def leader_as_seen(
+def error_for_missing(name: str) -> ErrorCode:
+    """Return what a client is told of a topic that is not there: no such topic, or no such name."""
+    try:
+        check_topic_name(name)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _leader_as_seen(
     image: ClusterImage, partition: PartitionImage, listener_name: str, *, tells_listener: bool
 ) -> tuple[int, ErrorCode]:
     """The leader that clients of a listener can reach; without one, -1 and why."""
@@ -58,7 +88,7 @@ def leader_as_seen(
     return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND if tells_listener else ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def offline_replicas(image: ClusterImage, partition: PartitionImage) -> list[int]:
+def _offline_replicas(image: ClusterImage, partition: PartitionImage) -> list[int]:
     """Replicas on brokers that are gone or fenced."""
     brokers = image.brokers
     return [node_id for node_id in partition.replicas if node_id not in brokers or brokers[node_id].is_fenced]

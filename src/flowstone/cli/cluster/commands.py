@@ -8,6 +8,7 @@ import typer
 
 from flowstone.cli.cluster.drain import drain
 from flowstone.cli.cluster.elect import elect
+from flowstone.cli.cluster.features import make_group
 from flowstone.cli.cluster.founding import found, restore_metadata
 from flowstone.cli.cluster.reassign import reassign
 from flowstone.cli.cluster.state import ClusterReader, ClusterState, PartitionState
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
     group.command("reassign")(reassign)
     group.command("drain")(drain)
     group.command("unregister")(unregister)
+    group.add_typer(make_group(), name="features", no_args_is_help=True)
     group.command("found")(found)
     group.command("restore-metadata")(restore_metadata)
     app.add_typer(group, name="cluster", no_args_is_help=True)

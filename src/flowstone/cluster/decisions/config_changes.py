@@ -15,6 +15,7 @@ from flowstone.cluster.decisions.configs import DYNAMIC_BROKER_SETTINGS
 from flowstone.cluster.decisions.topic_names import check_topic_name
 from flowstone.cluster.image.cluster_image import CLUSTER_DEFAULT, ClusterImage
 from flowstone.cluster.image.records import BrokerConfigChanged, MetadataRecord, TopicConfigChanged
+from flowstone.cluster.image.records.config_values import value_changes
 from flowstone.config import TOPIC_SETTINGS, Kind, Setting, known_broker_names, nearest, parse_topic_config
 from flowstone.errors import ApiError, ConfigError, ErrorCode
 
@@ -149,7 +150,7 @@ def _alter_topic(image: ClusterImage, alteration: ConfigAlteration) -> list[Meta
     check_topic_configs(after)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    changes = _difference(current, after)
+    changes = value_changes(current, after)
     return [TopicConfigChanged(topic.topic_id, changes)] if changes else []
 
 
@@ -160,7 +161,7 @@ def _alter_broker(image: ClusterImage, alteration: ConfigAlteration, node_id: in
         name = str(node_id)
     current = image.broker_configs.get(name, {})
     after = _values_after(current, alteration, DYNAMIC_BROKER_SETTINGS)
-    changes = _difference(current, after)
+    changes = value_changes(current, after)
     for changed, value in changes.items():
         if value is not None:
             _check_broker_setting(changed, value)
@@ -206,8 +207,3 @@ def _list_after(current: str | None, operation: ConfigOperation, setting: Settin
         present = set(parts)
         return ",".join([*parts, *(value for value in values if value not in present)])
     return ",".join(part for part in parts if part not in values)
-
-
-def _difference(current: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
-    changes: dict[str, str | None] = {name: value for name, value in after.items() if current.get(name) != value}
-    return changes | {name: None for name in current if name not in after}

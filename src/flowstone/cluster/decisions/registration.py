@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from flowstone.cluster.decisions.feature_changes import check_supported
 from flowstone.cluster.decisions.partition_states import PartitionChanges, alive_brokers, in_sync_with, settle, withdraw
 from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage
 from flowstone.cluster.image.ids import IdSource, id_text
@@ -47,8 +48,10 @@ def register_broker(
 
     Unless it `is_clean` (it stopped in order, or never stopped), what it had on disk may be shorter than what it had
     said: it is in sync with nothing but what nobody else is in sync with. One that `is_empty` had to start without its
-    former data: StartupError where it would make others drop what they still have.
+    former data: StartupError where it would make others drop what they still have. StartupError too if its release
+    does not support the cluster's feature levels.
     """
+    check_supported(image, broker)
     records, cluster_id = found_cluster(image, new_id)
     known = image.brokers.get(broker.node_id)
     if known is not None and known.incarnation == broker.incarnation and not known.is_fenced:

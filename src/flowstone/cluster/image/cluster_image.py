@@ -1,7 +1,7 @@
 """The cluster as one value: brokers, topics, partitions, configs, as of one point of the metadata log.
 
 An image is immutable and shared freely: whoever holds one sees one consistent moment. The only way to a new image is
-`replay.apply`; nothing else may build one from another. It knows nothing of files, requests or time.
+`replay.apply`, and the records that it applies. It knows nothing of files, requests or time.
 
 Invariant: `topics` and `topics_by_id` hold the same `TopicImage` objects.
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from flowstone.cluster.image.features import FORMER_RELEASE, METADATA_LEVEL_MIN, METADATA_VERSION, OFF, FeatureRange
 from flowstone.cluster.image.layered_map import LayeredMap
 from flowstone.types import TopicPartition
 
@@ -48,6 +49,11 @@ class BrokerImage:
     incarnation: str = ""
     epoch: int = 0
     is_fenced: bool = False
+    # The feature levels that its release supports; empty for a release before there were features.
+    features: Mapping[str, FeatureRange] = field(default_factory=_nothing)
+
+    def supported_levels(self, feature: str) -> FeatureRange:
+        return (self.features or FORMER_RELEASE).get(feature, OFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,23 @@ class ClusterImage:
     # Dynamic broker settings, by node id as text, or by CLUSTER_DEFAULT.
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
     next_producer_id: int = 0
+    # Finalized feature levels that were ever changed; `finalized_features` adds the one that needs no record.
+    features: Mapping[str, int] = field(default_factory=_nothing)
     # The broker that decides on elections, and how many had that part before it and with it.
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0
     partition_count: int = 0
     # The offset of the last record applied.
     version: int = NO_VERSION
+
+    def feature_level(self, name: str) -> int:
+        """Return the finalized level of a feature; 0 if it is off."""
+        return self.finalized_features().get(name, 0)
+
+    def finalized_features(self) -> dict[str, int]:
+        """Return the level of each feature that is on."""
+        levels = {METADATA_VERSION: METADATA_LEVEL_MIN, **self.features}
+        return {name: level for name, level in levels.items() if level > 0}
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
         topic = self.topics.get(topic_partition.topic)

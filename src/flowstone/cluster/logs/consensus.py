@@ -32,7 +32,7 @@ class Consensus(Protocol):
 
     @property
     def members(self) -> Sequence[Member]:
-        """As last heard of, the senior first."""
+        """The members that this broker last heard of, the senior first."""
         ...
 
     def on_members(self, listener: Callable[[], None]) -> None:
@@ -40,7 +40,10 @@ class Consensus(Protocol):
         ...
 
     async def look(self) -> Sequence[Member]:
-        """Who is a member, asked for now: no older than what this broker has seen of the log. ApiError: no answer."""
+        """Ask for the members; the answer is no older than what this broker has seen of the log.
+
+        Raises ApiError if there is no answer.
+        """
         ...
 
     async def join(self, node_id: int, directory_id: str) -> str:

@@ -5,8 +5,7 @@ next batch. With several log directories the file is in each of them (`metadata_
 short can only be the last batch of the file, and is cut off at start. A bad batch with a good one after it is damage:
 the broker refuses to start rather than forget topics. A failed write or sync fails the log for good, for a second sync
 may falsely succeed. A write that finds no room is undone instead, and refused with all that waits behind it: those
-changes were decided on the one that failed. A listener that fails changes nothing: what it was told of is committed all
-the same.
+changes were decided on the one that failed.
 
 When the file has grown far beyond what its image needs, it is replaced by the image's snapshot. The snapshot's last
 record keeps the offset of the last record it stands for, so offsets go on as if nothing had happened.
@@ -25,8 +24,9 @@ from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.log_batches import encode_batch, encode_snapshot
+from flowstone.cluster.logs.log_listeners import LogListeners
 from flowstone.cluster.logs.metadata_copies import MetadataCopies, NoRoomError
-from flowstone.cluster.logs.metadata_log import CommitListener, RefusalListener
+from flowstone.cluster.logs.metadata_log import PendingAppend, fail_all
 from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import Clock
 
@@ -46,9 +46,8 @@ class FileLog:
         self._compaction_min_bytes = compaction_min_bytes
         self._snapshot_bytes = 0
         self._image = EMPTY_IMAGE
-        self._listeners: list[CommitListener] = []
-        self._refusal_listeners: list[RefusalListener] = []
-        self._waiting: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]] = []
+        self.listeners = LogListeners()
+        self._waiting: list[PendingAppend] = []
         self._writer: asyncio.Task[None] | None = None
         self._failure: StorageFault | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-log")
@@ -62,17 +61,11 @@ class FileLog:
             raise StartupError(f"the metadata log {self._copies.path} cannot be read: {fault}") from fault
         return self._image
 
-    def on_commit(self, listener: CommitListener) -> None:
-        self._listeners.append(listener)
-
-    def on_refusal(self, listener: RefusalListener) -> None:
-        self._refusal_listeners.append(listener)
-
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         if self._failure is not None:
             raise self._failure
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((records, committed))
+        self._waiting.append(PendingAppend(records, committed))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_waiting())
         await committed
@@ -92,7 +85,7 @@ class FileLog:
     async def _write_waiting(self) -> None:
         """Runs while there is something to write. An append's caller may be cancelled; what it asked for is not."""
         loop = asyncio.get_running_loop()
-        group: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]] = []
+        group: list[PendingAppend] = []
         try:
             while self._waiting:
                 group, self._waiting = self._waiting, []
@@ -114,11 +107,7 @@ class FileLog:
 
     def _commit(self, records: Sequence[MetadataRecord], committed: asyncio.Future[None]) -> None:
         image = self._image = apply(self._image, records)
-        for listener in self._listeners:
-            try:
-                listener(records, image)
-            except Exception:  # the records are on disk: whoever cannot follow them must not keep others from it
-                _log.exception("a listener could not follow record %d of %s", image.version, self._copies.path)
+        self.listeners.committed(records, image)
         if not committed.done():
             committed.set_result(None)
 
@@ -133,23 +122,14 @@ class FileLog:
             _log.warning("%s: no room for a snapshot, the log goes on growing: %s", self._copies.path, full)
         self._snapshot_bytes = self._copies.size_bytes  # the next one comes when it has grown as much again
 
-    def _refuse(
-        self, full: NoRoomError, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]
-    ) -> None:
+    def _refuse(self, full: NoRoomError, unanswered: list[PendingAppend]) -> None:
         _log.warning("%s: a change was refused: %s", self._copies.path, full)
         self._waiting = []
-        for refused in self._refusal_listeners:
-            refused()
-        for _, committed in unanswered:
-            if not committed.done():
-                committed.set_exception(
-                    ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no room on the disk: {full}")
-                )
+        self.listeners.refused()
+        fail_all(unanswered, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no room on the disk: {full}"))
 
-    def _fail(self, error: Exception, unanswered: list[tuple[Sequence[MetadataRecord], asyncio.Future[None]]]) -> None:
+    def _fail(self, error: Exception, unanswered: list[PendingAppend]) -> None:
         self._failure = StorageFault(f"the metadata log {self._copies.path} failed and takes no more changes: {error}")
         _log.error("%s", self._failure, exc_info=error)
         self._waiting = []
-        for _, committed in unanswered:
-            if not committed.done():
-                committed.set_exception(self._failure)
+        fail_all(unanswered, self._failure)

@@ -64,7 +64,7 @@ class LocalCopy:
         return image
 
     def mark(self) -> None:
-        """OSError."""
+        """Write the mark that this is only a copy. Raises OSError if the disk fails."""
         for path in self._mark_paths:
             if not self._files.exists(path):
                 self._files.replace(path, _MARK)

@@ -13,7 +13,6 @@ appends wait; one that was on its way may have come through all the same, which 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,13 +22,12 @@ from functools import partial
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, NO_VERSION, ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
-from flowstone.cluster.logs.metadata_log import CommitListener, Outrun, RefusalListener
+from flowstone.cluster.logs.log_listeners import LogListeners
+from flowstone.cluster.logs.metadata_log import Outrun
 from flowstone.errors import StorageFault
 
 # Calls the callback now or later, on the same event loop, one after the other.
 Deliver = Callable[[Callable[[], None]], None]
-
-logger = logging.getLogger(__name__)
 
 
 def straight(callback: Callable[[], None]) -> None:
@@ -74,7 +72,7 @@ class SharedLog:
             return self._image.version
 
     def commit(self, append: _Append) -> bool:
-        """False: something else came first."""
+        """Append, unless another append came first; return whether it was done."""
         with self._lock:
             if self._image.version != append.base_version:
                 return False
@@ -100,8 +98,7 @@ class MemoryLog:
         self._image = EMPTY_IMAGE
         self._proposed_version = NO_VERSION  # with this broker's own appends under way
         self._under_way: deque[_Append] = deque()
-        self._listeners: list[CommitListener] = []
-        self._refusal_listeners: list[RefusalListener] = []
+        self.listeners = LogListeners()
         self._is_loaded = self._is_closed = self._is_cut = False
         self.inbox: deque[_Append] = deque()  # the shared log's: what this view has not seen yet
 
@@ -111,12 +108,6 @@ class MemoryLog:
             self._image = self._shared.attach(self)
             self._proposed_version = self._image.version
         return self._image
-
-    def on_commit(self, listener: CommitListener) -> None:
-        self._listeners.append(listener)
-
-    def on_refusal(self, listener: RefusalListener) -> None:
-        self._refusal_listeners.append(listener)
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         if self._is_closed:
@@ -186,11 +177,7 @@ class MemoryLog:
                 self._refuse(Outrun())
             self._image = append.image
             self._proposed_version = max(self._proposed_version, append.image.version)
-            for listener in self._listeners:
-                try:
-                    listener(append.records, append.image)
-                except Exception:  # it is committed: who cannot follow must not keep others from it
-                    logger.exception("a listener could not follow record %d", append.image.version)
+            self.listeners.committed(append.records, append.image)
             if append.maker is self:
                 append.settle()
 
@@ -199,8 +186,7 @@ class MemoryLog:
         refused, self._under_way = self._under_way, deque()
         self._proposed_version = self._image.version
         if refused:
-            for listener in self._refusal_listeners:
-                listener()
+            self.listeners.refused()
         for append in refused:
             append.is_refused = True
             append.settle(error)

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from flowstone.cluster.image.records import MetadataRecord
+from flowstone.cluster.image.records import MetadataRecord, UnknownRecord
 from flowstone.cluster.logs.log_batches import read_batches
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.files import File, Files
@@ -44,7 +44,7 @@ class NoRoomError(Exception):
 
 class _Copy:
     def __init__(self, files: Files, log_directory: str) -> None:
-        """OSError."""
+        """Open the copy, made if there is none. Raises OSError if the disk fails."""
         self.log_directory = log_directory
         self.path = posixpath.join(log_directory, DIRECTORY, FILE_NAME)
         self._files = files
@@ -92,7 +92,7 @@ class MetadataCopies:
 
     @property
     def path(self) -> str:
-        """Of the first, for messages."""
+        """The path of the first copy, for messages."""
         return posixpath.join(self._log_directories[0], DIRECTORY, FILE_NAME)
 
     @property
@@ -111,6 +111,8 @@ class MetadataCopies:
                 copy = _Copy(self._files, log_directory)
                 self._copies.append(copy)
                 found.append((copy, *read_batches(copy.data)))
+            except UnknownRecord as newer:  # no damage: other copies, which may have less, must not replace it
+                raise StartupError(f"the metadata log {copy.path} cannot be read: {newer}") from newer
             except StorageFault as fault:
                 faults[copy.path] = fault
             except OSError as error:

@@ -1,35 +1,41 @@
-"""The metadata log's interface. Where it lives (a file, memory, later ZooKeeper) is known to its homes only."""
+"""The metadata log's interface. Where it lives (a file, memory, ZooKeeper) is known to its homes only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
-
-# Called on the event loop for each append, in the log's order, once it is committed: its records, the image after them.
-CommitListener = Callable[[Sequence[MetadataRecord], ClusterImage], None]
-
-
-# Called when appends were refused without a trace: whatever is not committed yet will not be.
-RefusalListener = Callable[[], None]
+from flowstone.cluster.logs.log_listeners import LogListeners
 
 
 class Outrun(Exception):
     """Another broker's append came first, and the listeners have seen it; nothing came of this one: decide again."""
 
 
+class PendingAppend(NamedTuple):
+    """Records that wait to be written, and the future that tells their maker what came of them."""
+
+    records: Sequence[MetadataRecord]
+    committed: asyncio.Future[None]
+
+
+def fail_all(pending: Iterable[PendingAppend], error: Exception) -> None:
+    """Raise the error in every maker that still waits."""
+    for _, committed in pending:
+        if not committed.done():
+            committed.set_exception(error)
+
+
 class MetadataLog(Protocol):
+    @property
+    def listeners(self) -> LogListeners: ...
+
     def load(self) -> ClusterImage:
         """The image of everything committed so far. Called once, before the first append; may block."""
         ...
-
-    def on_commit(self, listener: CommitListener) -> None:
-        """From now on the listener sees every append, this broker's own (the very object it gave) and others'."""
-        ...
-
-    def on_refusal(self, listener: RefusalListener) -> None: ...
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         """All or nothing, after every append begun before it; durable, and seen by every listener, on return.

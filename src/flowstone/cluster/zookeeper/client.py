@@ -235,7 +235,7 @@ class ZooKeeperClient:
 
 
 def succeeded(results: Sequence[object]) -> bool:
-    """Of a transaction: all of it was done, or nothing."""
+    """Return whether a transaction was done, all of it; otherwise nothing of it was."""
     return not any(isinstance(result, Exception) for result in results)
 
 

@@ -11,6 +11,7 @@ import logging
 from typing import NamedTuple
 
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage
+from flowstone.cluster.image.records import UnknownRecord
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.local_copy import LocalCopy
 from flowstone.cluster.zookeeper.client import ZooKeeperClient
@@ -81,7 +82,10 @@ def _check_cluster(connect: str, cluster_id: str, end: End, local: ClusterImage,
 def _load_copy(copy: LocalCopy) -> tuple[ClusterImage, StartupError | None]:
     try:
         return copy.load(), None
-    except StartupError as damage:  # of no account where ZooKeeper has it all; it is made anew then
+    except StartupError as damage:
+        if isinstance(damage.__cause__, UnknownRecord):
+            raise
+        # Of no account where ZooKeeper has it all; the copy is made anew then.
         logger.warning("%s", damage)
         return EMPTY_IMAGE, damage
 

@@ -24,11 +24,11 @@ from typing import TypeVar
 from kazoo.protocol.states import WatchedEvent
 
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage
-from flowstone.cluster.image.image_difference import difference
-from flowstone.cluster.image.records import MetadataRecord
-from flowstone.cluster.image.replay import apply
+from flowstone.cluster.image.records import MetadataRecord, UnknownRecord
+from flowstone.cluster.image.replay import apply, difference
 from flowstone.cluster.logs.local_copy import LocalCopy
-from flowstone.cluster.logs.metadata_log import CommitListener, Outrun, RefusalListener
+from flowstone.cluster.logs.log_listeners import LogListeners
+from flowstone.cluster.logs.metadata_log import Outrun, PendingAppend, fail_all
 from flowstone.cluster.zookeeper.client import Closed, SessionState, ZooKeeperClient
 from flowstone.cluster.zookeeper.loading import load_image
 from flowstone.cluster.zookeeper.nodes import Entry
@@ -42,7 +42,6 @@ from flowstone.ports.clock import Clock
 CLOSE_TIMEOUT_S = 5.0
 
 Answer = TypeVar("Answer")
-_Waiting = tuple[Sequence[MetadataRecord], asyncio.Future[None]]
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +62,9 @@ class ZooKeeperLog:
         self._upkeep = Upkeep(copy, self._snapshots, snapshot_nodes)
         self._image = EMPTY_IMAGE
         self._log_end = End(0, 0)  # what the image is as of
-        self._listeners: list[CommitListener] = []
-        self._refusal_listeners: list[RefusalListener] = []
-        self._waiting: list[_Waiting] = []
-        self._under_way: list[_Waiting] = []
+        self.listeners = LogListeners()
+        self._waiting: list[PendingAppend] = []
+        self._under_way: list[PendingAppend] = []
         self._worker: asyncio.Task[None] | None = None
         self._failure: StorageFault | None = None
         self._is_closed = self._has_ended = False
@@ -83,19 +81,13 @@ class ZooKeeperLog:
         self._stale()
         return self._image
 
-    def on_commit(self, listener: CommitListener) -> None:
-        self._listeners.append(listener)
-
-    def on_refusal(self, listener: RefusalListener) -> None:
-        self._refusal_listeners.append(listener)
-
     async def append(self, records: Sequence[MetadataRecord]) -> None:
         if self._failure is not None:
             raise self._failure
         if self._is_closed:
             raise StorageFault("the metadata log is closed")
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((records, committed))
+        self._waiting.append(PendingAppend(records, committed))
         self._wake()
         await committed
 
@@ -253,28 +245,21 @@ class ZooKeeperLog:
 
     def _advance(self, records: Sequence[MetadataRecord], image: ClusterImage) -> None:
         self._image = image
-        for listener in self._listeners:
-            try:
-                listener(records, image)
-            except Exception:  # they are committed: whoever cannot follow them must not keep others from it
-                logger.exception("a listener could not follow record %d of the metadata log", image.version)
+        self.listeners.committed(records, image)
 
     def _refuse(self, error: Exception) -> None:
         """Nothing came of what waits. Before the listeners hear of what came first: it may contradict."""
         refused, self._waiting = self._waiting, []
         if refused:
-            for listener in self._refusal_listeners:
-                listener()
-        _answer(refused, error)
+            self.listeners.refused()
+        fail_all(refused, error)
 
     def _fail(self, error: Exception) -> None:
         self._failure = StorageFault(f"the metadata log in ZooKeeper failed and takes no more changes: {error}")
-        logger.error("%s", self._failure, exc_info=error)
+        if isinstance(error, UnknownRecord):
+            logger.error("%s", self._failure)
+            self.listeners.failed(self._failure)
+        else:
+            logger.error("%s", self._failure, exc_info=error)
         unanswered, self._waiting = self._waiting, []
-        _answer(unanswered, self._failure)
-
-
-def _answer(waiting: Sequence[_Waiting], error: Exception) -> None:
-    for _, committed in waiting:
-        if not committed.done():
-            committed.set_exception(error)
+        fail_all(unanswered, self._failure)

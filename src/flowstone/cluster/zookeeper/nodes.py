@@ -51,7 +51,7 @@ class Head(NamedTuple):
 
 
 class Pointer(NamedTuple):
-    """Which snapshot counts."""
+    """The snapshot that counts: a start reads this one."""
 
     name: str
     chunk_count: int
@@ -72,7 +72,7 @@ def chunk_node(base_offset: int, append_id: str, number: int) -> str:
 
 
 def chunk_offset(name: str) -> int:
-    """Of the append that a chunk, by its name, is part of."""
+    """Return the base offset of the append that the chunk of this name is part of."""
     return int(name.partition("-")[0])
 
 
@@ -117,7 +117,7 @@ def encode_pointer(pointer: Pointer) -> bytes:
 
 
 def decode_pointer(data: bytes) -> Pointer | None:
-    """None while there is no snapshot."""
+    """Return which snapshot counts, or None while there is none."""
     if not data:
         return None
     try:

@@ -51,7 +51,7 @@ Answer = TypeVar("Answer")
 
 
 class End(NamedTuple):
-    """Of the log: where the next append goes, and the version it must find there."""
+    """The end of the log: the offset of the next append, and the version of the node `log` that it must find."""
 
     offset: int
     version: int
@@ -96,7 +96,10 @@ class ZooKeeperStore:
         return _decode_end(self._client.get(LOG))
 
     def read(self, offset: int, watch: Watch | None) -> tuple[list[Entry], End]:
-        """Everything from `offset` on; `watch` is called at the next change. `Truncated`."""
+        """Return everything from `offset` on, and the end; `watch` is called at the next change.
+
+        Raises Truncated if a snapshot has replaced the log there.
+        """
         end, first = self._client.insist(self._read_next, offset, watch)
         if end.offset < offset:
             self._client.sync()  # the server may be behind another one, from which this broker has read before
@@ -155,7 +158,10 @@ class ZooKeeperStore:
     # Appending
 
     def append(self, records: Sequence[MetadataRecord], end: End, watch: Watch) -> Appended | None:
-        """None: something else came first. `Truncated`: what came of it can no longer be told. `TooLarge`."""
+        """Append the records at the end given; return None if another broker's append came first.
+
+        Raises TooLarge if they are too many for one append, Truncated if it can no longer be told what came of them.
+        """
         append_id = id_text(random_id())
         batch = encode_batch(records, end.offset, self._clock.time_ms())
         if len(batch) > APPEND_BYTES_MAX:

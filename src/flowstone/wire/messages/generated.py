@@ -2950,6 +2950,70 @@ class OffsetDeleteResponse(Message):
         self.topics = topics
 
 
+class UpdateFeaturesRequestFeatureUpdate(Message):
+    __slots__ = ("feature", "max_version_level", "allow_downgrade", "upgrade_type")
+
+    def __init__(
+        self,
+        *,
+        feature: str = "",
+        max_version_level: int = 0,
+        allow_downgrade: bool = False,
+        upgrade_type: int = 1,
+    ) -> None:
+        self.feature = feature
+        self.max_version_level = max_version_level
+        self.allow_downgrade = allow_downgrade
+        self.upgrade_type = upgrade_type
+
+
+class UpdateFeaturesRequest(Message):
+    __slots__ = ("timeout_ms", "feature_updates", "validate_only")
+
+    def __init__(
+        self,
+        *,
+        timeout_ms: int = 60000,
+        feature_updates: Sequence[UpdateFeaturesRequestFeatureUpdate] = (),
+        validate_only: bool = False,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.feature_updates = feature_updates
+        self.validate_only = validate_only
+
+
+class UpdateFeaturesResponseResult(Message):
+    __slots__ = ("feature", "error_code", "error_message")
+
+    def __init__(
+        self,
+        *,
+        feature: str = "",
+        error_code: int = 0,
+        error_message: str | None = None,
+    ) -> None:
+        self.feature = feature
+        self.error_code = error_code
+        self.error_message = error_message
+
+
+class UpdateFeaturesResponse(Message):
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        results: Sequence[UpdateFeaturesResponseResult] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.results = results
+
+
 class DescribeClusterRequest(Message):
     __slots__ = ("include_cluster_authorized_operations", "endpoint_type", "include_fenced_brokers")
 
@@ -3414,6 +3478,7 @@ API_TABLE: tuple[tuple[int, str, int, int, int, type[Message], type[Message]], .
     ),
     (46, "ListPartitionReassignments", 0, 0, 0, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (47, "OffsetDelete", 0, 0, 1, OffsetDeleteRequest, OffsetDeleteResponse),
+    (57, "UpdateFeatures", 0, 2, 0, UpdateFeaturesRequest, UpdateFeaturesResponse),
     (60, "DescribeCluster", 0, 2, 0, DescribeClusterRequest, DescribeClusterResponse),
     (61, "DescribeProducers", 0, 0, 0, DescribeProducersRequest, DescribeProducersResponse),
     (64, "UnregisterBroker", 0, 0, 0, UnregisterBrokerRequest, UnregisterBrokerResponse),
@@ -3601,6 +3666,10 @@ __all__ = [
     "OffsetDeleteResponsePartition",
     "OffsetDeleteResponseTopic",
     "OffsetDeleteResponse",
+    "UpdateFeaturesRequestFeatureUpdate",
+    "UpdateFeaturesRequest",
+    "UpdateFeaturesResponseResult",
+    "UpdateFeaturesResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponseBroker",
     "DescribeClusterResponse",

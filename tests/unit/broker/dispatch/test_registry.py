@@ -36,6 +36,7 @@ PERMISSIONS = {
     "AlterPartitionReassignments": {"CLUSTER ALTER"},
     "ListPartitionReassignments": {"CLUSTER DESCRIBE"},
     "OffsetDelete": {"GROUP DELETE", "TOPIC READ"},
+    "UpdateFeatures": {"CLUSTER ALTER"},
     "DescribeCluster": set(),
     "UnregisterBroker": {"CLUSTER ALTER"},
     "DescribeTopicPartitions": {"TOPIC DESCRIBE"},

@@ -167,6 +167,27 @@ def test_a_broker_that_is_gone_for_good_is_forgotten_once_it_has_no_replicas(run
         assert [each["broker"] for each in told["brokers"]] == [home]
 
 
+def test_feature_levels_are_shown_with_what_is_supported(call: Call) -> None:
+    document = json.loads(call("features", "describe", "--json"))
+    assert document["features"] == [
+        {"feature": "flowstone.metadata.version", "level": 1, "supported_min": 1, "supported_max": 1}
+    ]
+    assert document["epoch"] >= 0
+    assert call("features", "describe").splitlines()[1].split() == ["flowstone.metadata.version", "1", "1", "to", "1"]
+
+
+def test_a_feature_level_is_changed_or_only_checked(call: Call) -> None:
+    level = "flowstone.metadata.version=1"
+    assert call("features", "upgrade", level) == "flowstone.metadata.version is now at level 1\n"
+    assert call("features", "downgrade", level, "--dry-run") == (
+        "flowstone.metadata.version can be changed to level 1\n"
+    )
+    assert json.loads(call("features", "upgrade", level, "--json")) == {
+        "levels": {"flowstone.metadata.version": 1},
+        "dry_run": False,
+    }
+
+
 def test_an_unclean_election_is_asked_about(refused: Call, call: Call) -> None:
     assert "every record that one lacks is lost" in refused("elect", "--unclean")
     assert call("elect", "--unclean", "--yes") == "0 partitions got another leader\n"
@@ -179,6 +200,11 @@ def test_an_unclean_election_is_asked_about(refused: Call, call: Call) -> None:
         (["unregister", 7], "the broker refused: Broker 7 is not registered."),
         (["unregister", 1], "the broker refused: Broker 1 is alive: stop it first."),
         (["elect", "--topic", "nowhere"], "there is no topic nowhere"),
+        (["features", "upgrade", "x"], "'x' is not FEATURE=LEVEL with a level from 0 to 32767"),
+        (["features", "upgrade", "x=40000"], "'x=40000' is not FEATURE=LEVEL"),
+        (["features", "upgrade", "moon.version=1"], "Broker 1 does not support this feature."),
+        (["features", "upgrade", "flowstone.metadata.version=2"], "Broker 1 only supports versions 1-1"),
+        (["features", "downgrade", "flowstone.metadata.version=0", "--unsafe"], "only supports versions 1-1"),
         (["reassign"], "say where partitions are to go, with --brokers or --file"),
         (["reassign", "--brokers", "1,9"], "broker 9 is not alive: those that are: 1,2,3"),
         (["reassign", "--brokers", "all"], "expected their numbers with commas"),

@@ -25,6 +25,7 @@ from flowstone.errors import ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.ports.system_files import SystemFiles
+from tests.support.newer_record import NewerRecord
 
 PATH = f"/data/{DIRECTORY}/{FILE_NAME}"
 
@@ -167,13 +168,22 @@ def test_a_batch_at_the_wrong_offset_refuses_to_start() -> None:
         open_log(files).load()
 
 
-def test_a_record_of_another_release_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_a_newer_release_refuses_to_start_and_leaves_every_copy_as_it_is() -> None:
     files = SimulatedFiles()
-    with monkeypatch.context() as patch:
-        patch.setattr("flowstone.cluster.image.records.RECORD_VERSION", 2)
-        write(files, [topic(1)])
-    with pytest.raises(StartupError, match="TopicCreated of version 2"):
-        open_log(files).load()
+    copies = ["/data", "/other"]
+    write_newer = FileLog(MetadataCopies(files, copies), SimulatedClock())
+
+    async def append(log: FileLog) -> None:
+        await log.append([topic(1)])
+        await log.append([NewerRecord()])
+
+    with_log(write_newer, append)
+    before = [files.read(f"{each}/{DIRECTORY}/{FILE_NAME}") for each in copies]
+    # One of the copies has not heard of it: it must not be taken for the one that counts.
+    files.replace(f"/other/{DIRECTORY}/{FILE_NAME}", before[0][:1])
+    with pytest.raises(StartupError, match=r"unknown type 'NewerRecord'.*a newer release wrote it"):
+        FileLog(MetadataCopies(files, copies), SimulatedClock()).load()
+    assert files.read(PATH) == before[0]
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
@@ -182,7 +192,7 @@ def test_a_failed_write_or_sync_fails_the_log_for_good(operation: str) -> None:
 
     async def fail(log: FileLog) -> None:
         seen: list[Sequence[MetadataRecord]] = []
-        log.on_commit(lambda records, image: seen.append(records))
+        log.listeners.on_commit(lambda records, image: seen.append(records))
         await log.append([topic(1)])
         files.fail_next(operation)
         with pytest.raises(StorageFault, match=f"simulated {operation} failure"):
@@ -214,8 +224,8 @@ def test_a_listener_that_fails_breaks_neither_the_log_nor_the_listeners_after_it
         raise KeyError("a mistake")
 
     async def append(log: FileLog) -> None:
-        log.on_commit(stumble)
-        log.on_commit(lambda records, image: followed.append(image.version))
+        log.listeners.on_commit(stumble)
+        log.listeners.on_commit(lambda records, image: followed.append(image.version))
         await asyncio.gather(log.append([topic(1)]), log.append([topic(2)]))
         await log.append([topic(3)])
 
@@ -232,7 +242,7 @@ def test_appends_that_arrive_together_share_a_batch_and_keep_their_order() -> No
     async def append(log: FileLog) -> None:
         seen: list[Sequence[MetadataRecord]] = []
         versions: list[int] = []
-        log.on_commit(lambda records, image: (seen.append(records), versions.append(image.version)))
+        log.listeners.on_commit(lambda records, image: (seen.append(records), versions.append(image.version)))
         appends = [[topic(n)] for n in range(50)]
         await asyncio.gather(*(log.append(records) for records in appends))
         assert all(ours is theirs for ours, theirs in zip(appends, seen, strict=True))

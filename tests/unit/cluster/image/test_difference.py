@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, BrokerImage, ClusterImage, Endpoint, PartitionImage
-from flowstone.cluster.image.image_difference import difference
 from flowstone.cluster.image.records import (
     BrokerConfigChanged,
     BrokerFenced,
@@ -21,7 +20,7 @@ from flowstone.cluster.image.records import (
     TopicCreated,
     TopicDeleted,
 )
-from flowstone.cluster.image.replay import apply
+from flowstone.cluster.image.replay import apply, difference
 
 KEPT, GONE, AGAIN = (bytes([number]) * 16 for number in (1, 2, 3))
 BROKER = BrokerImage(1, None, {"PLAINTEXT": Endpoint("127.0.0.1", 9092)}, "life", 5)

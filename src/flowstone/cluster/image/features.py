@@ -1,0 +1,53 @@
+"""Features whose level all brokers of a cluster agree on, and which levels this release supports.
+
+A feature's finalized level is what every broker uses; it is raised only when all of them support it, so brokers of
+several releases can be one cluster while they are upgraded one by one. A level of 0 is that the feature is off.
+
+`flowstone.metadata.version` is the level of the metadata records: each record version names the level from which it may
+be written. It has a name of its own because the levels of Kafka's `metadata.version` stand for Kafka's releases. The
+others have Kafka's names and levels, since clients act on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+METADATA_VERSION = "flowstone.metadata.version"
+# The level of a cluster, and of a broker, that says nothing: that of the releases before there were features.
+METADATA_LEVEL_MIN = 1
+
+
+class FeatureRange(NamedTuple):
+    """The levels of a feature that a broker supports."""
+
+    min_level: int
+    max_level: int
+
+    def has(self, level: int) -> bool:
+        return self.min_level <= level <= self.max_level
+
+    def __str__(self) -> str:
+        return f"{self.min_level} to {self.max_level}" if self.min_level < self.max_level else str(self.max_level)
+
+
+# What this release supports. A feature whose range ends at 0 is not served yet and is not advertised.
+SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
+    {
+        METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, 1),
+        "transaction.version": FeatureRange(0, 0),
+        "group.version": FeatureRange(0, 0),
+        "share.version": FeatureRange(0, 0),
+    }
+)
+# What a broker supports whose registration names no features.
+FORMER_RELEASE: Mapping[str, FeatureRange] = MappingProxyType(
+    {METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, METADATA_LEVEL_MIN)}
+)
+OFF = FeatureRange(0, 0)
+
+
+def advertised_features() -> dict[str, FeatureRange]:
+    """Return what this broker tells clients and other brokers that it supports."""
+    return {name: levels for name, levels in SUPPORTED_FEATURES.items() if levels.max_level > 0}

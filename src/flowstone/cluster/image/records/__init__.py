@@ -1,0 +1,42 @@
+"""The changes the metadata log is made of: one module for each family of records, and what all have in common.
+
+To add a type, declare it in a module of this package (`declaration` says how) and name it here.
+"""
+
+from __future__ import annotations
+
+from flowstone.cluster.image.records.brokers import BrokerFenced, BrokerRegistered, BrokerUnregistered
+from flowstone.cluster.image.records.cluster import ClusterCreated, ControllerElected
+from flowstone.cluster.image.records.configs import BrokerConfigChanged
+from flowstone.cluster.image.records.declaration import MetadataRecord, UnknownRecord, decode, encode
+from flowstone.cluster.image.records.features import FeatureLevelChanged
+from flowstone.cluster.image.records.producers import ProducerIdsReserved
+from flowstone.cluster.image.records.topics import (
+    PartitionChanged,
+    PartitionsAdded,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+    TopicRecord,
+)
+
+__all__ = [
+    "BrokerConfigChanged",
+    "BrokerFenced",
+    "BrokerRegistered",
+    "BrokerUnregistered",
+    "ClusterCreated",
+    "ControllerElected",
+    "FeatureLevelChanged",
+    "MetadataRecord",
+    "PartitionChanged",
+    "PartitionsAdded",
+    "ProducerIdsReserved",
+    "TopicConfigChanged",
+    "TopicCreated",
+    "TopicDeleted",
+    "TopicRecord",
+    "UnknownRecord",
+    "decode",
+    "encode",
+]
