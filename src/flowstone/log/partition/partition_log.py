@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition import timestamps
+from flowstone.log.partition.producer_state import UNVERIFIED
 from flowstone.log.partition.record_checks import Timestamps
 from flowstone.log.partition.replica_append import Replicated, UnfitRecords, check_batches
 from flowstone.log.partition.rolling import must_roll
@@ -25,6 +26,7 @@ from flowstone.log.segments.cached_reads import LogSlice, NotCached
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, FlushTask, LogPosition
 from flowstone.log.segments.segment import Segment, newest_timestamp
 from flowstone.types import Bytes
+from flowstone.wire.end_markers import EndMarker, read_end_marker
 from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, parse_header, prefix
 
 __all__ = [
@@ -58,22 +60,32 @@ class PartitionLog(StoredLog):
     # Appending
 
     def append(
-        self, records: Bytes, *, leader_epoch: int, is_own: bool = False, opened: Timestamps | None = None
+        self,
+        records: Bytes,
+        *,
+        leader_epoch: int,
+        is_own: bool = False,
+        opened: Timestamps | None = None,
+        transaction_version: int = UNVERIFIED,
     ) -> Appended:
         """Append a client's batch. Raises ApiError if it is refused or there is no room; nothing is written then.
 
-        A batch of our own, which a coordinator has just made, is taken as it is. `opened` is what a worker has found in
-        a compressed batch; without it, NeedsWorker says of a large one that a worker must open it first.
+        A batch of our own, which a coordinator has just made, is taken as it is, an end marker of a transaction too.
+        `opened` is what a worker has found in a compressed batch; without it, NeedsWorker says of a large one that a
+        worker must open it first. `transaction_version` is the transaction protocol of a transactional batch whose
+        producer has a transaction with this partition, as its coordinator has said, or of an end marker.
         """
         now_ms, config = self._clock.time_ms(), self.config
+        marker = None
         if is_own:
             header = stored = parse_header(records)
+            marker = self._check_own(records, header, transaction_version)
         else:
-            header, stored = check_batch(records, config, now_ms, opened)
+            header, stored = check_batch(records, config, now_ms, opened, transaction_version != UNVERIFIED)
         append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
         is_idempotent = header.producer_id >= 0
-        if is_idempotent:
-            repeated = self.producers.check(header, now_ms)
+        if is_idempotent and not is_own:
+            repeated = self.producers.check(header, now_ms, transaction_version)
             if repeated is not None:
                 return Appended(repeated.base_offset, repeated.last_offset, append_time_ms, self.log_start_offset, True)
         base_offset = self.end.offset
@@ -85,8 +97,20 @@ class PartitionLog(StoredLog):
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
             self._directory.store_epochs(self.epochs.encode())
         if is_idempotent:
-            self.producers.update(header, base_offset, now_ms)
+            self.producers.apply(header, base_offset, now_ms, marker)
         return _new(Appended, (base_offset, last_offset, append_time_ms, self.log_start_offset, False))
+
+    def _check_own(self, records: Bytes, header: BatchHeader, transaction_version: int) -> EndMarker | None:
+        """Return what our own batch says if it is an end marker. Raises ApiError if its producer or coordinator has
+        been replaced."""
+        if not header.is_control:
+            if header.producer_id >= 0:
+                self.producers.check_own(header)
+            return None
+        marker = read_end_marker(records, 0, header)
+        assert marker is not None, "the only control batches of our own are end markers"
+        self.producers.check_marker(header, marker, transaction_version)
+        return marker
 
     def _write(self, buffers: list[Bytes], base_offset: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
         segment = self._segments.active
@@ -153,12 +177,15 @@ class PartitionLog(StoredLog):
             raise self._undo(segment, error) from error
         self.end = LogPosition(segment.next_offset, segment.base_offset, segment.size_bytes)
         self.ends_after_hole = headers[-1].base_offset > next_offset
+        position = 0
         for header in headers:
             epoch = header.partition_leader_epoch
             if epoch > self.epochs.latest and self.epochs.assign(epoch, header.base_offset):
                 self._directory.store_epochs(self.epochs.encode())
-            if header.producer_id >= 0 and not header.is_control:
-                self.producers.update(header, header.base_offset, now_ms)
+            if header.producer_id >= 0:
+                marker = read_end_marker(data, position, header) if header.is_control else None
+                self.producers.apply(header, header.base_offset, now_ms, marker)
+            position += header.size_bytes
 
     def mark_hole(self) -> None:
         """The hole before the last batch must be believed after a crash: the log is about to be in sync.
@@ -183,6 +210,17 @@ class PartitionLog(StoredLog):
         return self._file_error(error)
 
     # Reading
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return up to where a read_committed reader may see records: the first offset of the first transaction that
+        is undecided below the partition's high watermark, or the high watermark.
+
+        A transaction is undecided until its end marker is below the high watermark.
+        """
+        undecided = self.producers.undecided
+        if undecided is None:
+            return high_watermark
+        return min(max(undecided.first_unstable_offset(high_watermark), self.log_start_offset), high_watermark)
 
     def read(self, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
         """Bytes of one segment from the batch that holds `offset` on, or the first one after it, up to `until`.
