@@ -21,6 +21,7 @@ from flowstone.cli.up.command import run_up
 from flowstone.errors import ErrorCode
 from flowstone.log.lifecycle import log_recovery
 from flowstone.log.partition import partition_log
+from flowstone.log.partition.derived_state import DerivedProducers
 from flowstone.log.partition.partition_log import FlushTask, PartitionLog
 from flowstone.log.partition.producer_state import ProducerStates
 from flowstone.log.partition.truncation_plan import cut_at
@@ -205,7 +206,7 @@ def recover_one_batch_less() -> None:
 
 def forget_producers() -> None:
     """Recovery does not know which batches it has already: retries are appended again."""
-    _replace(log_recovery, "load_producers", lambda *arguments: ProducerStates())
+    _replace(log_recovery, "load_producers", lambda *arguments: DerivedProducers(ProducerStates(), 0, [], False))
     _replace(ProducerStates, "check", lambda self, *arguments: None)
 
 

@@ -82,7 +82,7 @@ class Branches:
         segments = []
         for each in built.segments:
             segment = new(each.base_offset, created_ms=each.created_ms)
-            segment.open_sealed(each.size_bytes, each.offset_index_bytes, each.time_index_bytes)
+            segment.open_sealed(*each[2:])
             segments.append(segment)
         segments.append(new(built.end_offset, created_ms=self._clock.time_ms()))
         epochs = LeaderEpochs.decode(staged.plan.epochs)

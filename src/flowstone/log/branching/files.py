@@ -27,8 +27,16 @@ from flowstone.log.segments.batch_scan import DamagedBatch, scan
 from flowstone.log.segments.branch_point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
 from flowstone.log.segments.checkpoints import PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.segments.file_handles import FileHandles
-from flowstone.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_path
+from flowstone.log.segments.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+    segment_path,
+)
 from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
+from flowstone.log.segments.transaction_index import aborts_below
 from flowstone.ports.files import File, Files
 from flowstone.wire.batch_slices import cut_batch
 from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
@@ -44,6 +52,7 @@ class BuiltSegment(NamedTuple):
     size_bytes: int
     offset_index_bytes: int | None
     time_index_bytes: int | None
+    transaction_index_bytes: int | None
 
 
 class BuiltBranch(NamedTuple):
@@ -135,7 +144,8 @@ class _Building:
                 indexes.append(self._link_part(whole, suffix, size_bytes))
             except FileNotFoundError:  # it is made again when it is needed
                 indexes.append(None)
-        return BuiltSegment(whole.base_offset, whole.created_ms, whole.size_bytes, *indexes)
+        aborts_bytes = self._link_part(whole, TRANSACTION_INDEX_SUFFIX, None) if whole.has_transaction_index else None
+        return BuiltSegment(whole.base_offset, whole.created_ms, whole.size_bytes, indexes[0], indexes[1], aborts_bytes)
 
     def _link_part(self, whole: WholeSegment, suffix: str, size_bytes: int | None) -> int:
         """The file's size."""
@@ -180,11 +190,14 @@ class _Building:
         if split:
             header = parse_header(split)
             segment.append([split], header.base_offset, len(split), header.last_offset, header.max_timestamp)
-        segment.indexes.write()
+        segment.transactions.open_active(self._aborts(cut), has_file=False)
+        segment.write_indexes(has_transactions=self._plan.has_transactions)
         self._unsynced += [handle.get() for handle in segment.handles]
         self._copied_bytes += segment.size_bytes
-        sizes = [handle.get().size() for handle in segment.handles]
-        return BuiltSegment(cut.base_offset, cut.created_ms, *sizes), segment.next_offset
+        log, offsets, times = (handle.get().size() for handle in segment.handles[:3])
+        aborts_bytes = segment.transactions.size_bytes if segment.transactions.has_file else None
+        built = BuiltSegment(cut.base_offset, cut.created_ms, log, offsets, times, aborts_bytes)
+        return built, segment.next_offset
 
     def _is_split(self, batch: bytes) -> bool:
         return parse_header(batch).base_offset < self._plan.end_offset
@@ -224,6 +237,13 @@ class _Building:
             offsets.first(bisect_left(offsets.values, cut.position)),
             times.first(bisect_left(times.values, relative_end)),
         )
+
+    def _aborts(self, cut: CutSegment) -> bytes:
+        """The entries of the source's transaction index up to the end."""
+        if cut.aborts is not None:
+            return cut.aborts
+        path = segment_path(self._source_path, cut.base_offset, TRANSACTION_INDEX_SUFFIX)
+        return aborts_below(self._files.read(path), self._plan.end_offset) if self._files.exists(path) else b""
 
     def _load(self, base_offset: int, suffix: str, entry: Struct) -> IndexEntries | None:
         path = segment_path(self._source_path, base_offset, suffix)

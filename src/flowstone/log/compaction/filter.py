@@ -39,6 +39,7 @@ class GroupFilter:
         """`transactions` is asked when the first batch of one is met."""
         self._job, self._transactions, self._throttle = job, transactions, throttle
         self._stop_attributes = TRANSACTIONAL_FLAG | CONTROL_FLAG
+        self.removed_markers: set[int] = set()  # their offsets
         sources = [segment for group in job.groups for segment in group]
         self._filter = RecordFilter(
             offset_map,
@@ -114,6 +115,7 @@ class GroupFilter:
             return self._filter_records(at, is_marker=True)
         if self._job.now_ms < header.base_timestamp:
             return FilteredRecords(b"", header.record_count, header.max_timestamp, False, False)
+        self.removed_markers.add(header.base_offset)
         return None
 
     def _rewritten(self, header: BatchHeader, filtered: FilteredRecords) -> bytes:

@@ -31,6 +31,7 @@ from flowstone.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
     segment_path,
 )
@@ -54,6 +55,7 @@ class _FoundSegment(NamedTuple):
     size_bytes: int
     offset_index_bytes: int | None
     time_index_bytes: int | None
+    transaction_index_bytes: int | None
 
 
 class StagedLog(NamedTuple):
@@ -132,8 +134,9 @@ def _write(files: Files, path: str, data: bytes) -> None:
 
 def _find(files: Files, path: str, base_offset: int) -> _FoundSegment:
     size_bytes = files.size(segment_path(path, base_offset, LOG_SUFFIX))
-    offsets, times = (segment_path(path, base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
-    return _FoundSegment(base_offset, size_bytes, _size(files, offsets), _size(files, times))
+    suffixes = INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+    indexes = [_size(files, segment_path(path, base_offset, suffix)) for suffix in suffixes]
+    return _FoundSegment(base_offset, size_bytes, *indexes)
 
 
 def _size(files: Files, path: str) -> int | None:
@@ -168,7 +171,7 @@ def _open(staged: StagedLog, config: TopicConfig, clock: Clock, handles: FileHan
     segments = []
     for each in staged.segments:
         segment = new(each.base_offset)
-        segment.open_sealed(each.size_bytes, each.offset_index_bytes, each.time_index_bytes)
+        segment.open_sealed(*each[1:])
         segments.append(segment)
     segments.append(new(point.end_offset))
     epochs = LeaderEpochs.decode(staged.epochs) or LeaderEpochs()

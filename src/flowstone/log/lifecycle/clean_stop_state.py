@@ -43,7 +43,7 @@ from flowstone.types import TopicPartition
 
 # Logs beyond it are left out: reading them as one is no faster than one by one.
 CLEAN_STATE_BYTES_MAX = 64 * MIB
-_VERSION = "1"
+_VERSION = "2"  # 1: before there were indexes of transactions
 # Files that recovery removes, or puts in their place.
 _UNFINISHED_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
@@ -52,15 +52,17 @@ class _LeftSealed(NamedTuple):
     base_offset: int
     offset_index_bytes: int
     time_index_bytes: int
+    transaction_index_bytes: int | None
 
 
 class _LeftParts(NamedTuple):
-    """What is bytes: keys and values of the active segment's indexes, and the producers' snapshot, if there are any."""
+    """What is bytes: the entries of the active segment's indexes, and the producers' snapshot, if there are any."""
 
     offset_keys: bytes
     offset_values: bytes
     time_keys: bytes
     time_values: bytes
+    aborts: bytes
     producers: bytes
 
 
@@ -93,7 +95,9 @@ def describe(log: PartitionLog) -> LeftLog | None:
         offsets, times = segment.indexes.offsets, segment.indexes.times
         if not isinstance(offsets, SealedIndex) or not isinstance(times, SealedIndex):
             return None
-        sealed.append(_LeftSealed(segment.base_offset, len(offsets) * OFFSET_ENTRY.size, len(times) * TIME_ENTRY.size))
+        aborts_bytes = segment.transactions.size_bytes if segment.transactions.has_file else None
+        sizes = len(offsets) * OFFSET_ENTRY.size, len(times) * TIME_ENTRY.size, aborts_bytes
+        sealed.append(_LeftSealed(segment.base_offset, *sizes))
     log_files = [files.stamp(segment.log.path) for segment in segments]
     if [each.size_bytes for each in log_files] != [segment.size_bytes for segment in segments]:
         return None
@@ -117,6 +121,7 @@ def describe(log: PartitionLog) -> LeftLog | None:
             offsets.values.tobytes(),
             times.keys.tobytes(),
             times.values.tobytes(),
+            segments.active.transactions.read(),
             log.producers.encode_snapshot() if len(log.producers) else b"",
         ),
     )
@@ -137,9 +142,10 @@ def reopen(log: PartitionLog, directory: PartitionDirectory, handles: FileHandle
     except OSError:
         return False
     for segment, stamp, each in zip(segments, stamps, left.sealed, strict=False):
-        segment.open_sealed(stamp.size_bytes, each.offset_index_bytes, each.time_index_bytes)
+        segment.open_sealed(stamp.size_bytes, *each[1:])
     offsets = _entries(OFFSET_ENTRY, left.parts.offset_keys, left.parts.offset_values)
-    segments[-1].open_left(left.active, offsets, _entries(TIME_ENTRY, left.parts.time_keys, left.parts.time_values))
+    times = _entries(TIME_ENTRY, left.parts.time_keys, left.parts.time_values)
+    segments[-1].open_left(left.active, offsets, times, left.parts.aborts)
     epochs = LeaderEpochs()
     for epoch, start_offset in left.epochs:
         epochs.assign(epoch, start_offset)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from flowstone.errors import StorageFault
 from flowstone.log.partition.leader_epochs import LeaderEpochs
@@ -18,8 +19,16 @@ from flowstone.log.segments.checkpoints import LEADER_EPOCH_CHECKPOINT
 from flowstone.log.segments.file_names import offset_in_name
 from flowstone.log.segments.partition_directory import SNAPSHOT_SUFFIX, PartitionDirectory, snapshot_path
 from flowstone.log.segments.segment import LOG_SUFFIX, Segment, segment_path
+from flowstone.log.segments.transaction_index import AbortEntry
 from flowstone.ports.files import File, Files
 from flowstone.wire.end_markers import END_MARKER_BYTES_MAX, read_end_marker
+
+
+class DerivedProducers(NamedTuple):
+    states: ProducerStates
+    from_offset: int  # from where on the log was read
+    aborts: list[AbortEntry]  # of the markers from there on
+    had_markers: bool  # whether the snapshot says that there were transactions before
 
 
 def load_producers(
@@ -29,30 +38,44 @@ def load_producers(
     from_offset: int,
     end_offset: int,
     seen_ms: int,
-) -> ProducerStates:
+    aborts_from: int | None = None,
+) -> DerivedProducers:
     """The newest good snapshot not beyond the end, and every batch after it. Other snapshots are tidied away.
 
     `names` are those in the directory. What lies below `from_offset`, where a segment begins, says nothing about
-    producers.
+    producers but for their open transactions. From `aborts_from` on, where a segment begins, the aborted transactions
+    are wanted too, so that no newer snapshot will do.
     """
-    states, start_offset, kept = ProducerStates(), max(segments[0].base_offset, from_offset), list[int]()
-    oldest_offset = start_offset
+    first_offset = segments[0].base_offset
+    oldest_offset = max(first_offset, from_offset)
+    states, start_offset = ProducerStates(), oldest_offset if aborts_from is None else first_offset
+    kept, is_found = list[int](), False
     for offset in reversed(_snapshot_offsets(names)):
         decoded = None
         if oldest_offset <= offset <= end_offset:
-            if kept:  # older than a good one: looked at if it is ever needed
+            if is_found:  # older than a good one: looked at if it is ever needed
                 kept.append(offset)
                 continue
             decoded = ProducerStates.decode_snapshot(directory.files.read(snapshot_path(directory.path, offset)))
-        if decoded is not None:
-            states, start_offset = decoded, offset
-            kept.append(offset)
-        else:
+        if decoded is None:
             directory.remove_snapshot(offset)
+            continue
+        kept.append(offset)
+        if aborts_from is None or offset <= aborts_from:
+            states, start_offset, is_found = decoded, offset, True
     directory.keep_snapshots(kept)
+    had_markers, aborts = states.has_markers, list[AbortEntry]()
+    is_of_another = start_offset < from_offset
     for file, batch in _batches_from(segments, start_offset, end_offset):
-        apply_stored(states, file, batch, seen_ms)
-    return states
+        if is_of_another and batch.header.base_offset >= from_offset:
+            states.forget_sequences()
+            is_of_another = False
+        decided = apply_stored(states, file, batch, seen_ms)
+        if decided is not None and not decided.is_commit:
+            aborts.append(decided.abort_entry())
+    if is_of_another:
+        states.forget_sequences()
+    return DerivedProducers(states, start_offset, aborts, had_markers)
 
 
 def apply_stored(states: ProducerStates, file: File, batch: ScannedBatch, seen_ms: int) -> DecidedTransaction | None:

@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition import timestamps
+from flowstone.log.partition.aborted_transactions import AbortedTransaction, find_aborted
 from flowstone.log.partition.producer_state import UNVERIFIED
 from flowstone.log.partition.record_checks import Timestamps
 from flowstone.log.partition.replica_append import Replicated, UnfitRecords, check_batches
 from flowstone.log.partition.rolling import must_roll
 from flowstone.log.partition.stored_log import StoredLog
+from flowstone.log.partition.undecided_transactions import DecidedTransaction
 from flowstone.log.partition.validation import NeedsWorker, check_batch
 from flowstone.log.segments.cached_reads import LogSlice, NotCached
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, FlushTask, LogPosition
@@ -30,6 +32,7 @@ from flowstone.wire.end_markers import EndMarker, read_end_marker
 from flowstone.wire.record_batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, encode_header, parse_header, prefix
 
 __all__ = [
+    "AbortedTransaction",
     "Appended",
     "FlushTask",
     "LogPosition",
@@ -97,7 +100,9 @@ class PartitionLog(StoredLog):
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
             self._directory.store_epochs(self.epochs.encode())
         if is_idempotent:
-            self.producers.apply(header, base_offset, now_ms, marker)
+            decided = self.producers.apply(header, base_offset, now_ms, marker)
+            if decided is not None:
+                self._note_decided(decided)
         return _new(Appended, (base_offset, last_offset, append_time_ms, self.log_start_offset, False))
 
     def _check_own(self, records: Bytes, header: BatchHeader, transaction_version: int) -> EndMarker | None:
@@ -119,6 +124,11 @@ class PartitionLog(StoredLog):
         except OSError as error:
             raise self._undo(segment, error) from error
         self.end = _new(LogPosition, (segment.next_offset, segment.base_offset, segment.size_bytes))
+
+    def _note_decided(self, decided: DecidedTransaction) -> None:
+        """The marker that decides a transaction is the last batch of the active segment."""
+        if not decided.is_commit:
+            self._segments.active.transactions.note(decided.abort_entry())
 
     def append_replicated(self, records: Bytes, *, leader_epoch: int) -> Replicated:
         """Appends whole batches as the leader of this epoch has them; the last one may be cut short, and is left out.
@@ -184,7 +194,9 @@ class PartitionLog(StoredLog):
                 self._directory.store_epochs(self.epochs.encode())
             if header.producer_id >= 0:
                 marker = read_end_marker(data, position, header) if header.is_control else None
-                self.producers.apply(header, header.base_offset, now_ms, marker)
+                decided = self.producers.apply(header, header.base_offset, now_ms, marker)
+                if decided is not None:
+                    self._note_decided(decided)
             position += header.size_bytes
 
     def mark_hole(self) -> None:
@@ -221,6 +233,18 @@ class PartitionLog(StoredLog):
         if undecided is None:
             return high_watermark
         return min(max(undecided.first_unstable_offset(high_watermark), self.log_start_offset), high_watermark)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records from `start` to before `end`, sorted by their first offsets.
+
+        `end` is at most the last stable offset. NotCached.
+        """
+        if not self.has_transactions:
+            return []
+        try:
+            return find_aborted(self._segments.from_offset(start), start, end, self._found_aborts)
+        except OSError as error:
+            raise self._file_error(error) from error
 
     def read(self, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
         """Bytes of one segment from the batch that holds `offset` on, or the first one after it, up to `until`.

@@ -256,7 +256,18 @@ class ProducerStates:
         self._in_transaction.clear()
         self.undecided = None
 
+    def forget_sequences(self) -> None:
+        """Forget every producer but for its open transaction: what follows was written to another topic."""
+        self._producers.clear()
+        for producer in self._in_transaction.values():
+            producer.batches, producer.is_from_snapshot = (), False
+
     # Snapshots
+
+    @property
+    def has_markers(self) -> bool:
+        """Whether a producer is known to have ended a transaction."""
+        return any(producer.coordinator_epoch != NO_COORDINATOR_EPOCH for _, producer in self._all())
 
     def encode_snapshot(self) -> bytes:
         return encode_snapshot([self._entry(producer_id, producer) for producer_id, producer in self._all()])

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.partition.aborted_transactions import FoundAborts
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.producer_state import ProducerStates
 from flowstone.log.partition.rolling import roll_age_ms
@@ -48,6 +49,7 @@ class StoredLog:
         "_clock",
         "_closed_at",
         "_directory",
+        "_found_aborts",
         "_generation",
         "_handles",
         "_is_held",
@@ -98,6 +100,7 @@ class StoredLog:
         self._generation = 0
         self._closed_at: tuple[LogPosition, int] | None = None  # all that a clean close leaves was there, as of then
         self._is_held = False
+        self._found_aborts: FoundAborts = {}
         self.first_dirty_offset = 0  # compaction has seen to all below it
         self.stored_high_watermark = 0  # as last checkpointed in an earlier life
         self.names_lock = asyncio.Lock()  # held while files change their names in several steps
@@ -178,6 +181,13 @@ class StoredLog:
         self.config = config
         self._roll_ms = self._roll_age_ms()
 
+    @property
+    def has_transactions(self) -> bool:
+        """Whether there has been a transaction: then the active segment needs an index of them, be it empty."""
+        return self.producers.undecided is not None or any(
+            segment.transactions.has_file or segment.transactions.size_bytes for segment in self._segments[-2:]
+        )
+
     # Segments
 
     def _create(self) -> None:
@@ -205,7 +215,7 @@ class StoredLog:
         assert sealed.size_bytes
         segment = self._new_segment(self.end.offset)
         give_back(sealed)
-        sealed.indexes.write()
+        sealed.write_indexes(has_transactions=self.has_transactions)
         self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())
         file = segment.log.create()
         if file.size():  # what a crash left of a roll that never came to be
@@ -213,7 +223,7 @@ class StoredLog:
         self._directory.note_names_changed()
         self._directory.note_unsynced(*(handle.get() for handle in sealed.handles))
         sealed.log.pinned = False  # the list of unsynced files keeps it now
-        sealed.indexes.seal()
+        sealed.seal()
         self._segments.add(segment)
         self._roll_ms = self._roll_age_ms()
         self.end = LogPosition(self.end.offset, segment.base_offset, 0)
@@ -355,7 +365,7 @@ class StoredLog:
         active = self._segments.active
         give_back(active)
         find_no_more(active)
-        active.indexes.write()
+        active.write_indexes(has_transactions=self.has_transactions)
         self._directory.note_unsynced(*(handle.get() for handle in active.handles))
         self._directory.note_names_changed()
         self._directory.write_snapshot(self.end.offset, self.producers.encode_snapshot())

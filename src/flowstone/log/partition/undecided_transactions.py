@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
+from flowstone.log.segments.transaction_index import AbortEntry, abort_entry
+
 # Decided transactions that are remembered until their markers are replicated. Two neighbours beyond it become one,
 # which holds the last stable offset back a little longer.
 DECIDED_MAX = 4096
@@ -25,6 +27,11 @@ class DecidedTransaction(NamedTuple):
     marker_offset: int
     last_stable_offset: int  # the log's once the marker is replicated
     is_commit: bool
+
+    def abort_entry(self) -> AbortEntry:
+        """Return what the transaction index says of it, once it is aborted."""
+        assert not self.is_commit
+        return abort_entry(self.producer_id, self.first_offset, self.marker_offset, self.last_stable_offset)
 
 
 class _Decided(NamedTuple):

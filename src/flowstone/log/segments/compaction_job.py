@@ -51,3 +51,4 @@ class CleanedSegment(NamedTuple):
     size_bytes: int
     offset_index_bytes: int
     time_index_bytes: int
+    transaction_index_bytes: int | None  # None: there is none, as none of the group's segments has one

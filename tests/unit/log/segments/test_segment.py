@@ -38,7 +38,7 @@ def test_a_missing_index_is_built_again_off_the_loop(world: Any) -> None:
     reopened(world)
     world.reopen(clean=True)
     segment = world.log.segments[0]
-    segment.open_sealed(segment.size_bytes, None, None)
+    segment.open_sealed(segment.size_bytes, None, None, None)
     with pytest.raises(IndexDamaged) as damaged:
         world.log.read(2, 1, world.log.end, at_least_one=True)
     damaged.value.warm()
