@@ -21,9 +21,11 @@ from struct import Struct
 from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.branching.inherited_transactions import InheritedTransactions, find_inherited, write_aborts
 from flowstone.log.branching.plan import BranchPlan, CutSegment, WholeSegment
+from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
-from flowstone.log.segments.batch_scan import DamagedBatch, scan
+from flowstone.log.segments.batch_scan import OFFSET_MAX, DamagedBatch, scan
 from flowstone.log.segments.branch_point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
 from flowstone.log.segments.checkpoints import PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.segments.file_handles import FileHandles
@@ -36,7 +38,7 @@ from flowstone.log.segments.segment import (
     segment_path,
 )
 from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
-from flowstone.log.segments.transaction_index import aborts_below
+from flowstone.log.segments.transaction_index import aborts_below, is_sound
 from flowstone.ports.files import File, Files
 from flowstone.wire.batch_slices import cut_batch
 from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
@@ -56,7 +58,7 @@ class BuiltSegment(NamedTuple):
 
 
 class BuiltBranch(NamedTuple):
-    """A branch whose directory is whole; its last, empty segment is not among these."""
+    """A branch whose directory is whole; its last segment, which has no record yet, is not among these."""
 
     path: str
     segments: tuple[BuiltSegment, ...]
@@ -65,6 +67,7 @@ class BuiltBranch(NamedTuple):
     linked_bytes: int
     copied_bytes: int
     unsynced: tuple[File, ...]
+    inherited: InheritedTransactions | None  # None: no transaction was open where the branch begins
 
 
 def make_common(files: Files, path: str, source: PartitionLog, topic_id: bytes) -> None:
@@ -114,8 +117,10 @@ class _Building:
         files.new_directory(self._path)
         segments = [self._link_segment(each) for each in plan.whole]
         end_offset = plan.end_offset
+        split = b""
         if plan.cut is not None:
-            copied, end_offset = self._copy_segment(plan.cut)
+            split = self._read_split(plan.cut)
+            copied, end_offset = self._copy_segment(plan.cut, split)
             segments += [copied] if copied is not None else []
         if end_offset < plan.log_start_offset:
             # Compaction took what was left: there is nothing to be served below the start.
@@ -126,9 +131,26 @@ class _Building:
         ):
             self._link(f"{common_path}/{common}", f"{self._path}/{name}", is_durable=True)
         files.open(segment_path(self._path, end_offset, LOG_SUFFIX), create=True)
+        inherited = self._abort_open(end_offset, split) if plan.has_transactions and segments else None
         sizes = self._linked_bytes, self._copied_bytes
         offsets = plan.log_start_offset, end_offset
-        return BuiltBranch(self._path, tuple(segments), *offsets, *sizes, tuple(self._unsynced))
+        return BuiltBranch(self._path, tuple(segments), *offsets, *sizes, tuple(self._unsynced), inherited)
+
+    def _abort_open(self, end_offset: int, split: bytes) -> InheritedTransactions | None:
+        """Have the transactions that are open at the end aborted in the branch."""
+        plan = self._plan
+        sizes = {each.base_offset: each.size_bytes for each in plan.whole}
+        if plan.cut is not None:
+            sizes[plan.cut.base_offset] = plan.cut.position
+        cut_batch = parse_header(split) if split else None
+        states = find_inherited(self._files, self._source_path, sizes, plan.producers_from, plan.end_offset, cut_batch)
+        if not len(states):
+            return None
+        epochs = LeaderEpochs.decode(plan.epochs)
+        assert epochs is not None
+        inherited, written = write_aborts(self._files, self._path, end_offset, epochs.latest, states)
+        self._unsynced += written
+        return inherited
 
     # Whole segments
 
@@ -175,16 +197,20 @@ class _Building:
 
     # The segment that is cut
 
-    def _copy_segment(self, cut: CutSegment) -> tuple[BuiltSegment | None, int]:
+    def _read_split(self, cut: CutSegment) -> bytes:
+        """The batch that the end lies in, without what follows the end; nothing if a batch begins there."""
+        source = segment_path(self._source_path, cut.base_offset, LOG_SUFFIX)
+        tail = self._files.open(source).read(cut.position, cut.batch_bytes)
+        return cut_batch(tail, self._plan.end_offset) if self._is_split(tail) else b""
+
+    def _copy_segment(self, cut: CutSegment, split: bytes) -> tuple[BuiltSegment | None, int]:
         """The segment, None if nothing of it is left, and where the branch ends.
 
         Where offsets before the end are missing, it ends with the last batch: no hole is between segments.
         """
-        source = segment_path(self._source_path, cut.base_offset, LOG_SUFFIX)
-        tail = self._files.open(source).read(cut.position, cut.batch_bytes)
-        split = cut_batch(tail, self._plan.end_offset) if self._is_split(tail) else b""
         if not cut.position and not split:
             return None, cut.base_offset
+        source = segment_path(self._source_path, cut.base_offset, LOG_SUFFIX)
         self._files.copy(source, segment_path(self._path, cut.base_offset, LOG_SUFFIX), cut.position)
         segment = self._index(cut)
         if split:
@@ -243,7 +269,10 @@ class _Building:
         if cut.aborts is not None:
             return cut.aborts
         path = segment_path(self._source_path, cut.base_offset, TRANSACTION_INDEX_SUFFIX)
-        return aborts_below(self._files.read(path), self._plan.end_offset) if self._files.exists(path) else b""
+        data = self._files.read(path) if self._files.exists(path) else b""
+        if not is_sound(data, cut.base_offset, OFFSET_MAX):
+            raise CorruptBatch(f"{path} is no index of transactions")
+        return aborts_below(data, self._plan.end_offset)
 
     def _load(self, base_offset: int, suffix: str, entry: Struct) -> IndexEntries | None:
         path = segment_path(self._source_path, base_offset, suffix)

@@ -52,6 +52,7 @@ class BranchPlan(NamedTuple):
     epochs: bytes
     first_dirty_offset: int
     has_transactions: bool
+    producers_from: int  # of the source
 
 
 def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
@@ -80,6 +81,7 @@ def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
         epochs.encode(),
         min(log.first_dirty_offset, end_offset),
         log.has_transactions,
+        log.producers_from,
     )
 
 

@@ -118,7 +118,7 @@ class Cleaner:
         except (StorageFault, OSError) as error:
             self._give_up(log, str(error))
             return NOTHING
-        stable_offset = min(self._high_watermark_of(log), log.recovery_point)
+        stable_offset = min(log.last_stable_offset(self._high_watermark_of(log)), log.recovery_point)
         return plan_compaction(facts, log.config, log.first_dirty_offset, stable_offset, now_ms)
 
     async def _clean(self, log: PartitionLog, plan: CompactionPlan) -> bool:

@@ -4,7 +4,8 @@ Rules:
 - An index that cannot be one, or that is missing behind a segment that has one, is derived from the log, with all that
   follow it: a transaction may span segments.
 - So is that of a segment whose batches were checked after an unclean stop, if it has markers, or its index entries.
-- If a snapshot of producers knows of transactions, and no segment has an index, all of them are derived.
+- If a snapshot of producers knows of transactions, and no segment has an index, all of them are derived. Likewise if a
+  branch that has no snapshot has markers.
 - Wherever the log is read anyway, what is found there is what counts.
 
 Waits for the disk.
@@ -38,7 +39,7 @@ class TransactionIndexRecovery:
         self._find_files()
         derived = derive(self._first_unsure(markers_in))
         has_files = any(segment.transactions.has_file for segment in self._segments)
-        if derived.had_markers and not has_files and derived.from_offset > self._segments[0].base_offset:
+        if derived.had_transactions and not has_files and derived.from_offset > self._segments[0].base_offset:
             derived = derive(self._segments[0].base_offset)
         self._take_over(derived, has_files)
         return derived.states

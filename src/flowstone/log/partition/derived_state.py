@@ -28,7 +28,7 @@ class DerivedProducers(NamedTuple):
     states: ProducerStates
     from_offset: int  # from where on the log was read
     aborts: list[AbortEntry]  # of the markers from there on
-    had_markers: bool  # whether the snapshot says that there were transactions before
+    had_transactions: bool  # whether there were transactions before, as far as is known
 
 
 def load_producers(
@@ -64,7 +64,7 @@ def load_producers(
         if aborts_from is None or offset <= aborts_from:
             states, start_offset, is_found = decoded, offset, True
     directory.keep_snapshots(kept)
-    had_markers, aborts = states.has_markers, list[AbortEntry]()
+    had_transactions, aborts = states.has_transactions, list[AbortEntry]()
     is_of_another = start_offset < from_offset
     for file, batch in _batches_from(segments, start_offset, end_offset):
         if is_of_another and batch.header.base_offset >= from_offset:
@@ -75,7 +75,9 @@ def load_producers(
             aborts.append(decided.abort_entry())
     if is_of_another:
         states.forget_sequences()
-    return DerivedProducers(states, start_offset, aborts, had_markers)
+    if not is_found:  # the markers that a branch begins with end transactions of its source
+        had_transactions = states.has_transactions
+    return DerivedProducers(states, start_offset, aborts, had_transactions)
 
 
 def apply_stored(states: ProducerStates, file: File, batch: ScannedBatch, seen_ms: int) -> DecidedTransaction | None:

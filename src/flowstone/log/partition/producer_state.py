@@ -81,6 +81,12 @@ class ProducerBatch(NamedTuple):
         return self.last_offset - self.offset_delta if self.is_place_known else NO_OFFSET
 
 
+class OpenTransaction(NamedTuple):
+    producer_id: int
+    epoch: int
+    first_offset: int
+
+
 class Producer:
     __slots__ = ("batches", "coordinator_epoch", "epoch", "is_from_snapshot", "seen_ms")
 
@@ -234,6 +240,15 @@ class ProducerStates:
         self._producers[producer_id] = producer
         return self.undecided.decide(producer_id, offset, is_commit=marker.is_commit)
 
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Return the open transactions in the order of their first offsets."""
+        if self.undecided is None:
+            return []
+        return [
+            OpenTransaction(producer_id, self._in_transaction[producer_id].epoch, first_offset)
+            for producer_id, first_offset in self.undecided.items()
+        ]
+
     def last_offsets(self) -> tuple[int, ...]:
         """Return where the last batch of each producer ends, in order: the states could be derived from these again."""
         return tuple(sorted(producer.batches[-1].last_offset for _, producer in self._all() if producer.batches))
@@ -265,9 +280,11 @@ class ProducerStates:
     # Snapshots
 
     @property
-    def has_markers(self) -> bool:
-        """Whether a producer is known to have ended a transaction."""
-        return any(producer.coordinator_epoch != NO_COORDINATOR_EPOCH for _, producer in self._all())
+    def has_transactions(self) -> bool:
+        """Whether a producer is known to have begun or ended a transaction."""
+        return self.undecided is not None or any(
+            producer.coordinator_epoch != NO_COORDINATOR_EPOCH for _, producer in self._all()
+        )
 
     def encode_snapshot(self) -> bytes:
         return encode_snapshot([self._entry(producer_id, producer) for producer_id, producer in self._all()])

@@ -52,6 +52,10 @@ class UndecidedTransactions:
         """The number of open transactions."""
         return len(self._open)
 
+    def items(self) -> list[tuple[int, int]]:
+        """Return the producer ids and first offsets of the open transactions, in the order of these."""
+        return [*self._open.items()]
+
     def first_offset_of(self, producer_id: int) -> int | None:
         """Return the first offset of a producer's open transaction, or None if it has none."""
         return self._open.get(producer_id)
