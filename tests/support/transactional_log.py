@@ -77,7 +77,8 @@ class TransactionWriter:
 
     def batch(self, count: int, **more: Any) -> bytes:
         records = [
-            Record(at, self.time_ms + at, b"%d" % self.rng.randrange(self.keys or 1), bytes(40)) for at in range(count)
+            Record(at, self.time_ms + at, b"%d" % self.rng.randrange(self.keys or 1), self.rng.randbytes(40))
+            for at in range(count)
         ]
         return build_batch(records, **more)
 

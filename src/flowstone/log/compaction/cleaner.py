@@ -222,6 +222,7 @@ def job_of(
         first_dirty_offset=plan.first_dirty_offset,
         end_offset=plan.end_offset,
         kept_offsets=log.producers.last_offsets(),
+        kept_markers=log.producers.known_by_markers(),
         now_ms=now_ms,
         delete_horizon_ms=latest_ms + config.delete_retention_ms,
         index_interval_bytes=config.index_interval_bytes,

@@ -253,6 +253,10 @@ class ProducerStates:
         """Return where the last batch of each producer ends, in order: the states could be derived from these again."""
         return tuple(sorted(producer.batches[-1].last_offset for _, producer in self._all() if producer.batches))
 
+    def known_by_markers(self) -> tuple[tuple[int, int], ...]:
+        """Return id and epoch of each producer of which only a marker is known: its epoch is derived from that."""
+        return tuple((each, producer.epoch) for each, producer in self._all() if not producer.batches)
+
     def _all(self) -> list[tuple[int, Producer]]:
         return [*self._producers.items(), *self._in_transaction.items()]
 
