@@ -106,6 +106,7 @@ class ProducerStates:
         self._in_transaction: dict[int, Producer] = {}
         # None until the first transaction: most logs never have one, and are spared the question.
         self.undecided: UndecidedTransactions | None = None
+        self.has_transactions = False  # whether a transaction was begun, or a marker seen
         self._refused_ms = -GAP_AFTER_REFUSAL_MS  # when a new producer was last refused
 
     def __len__(self) -> int:
@@ -222,7 +223,7 @@ class ProducerStates:
         if producer_id in self._in_transaction:
             return
         if self.undecided is None:
-            self.undecided = UndecidedTransactions()
+            self.undecided, self.has_transactions = UndecidedTransactions(), True
         self._producers.pop(producer_id, None)
         self._in_transaction[producer_id] = producer
         self.undecided.begin(producer_id, first_offset)
@@ -233,6 +234,7 @@ class ProducerStates:
         producer_id = header.producer_id
         producer = self._enter(producer_id, header.producer_epoch, seen_ms)
         producer.coordinator_epoch, producer.seen_ms = marker.coordinator_epoch, seen_ms
+        self.has_transactions = True
         if self._in_transaction.pop(producer_id, None) is None:
             self._producers.move_to_end(producer_id)
             return None
@@ -273,7 +275,7 @@ class ProducerStates:
         """Forget every producer, and with them the open transactions."""
         self._producers.clear()
         self._in_transaction.clear()
-        self.undecided = None
+        self.undecided, self.has_transactions = None, False
 
     def forget_sequences(self) -> None:
         """Forget every producer but for its open transaction: what follows was written to another topic."""
@@ -282,13 +284,6 @@ class ProducerStates:
             producer.batches, producer.is_from_snapshot = (), False
 
     # Snapshots
-
-    @property
-    def has_transactions(self) -> bool:
-        """Whether a producer is known to have begun or ended a transaction."""
-        return self.undecided is not None or any(
-            producer.coordinator_epoch != NO_COORDINATOR_EPOCH for _, producer in self._all()
-        )
 
     def encode_snapshot(self) -> bytes:
         return encode_snapshot([self._entry(producer_id, producer) for producer_id, producer in self._all()])
@@ -319,6 +314,7 @@ class ProducerStates:
         for entry in entries:
             producer = Producer(entry.epoch, entry.timestamp_ms, is_from_snapshot=True)
             producer.coordinator_epoch = entry.coordinator_epoch
+            states.has_transactions |= entry.coordinator_epoch != NO_COORDINATOR_EPOCH
             if entry.last_offset >= 0:
                 last = entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms
                 producer.batches = (ProducerBatch(*last),)

@@ -184,7 +184,7 @@ class StoredLog:
     @property
     def has_transactions(self) -> bool:
         """Whether there has been a transaction: then the active segment needs an index of them, be it empty."""
-        return self.producers.undecided is not None or any(
+        return self.producers.has_transactions or any(
             segment.transactions.has_file or segment.transactions.size_bytes for segment in self._segments[-2:]
         )
 

@@ -18,9 +18,11 @@ from flowstone.log.lifecycle.stored_offsets import StoredOffsets
 from flowstone.log.manager import LogManager
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.branch_point import BranchPoint
+from flowstone.log.segments.cached_reads import wait_for
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
+from flowstone.wire.end_markers import end_marker
 from flowstone.wire.record_batch import Record, build_batch
 
 TOPIC_PARTITION = TopicPartition("orders", 3)  # of the world
@@ -50,6 +52,8 @@ def facts(log: PartitionLog) -> dict[str, Any]:
         "entries": [(list(each.keys), list(each.values)) for each in indexes],
         "newest": (active.indexes.newest_timestamp, active.indexes.newest_offset),
         "sealed": [(len(each.indexes.offsets or ""), len(each.indexes.times or "")) for each in log.segments[:-1]],
+        "aborts": [(wait_for(each.transactions.read), each.transactions.has_file) for each in log.segments],
+        "stable": log.last_stable_offset(log.log_end_offset),
         "epochs": log.epochs.entries(),
         "producers": log.producers.encode_snapshot(),
         "beside": (log.directory.snapshots, log.directory.hole_ends, log.directory.has_unsynced),
@@ -60,9 +64,15 @@ def fill(world: Any, seed: int) -> None:
     """Batches of several producers, or none, in rising epochs, over some segments; a truncation now and then."""
     chance, sequences, epoch = random.Random(seed), dict[int, int](), 0
     for _ in range(chance.randrange(40)):
-        producer_id, count = chance.choice([-1, 7, 8, 9]), chance.randint(1, 4)
+        producer_id, count = chance.choice([-1, 5, 7, 8, 9]), chance.randint(1, 4)
         epoch += chance.random() < 0.1
-        if producer_id < 0:
+        if producer_id == 5 and chance.random() < 0.5:
+            marker = end_marker(producer_id, 0, 3, chance.random() < 0.5, world.clock.time_ms())
+            world.log.append(marker, leader_epoch=epoch, is_own=True)
+        elif producer_id == 5:
+            batch = world.batch(count, producer_id=producer_id, producer_epoch=0, is_transactional=True)
+            world.log.append(batch, leader_epoch=epoch, is_own=True)
+        elif producer_id < 0:
             world.append(count, epoch=epoch)
         else:
             sequence = sequences.get(producer_id, 0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 from typing import Any
 
 import pytest
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.partition_log import Appended
+from flowstone.log.segments.cached_reads import NotCached, wait_for
 from flowstone.wire.end_markers import end_marker
 from flowstone.wire.record_batch import parse_header, prefix
 
@@ -184,3 +187,128 @@ def test_a_leaders_marker_decides_a_followers_transaction_within_one_run(world: 
         offset += header.last_offset_delta + 1
     world.log.append_replicated(placed, leader_epoch=0)
     assert world.log.last_stable_offset(offset) == 5
+
+
+# What was aborted
+
+
+def aborted(world: Any, start: int, end: int) -> list[tuple[int, int]]:
+    return [*map(tuple, wait_for(lambda: world.log.aborted_transactions(start, end)))]
+
+
+def test_aborted_transactions_are_sorted_by_where_they_began(world: Any, transactions: Transactions) -> None:
+    transactions.write(ONE)
+    transactions.write(TWO)
+    transactions.end(TWO, is_commit=False)
+    transactions.end(ONE, is_commit=False)
+    assert aborted(world, 0, 4) == [(ONE, 0), (TWO, 1)]
+
+
+def test_only_transactions_with_records_in_the_range_are_aborted_there(world: Any, transactions: Transactions) -> None:
+    for producer_id in (ONE, TWO):
+        transactions.write(producer_id)
+        transactions.end(producer_id, is_commit=False)
+    assert [aborted(world, *each) for each in ((0, 1), (1, 2), (2, 3), (0, 3))] == [
+        [(ONE, 0)],
+        [(ONE, 0)],
+        [(TWO, 2)],
+        [(ONE, 0), (TWO, 2)],
+    ]
+
+
+def test_a_transaction_that_ends_segments_later_is_found(world: Any, transactions: Transactions) -> None:
+    transactions.write(ONE)
+    while len(world.log.segments) < 4:
+        transactions.write(TWO)
+        transactions.end(TWO, is_commit=False)
+    transactions.end(ONE, is_commit=False)
+    assert aborted(world, 0, 1) == [(ONE, 0)]
+
+
+def test_a_long_search_is_left_to_a_worker(
+    world: Any, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions.write(ONE)
+    for _ in range(5):
+        transactions.write(TWO)
+        transactions.end(TWO, is_commit=False)
+    transactions.end(ONE, is_commit=False)
+    monkeypatch.setattr("flowstone.log.partition.aborted_transactions.INLINE_ENTRIES_MAX", 3)
+    with pytest.raises(NotCached) as missing:
+        world.log.aborted_transactions(0, 1)
+    missing.value.warm()
+    assert world.log.aborted_transactions(0, 1) == [(ONE, 0)]
+    with pytest.raises(NotCached):
+        world.log.aborted_transactions(0, 1)
+
+
+def test_a_full_disk_moves_neither_the_stable_offset_nor_the_index(world: Any, transactions: Transactions) -> None:
+    transactions.write(ONE)
+    world.files.fail_next("write", errno.ENOSPC)
+    with pytest.raises(ApiError):
+        transactions.end(ONE, is_commit=False)
+    assert transactions.stable_offset == 0
+    world.files.fail_nothing()
+    marker_offset = transactions.end(ONE, is_commit=False)
+    assert transactions.stable_offset == marker_offset + 1
+    assert aborted(world, 0, 1) == [(ONE, 0)]
+
+
+def test_a_roll_for_which_the_disk_has_no_room_leaves_the_index_as_it_was(
+    world: Any, transactions: Transactions
+) -> None:
+    transactions.write(ONE)
+    transactions.end(ONE, is_commit=False)
+    for nth in range(3):  # the indexes, the third of which is that of transactions
+        world.files.fail_next("write", errno.ENOSPC, after=nth)
+        with pytest.raises(OSError, match="simulated"):
+            world.log.roll()
+        world.files.fail_nothing()
+    transactions.write(ONE)
+    transactions.end(ONE, is_commit=False)
+    world.log.roll()
+    assert aborted(world, 0, 4) == [(ONE, 0), (ONE, 2)]
+
+
+def test_a_full_index_of_transactions_ends_its_segment(world: Any, transactions: Transactions) -> None:
+    world.log.configure(dataclasses.replace(world.config, segment_bytes=1 << 20, segment_index_bytes=34 * 5))
+    for _ in range(11):
+        transactions.write(ONE)
+        transactions.end(ONE, is_commit=False)
+    assert [segment.transactions.size_bytes // 34 for segment in world.log.segments] == [5, 5, 1]
+
+
+def test_a_log_has_indexes_of_transactions_from_the_first_one_on(world: Any, transactions: Transactions) -> None:
+    world.append()
+    world.log.roll()
+    transactions.write(ONE)
+    world.log.roll()
+    transactions.end(ONE, is_commit=True)
+    world.log.roll()
+    world.log.producers.clear()
+    world.append()
+    world.log.roll()
+    assert world.names(".txnindex") == [f"{segment.base_offset:020d}.txnindex" for segment in world.log.segments[1:-1]]
+
+
+def test_deleted_segments_take_their_indexes_of_transactions_with_them(world: Any, transactions: Transactions) -> None:
+    transactions.write(ONE)
+    transactions.end(ONE, is_commit=False)
+    world.log.roll()
+    world.append()
+    world.log.advance_log_start(2)
+    assert f"{world.path}/{0:020d}.txnindex.deleted" in world.log.drop_segments()
+    assert world.names(".txnindex") == []
+
+
+def test_a_power_loss_leaves_sealed_indexes_of_transactions(world: Any, transactions: Transactions) -> None:
+    for _ in range(20):
+        transactions.write(ONE)
+        transactions.end(ONE, is_commit=False)
+    expected = aborted(world, 0, 40)
+    assert len(world.log.segments) > 2
+    world.flush()
+    world.checkpoint()
+    world.files.lose_power()
+    world.reopen()
+    assert aborted(world, 0, 40) == expected
