@@ -21,8 +21,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.branching.inherited_transactions import InheritedTransactions, find_inherited, write_aborts
 from flowstone.log.branching.plan import BranchPlan, CutSegment, WholeSegment
+from flowstone.log.partition.inherited_transactions import InheritedTransactions, find_inherited, write_aborts
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.batch_scan import OFFSET_MAX, DamagedBatch, scan

@@ -19,6 +19,7 @@ from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.log.lifecycle.directory_identity import STAGED_SUFFIX
+from flowstone.log.partition.inherited_transactions import InheritedTransactions, find_inherited, write_aborts
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.partition.producer_state import ProducerStates
@@ -68,6 +69,7 @@ class StagedLog(NamedTuple):
     point: RestorePoint
     segments: tuple[_FoundSegment, ...]
     epochs: bytes
+    inherited: InheritedTransactions | None  # None: no transaction was open where the backup ended
 
     @property
     def leader_epoch(self) -> int:
@@ -104,7 +106,9 @@ async def prepare(home: DirectoryLogs, path: str, topic_partition: TopicPartitio
     return StagedLog(topic_partition, topic_id, home, path, *found)
 
 
-def _prepare(files: Files, path: str, topic_id: bytes) -> tuple[RestorePoint, tuple[_FoundSegment, ...], bytes]:
+def _prepare(
+    files: Files, path: str, topic_id: bytes
+) -> tuple[RestorePoint, tuple[_FoundSegment, ...], bytes, InheritedTransactions | None]:
     """In a thread; what is found there."""
     point = _decode_restore_point(files.read(f"{path}/{RESTORE_POINT}"))
     names = files.names(path)
@@ -117,12 +121,26 @@ def _prepare(files: Files, path: str, topic_id: bytes) -> tuple[RestorePoint, tu
     _write(files, f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
     _write(files, f"{path}/{branch_point_name(point.end_offset)}", branch_source)
     files.open(segment_path(path, point.end_offset, LOG_SUFFIX), create=True).sync()
+    sealed = tuple(_find(files, path, base) for base in bases if base < point.end_offset)
+    sizes = {each.base_offset: each.size_bytes for each in sealed}
+    states = find_inherited(files, path, sizes, 0, point.end_offset, None) if sealed else ProducerStates()
     for name in names:
         if name == RESTORE_POINT or name.endswith(SNAPSHOT_SUFFIX):
             files.remove(f"{path}/{name}")
+    inherited = _abort_open(files, path, point.end_offset, epochs, states) if len(states) else None
     files.sync_directory(path)
-    sealed = tuple(_find(files, path, base) for base in bases if base < point.end_offset)
-    return point, sealed, epochs
+    return point, sealed, epochs, inherited
+
+
+def _abort_open(
+    files: Files, path: str, end_offset: int, epochs: bytes, states: ProducerStates
+) -> InheritedTransactions:
+    """Have the transactions aborted that were open where the backup ended; durable when it returns."""
+    latest = (LeaderEpochs.decode(epochs) or LeaderEpochs()).latest
+    inherited, written = write_aborts(files, path, end_offset, max(latest, 0), states)
+    for file in written:
+        file.sync()
+    return inherited
 
 
 def _write(files: Files, path: str, data: bytes) -> None:
@@ -173,9 +191,14 @@ def _open(staged: StagedLog, config: TopicConfig, clock: Clock, handles: FileHan
         segment = new(each.base_offset)
         segment.open_sealed(*each[1:])
         segments.append(segment)
-    segments.append(new(point.end_offset))
+    active = new(point.end_offset)
+    segments.append(active)
+    producers = ProducerStates()
+    if staged.inherited is not None:
+        producers = staged.inherited.take_up(active, clock.time_ms())
+        directory.keep_snapshots([point.end_offset])
     epochs = LeaderEpochs.decode(staged.epochs) or LeaderEpochs()
     log_start_offset = max(point.log_start_offset, segments[0].base_offset)
-    log.adopt(segments, log_start_offset, point.end_offset, epochs, ProducerStates())
+    log.adopt(segments, log_start_offset, active.next_offset, epochs, producers)
     log.branch_point = BranchPoint(point.source_topic, ZERO_UUID, point.end_offset)
     return log

@@ -1,12 +1,12 @@
-"""The transactions that were open where a branch left its source: in the branch they are aborted.
+"""The transactions that were open where a branch left its source, or a backup ended: in the copy they are aborted.
 
-The coordinator knows nothing of the branch, so that no marker would ever end them there. A branch therefore begins with
-an abort marker for each: the first batches that are not its source's. With real markers, whatever reads the branch
-agrees on it: consumers (which forget an aborted producer only at its marker, and may meet its next transaction in the
-same fetch), followers, compaction, recovery and tools.
+The coordinator knows nothing of the copy, so that no marker would ever end them there. A copy therefore goes on with an
+abort marker for each: the first batches that are not its source's. With real markers, whatever reads the copy agrees:
+consumers (which forget an aborted producer only at its marker, and may meet its next transaction in the same fetch),
+followers, compaction, recovery and tools.
 
-Owns what is written for it, all of which is durable before the branch can be seen: the markers, in the segment that the
-branch is appended to, and a snapshot of producers at the branch point, which says where the transactions began.
+Owns what is written for it, all of which is durable before the copy can be seen: the markers, in the segment that the
+copy is appended to, and a snapshot of producers where that begins, which says where the transactions began.
 
 For a thread: it waits for the disk.
 """
@@ -29,13 +29,13 @@ ABORTED = EndMarker(is_commit=False, coordinator_epoch=0)  # the lowest: a coord
 
 
 class InheritedTransactions(NamedTuple):
-    """What a branch begins with."""
+    """What a copy goes on with."""
 
     snapshot: bytes  # the producers whose transactions are open
     markers: tuple[BatchHeader, ...]
 
     def take_up(self, active: Segment, seen_ms: int) -> ProducerStates:
-        """Give the branch's active segment, which holds the markers, its indexes; return the producers."""
+        """Give the copy's active segment, which holds the markers, its indexes; return the producers."""
         states = ProducerStates.decode_snapshot(self.snapshot)
         assert states is not None
         for header in self.markers:
@@ -69,7 +69,7 @@ def find_inherited(
 def write_aborts(
     files: Files, path: str, end_offset: int, leader_epoch: int, states: ProducerStates
 ) -> tuple[InheritedTransactions, list[File]]:
-    """Write the markers and the snapshot of a branch that ends at `end_offset`; return also the files to be synced."""
+    """Write the markers and the snapshot of a copy that ends at `end_offset`; return also the files to be synced."""
     snapshot = states.encode_snapshot()
     batches = [_placed(each, end_offset + at, leader_epoch) for at, each in enumerate(states.open_transactions())]
     contents = (
