@@ -191,19 +191,21 @@ class ProducerStates:
 
         `marker` is what a control batch says. A control batch without it changes nothing.
         """
-        producers, producer_id, attributes = self._producers, header.producer_id, header.attributes
+        # All at once: a named field of a tuple takes ten times as long as a local, and this is done for every batch.
+        _, _, _, _, _, attributes, delta, _, newest_ms, producer_id, epoch, sequence, _ = header
         if attributes & CONTROL_FLAG:
             return None if marker is None else self._apply_marker(header, base_offset, seen_ms, marker)
+        producers = self._producers
         producer = producers.get(producer_id)
-        if producer is None or producer.epoch != header.producer_epoch:
-            producer = self._enter(producer_id, header.producer_epoch, seen_ms)
+        if producer is None or producer.epoch != epoch:
+            producer = self._enter(producer_id, epoch, seen_ms)
+        elif not attributes & TRANSACTIONAL_FLAG:
+            producers.move_to_end(producer_id)
         if attributes & TRANSACTIONAL_FLAG:
             self._begin_transaction(producer_id, producer, base_offset)
-        elif producer_id in producers:
-            producers.move_to_end(producer_id)
         producer.seen_ms = seen_ms
-        delta = header.last_offset_delta
-        batch = _new(ProducerBatch, (header.last_sequence, base_offset + delta, delta, header.max_timestamp, True))
+        last_sequence = (sequence + delta) & SEQUENCE_MAX if sequence != NO_SEQUENCE else NO_SEQUENCE
+        batch = _new(ProducerBatch, (last_sequence, base_offset + delta, delta, newest_ms, True))
         producer.batches = (*producer.batches[_ALL_BUT_FIRST_OF_FIVE], batch)
         return None
 
@@ -216,6 +218,8 @@ class ProducerStates:
                 self._producers.popitem(last=False)
         elif producer.epoch != epoch:
             producer.epoch, producer.batches, producer.is_from_snapshot = epoch, (), False
+        if producer_id in self._producers:
+            self._producers.move_to_end(producer_id)
         return producer
 
     def _begin_transaction(self, producer_id: int, producer: Producer, first_offset: int) -> None:
@@ -236,7 +240,6 @@ class ProducerStates:
         producer.coordinator_epoch, producer.seen_ms = marker.coordinator_epoch, seen_ms
         self.has_transactions = True
         if self._in_transaction.pop(producer_id, None) is None:
-            self._producers.move_to_end(producer_id)
             return None
         assert self.undecided is not None
         self._producers[producer_id] = producer
