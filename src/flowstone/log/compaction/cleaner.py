@@ -28,8 +28,8 @@ from flowstone.log.lifecycle.housekeeping import Housekeeping
 from flowstone.log.lifecycle.steady_clock import SteadyClock
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.compaction_job import CompactionError, CompactionJob, SourceSegment
+from flowstone.log.segments.index_pair import newest_timestamp
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, NO_SPACE
-from flowstone.log.segments.segment import newest_timestamp
 from flowstone.log.segments.segment_swap import remove_cleaned
 from flowstone.ports.clock import Timer
 from flowstone.types import TopicPartition

@@ -268,7 +268,7 @@ class DirectoryLogs:
             if self.fault is None:
                 self._flush_all()
                 self.housekeeping.checkpoint_writer()()
-                if not self.offline and not any(log.is_torn for log in self.logs.values()):
+                if not self.offline and not any(log.store.is_torn for log in self.logs.values()):
                     self._write_clean_state()
                     self.log_directory.write_clean_marker()
         except OSError as error:

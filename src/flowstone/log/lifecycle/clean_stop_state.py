@@ -32,8 +32,9 @@ from flowstone.log.partition.producer_state import ProducerStates
 from flowstone.log.segments.branch_point import BranchPoint
 from flowstone.log.segments.compaction_job import CLEANED_SUFFIX
 from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.left_segment import LeftSegment
 from flowstone.log.segments.partition_directory import DELETED_SUFFIX, PartitionDirectory
-from flowstone.log.segments.segment import LeftSegment, Segment
+from flowstone.log.segments.segment import Segment
 from flowstone.log.segments.segment_swap import SWAP_SUFFIX
 from flowstone.log.segments.shared_files import TEMPORARY_SUFFIX
 from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
@@ -86,7 +87,7 @@ class LeftLog(NamedTuple):
 def describe(log: PartitionLog) -> LeftLog | None:
     """A log all of which is durable, as it will be found; None if that can only be read from its files. OSError."""
     files, directory, segments = log.files, log.directory, log.segments
-    if not log.exists or log.is_torn or log.flushed_end != log.end:
+    if not log.exists or log.store.is_torn or log.flushed_end != log.end:
         return None
     if any(name.endswith(_UNFINISHED_SUFFIXES) for name in files.names(directory.path)):
         return None

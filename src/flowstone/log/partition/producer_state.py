@@ -36,7 +36,8 @@ from typing import NamedTuple, NoReturn
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
 from flowstone.log.partition.undecided_transactions import DecidedTransaction, UndecidedTransactions
-from flowstone.wire.end_markers import NO_COORDINATOR_EPOCH, EndMarker
+from flowstone.types import Bytes
+from flowstone.wire.end_markers import NO_COORDINATOR_EPOCH, EndMarker, read_end_marker
 from flowstone.wire.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
 
 NO_PRODUCER_ID = -1
@@ -139,11 +140,20 @@ class ProducerStates:
             )
         return repeated
 
-    def check_own(self, header: BatchHeader) -> None:
-        """Raise ApiError if a coordinator's own batch, which has no sequence, is of an epoch that has been replaced."""
+    def check_own(self, batch: Bytes, header: BatchHeader, transaction_version: int) -> EndMarker | None:
+        """Return what a batch of our own says if it is an end marker.
+
+        Raises ApiError if its producer's epoch or its coordinator has been replaced. It needs no sequence.
+        """
+        if header.is_control:
+            marker = read_end_marker(batch, 0, header)
+            assert marker is not None, "the only control batches of our own are end markers"
+            self.check_marker(header, marker, transaction_version)
+            return marker
         producer = self.get(header.producer_id)
         if producer is not None and header.producer_epoch < producer.epoch:
             raise _fenced(producer, header)
+        return None
 
     def check_marker(self, header: BatchHeader, marker: EndMarker, transaction_version: int) -> None:
         """Raise ApiError if an end marker is of a coordinator, or of a producer epoch, that has been replaced."""

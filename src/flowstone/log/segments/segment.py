@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
 
 from flowstone.errors import StorageFault
 from flowstone.log.segments.batch_scan import DamagedBatch, scan
-from flowstone.log.segments.cached_reads import NotCached, read_cached, wait_for
+from flowstone.log.segments.cached_reads import read_cached, wait_for
 from flowstone.log.segments.file_handles import FileHandles, Handle
 from flowstone.log.segments.file_names import offset_name
-from flowstone.log.segments.index_pair import NO_TIMESTAMP, SegmentIndexes
+from flowstone.log.segments.index_misses import FarSearch, IndexDamaged
+from flowstone.log.segments.index_pair import NO_TIMESTAMP, SegmentIndexes, newest_timestamp
+from flowstone.log.segments.left_segment import LeftSegment
 from flowstone.log.segments.sparse_index import IndexEntries
 from flowstone.log.segments.transaction_index import TransactionIndex, aborts_below
 from flowstone.ports.files import File
@@ -36,7 +37,6 @@ FIRST_WALK_BYTES, WALK_BYTES = 512, 2048
 # proof, as they may have been made under another interval.
 WALK_FAR_BYTES = 256 * 1024
 CLOSING_WALK_BYTES = 16 * 1024
-FAR_SEARCHES_MAX = 64
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 _TIMESTAMP_MAX = 2**63 - 1
 
@@ -46,56 +46,6 @@ _WALK = Struct(">qi4xb6xi")
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     return f"{directory}/{offset_name(base_offset, suffix)}"
-
-
-def newest_timestamp(header: BatchHeader) -> int:
-    """Of the batch's records; a batch that compaction has emptied has none."""
-    return header.max_timestamp if header.record_count else NO_TIMESTAMP
-
-
-class IndexDamaged(NotCached):
-    """An index is missing or wrong; `warm` builds it again, and the next call takes it over."""
-
-    def __init__(self, segment: Segment) -> None:
-        super().__init__(segment.log.get(), 0, segment.size_bytes)
-        self._segment = segment
-
-    def warm(self) -> None:
-        self._segment.rebuilt = self._segment.rebuild(self.file, self.count)
-
-
-class FarSearch(NotCached):
-    """A timestamp may lie far from where the index leads; `warm` searches on, and the next call finds what it found."""
-
-    def __init__(self, segment: Segment, position: int, base_offset: int, target_ms: int) -> None:
-        super().__init__(segment.log.get(), position, segment.size_bytes - position)
-        self._segment, self._base_offset, self._target_ms = segment, base_offset, target_ms
-
-    def warm(self) -> None:
-        found: tuple[int, int] | None = None
-        try:
-            for position, header in scan(self.file, self.position, self.position + self.count, self._base_offset):
-                if newest_timestamp(header) >= self._target_ms:
-                    found = position, header.size_bytes
-                    break
-        except DamagedBatch as damage:
-            raise StorageFault(f"{self.file.path}: {damage}") from None
-        searches = self._segment.far_searches
-        if len(searches) >= FAR_SEARCHES_MAX:
-            searches.clear()
-        searches[self.position, self._target_ms] = found
-
-
-class LeftSegment(NamedTuple):
-    """An active segment at a clean stop."""
-
-    base_offset: int
-    size_bytes: int
-    first_timestamp: int
-    last_batch_offset: int
-    last_batch_position: int
-    next_offset: int
-    has_transaction_index: bool
 
 
 class Segment:

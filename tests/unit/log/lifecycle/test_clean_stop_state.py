@@ -127,7 +127,8 @@ def test_the_second_stop_of_a_log_that_was_used_makes_it_durable(world: Any) -> 
 def test_a_branch_knows_its_source_again(world: Any) -> None:
     world.append()
     point = BranchPoint("source", b"s" * 16, 1)
-    world.log._set_branch_point(point)
+    world.log.branch_point = point
+    world.log.directory.store_branch_point(point)
     log = reopened(world, left_by(world))
     assert log is not None
     assert log.branch_point == point

@@ -349,9 +349,9 @@ def test_a_marker_may_be_all_that_is_known_of_a_producer() -> None:
 
 def test_a_coordinators_own_batch_has_no_sequence_and_an_epoch_that_is_checked() -> None:
     made = in_transaction(NO_SEQUENCE, epoch=3)
-    made.check_own(transactional(NO_SEQUENCE, epoch=3))
+    made.check_own(b"", transactional(NO_SEQUENCE, epoch=3), 1)
     with pytest.raises(ApiError) as error:
-        made.check_own(transactional(NO_SEQUENCE, epoch=2))
+        made.check_own(b"", transactional(NO_SEQUENCE, epoch=2), 1)
     assert error.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 

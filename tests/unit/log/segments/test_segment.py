@@ -17,8 +17,8 @@ from flowstone.log.partition.timestamps import first_record_at
 from flowstone.log.segments import segment as segment_module
 from flowstone.log.segments.cached_reads import NotCached, read_cached, wait_for
 from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.index_misses import FarSearch, IndexDamaged
 from flowstone.log.segments.partition_directory import PartitionDirectory
-from flowstone.log.segments.segment import FarSearch, IndexDamaged
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
