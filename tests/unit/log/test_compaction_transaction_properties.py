@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.cached_reads import wait_for
 from flowstone.wire.record_batch import decode_records, parse_header
-from tests.support.compacted_log import CompactionRun
+from tests.support.compacted_log import CompactionRun, CutFiles, PowerCut
 from tests.support.transactional_log import TransactionWriter, read_batch, visible_batches
 
 ROUNDS = 5
@@ -107,3 +109,25 @@ def test_the_marker_that_raised_a_live_producers_epoch_stays(world: Any) -> None
         world.files.remove(f"{world.path}/{name}")
     world.reopen()
     assert world.log.producers.get(1).epoch == 1
+
+
+@pytest.mark.parametrize("cut_in", range(0, 236, 3))
+def test_a_crash_amid_a_swap_leaves_the_aborted_transactions_known(make_world: Callable[..., Any], cut_in: int) -> None:
+    files = CutFiles()
+    world = make_world(files)
+    world.config = dataclasses.replace(world.config, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
+    world.log.configure(world.config)
+    writer = TransactionWriter(world.log, 3)
+    writer.keys = 5
+    for _ in range(60):
+        writer.rng.choice([writer.write_transactional, writer.write_plain, writer.end_transaction])()
+    before = last_values(world.log)
+    world.flush()
+    world.checkpoint()
+    files.cut_in = cut_in
+    with contextlib.suppress(PowerCut):
+        compact(world)
+    files.cut_in = None
+    files.lose_power()
+    world.reopen()
+    assert last_values(world.log) == before

@@ -32,7 +32,7 @@ from flowstone.ports.clock import Clock
 IsDue = Callable[[], bool]
 
 
-class Truncating:
+class Truncator:
     def __init__(self, clock: Clock, housekeeping: Housekeeping, flusher: Flusher) -> None:
         self._clock, self._housekeeping, self._flusher = clock, housekeeping, flusher
 

@@ -16,6 +16,7 @@ from flowstone.log.segments.transaction_index import AbortEntry
 
 # What is searched on the event loop, about 5 ms of it; the rest is for a worker.
 INLINE_ENTRIES_MAX = 20_000
+FOUND_MAX = 16  # long searches that are kept until their readers ask again
 
 
 class AbortedTransaction(NamedTuple):
@@ -35,7 +36,8 @@ class LongSearch(NotCached):
     def warm(self) -> None:
         aborted = wait_for(lambda: _search(self._segments, self._start, self._end, None))
         assert aborted is not None
-        self._found.clear()  # one is enough: whoever asks again comes at once
+        if len(self._found) >= FOUND_MAX:  # of readers that never came back
+            self._found.clear()
         self._found[self._start, self._end] = aborted
 
 

@@ -13,7 +13,7 @@ from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.log.lifecycle import clean_stop_state
 from flowstone.log.lifecycle.clean_stop_state import LeftLog, decode_clean_state, describe, encode_clean_state, reopen
 from flowstone.log.lifecycle.directory_identity import CLEAN_SHUTDOWN_MARKER, CLEAN_STATE
-from flowstone.log.lifecycle.directory_recovery import Recovering
+from flowstone.log.lifecycle.directory_recovery import DirectoryRecovery
 from flowstone.log.lifecycle.stored_offsets import StoredOffsets
 from flowstone.log.manager import LogManager
 from flowstone.log.partition.partition_log import PartitionLog
@@ -224,7 +224,7 @@ def test_checkpoints_that_say_something_else_are_believed(world: Any, stored: St
     world.append()
     world.append()
     left = {TOPIC_PARTITION: left_by(world)}
-    recovering = Recovering(world.files, "/data", world.handles, world.clock, lambda _topic: world.config, left)
+    recovering = DirectoryRecovery(world.files, "/data", world.handles, world.clock, lambda _topic: world.config, left)
     (found,) = dict(recovering.recover([(TOPIC_PARTITION, stored)])).values()
     assert isinstance(found, PartitionLog)
     assert found.log_start_offset == stored.log_start_offset
