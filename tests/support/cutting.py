@@ -1,6 +1,6 @@
 """The broker's own truncation of logs, for tests that have a log but no log manager.
 
-`lifecycle.truncator.Truncator` runs as it is. What the manager gives it is replaced by forms that do their work at once:
+`lifecycle.truncator.Truncator` runs as it is. What the manager gives it is replaced by forms that work at once:
 a worker thread that is the calling thread, and a flusher that flushes nothing by itself.
 """
 
