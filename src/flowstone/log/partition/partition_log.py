@@ -25,6 +25,7 @@ from flowstone.log.partition.placed_batch import Appended, place_batch
 from flowstone.log.partition.producer_state import UNVERIFIED, ProducerStates
 from flowstone.log.partition.record_checks import Timestamps
 from flowstone.log.partition.replica_append import Replicated, UnfitRecords, check_batches
+from flowstone.log.partition.rolling import must_roll
 from flowstone.log.partition.segment_store import SegmentStore
 from flowstone.log.partition.undecided_transactions import DecidedTransaction
 from flowstone.log.partition.validation import NeedsWorker, check_batch
@@ -262,11 +263,12 @@ class PartitionLog:
     def _make_room(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
         """The active segment is the one that a batch with these belongs into."""
         store = self.store
+        active = store.segments.active
         try:
-            if not store.segments.active.size_bytes:
+            if not active.size_bytes:
                 if not self.directory.exists:
                     store.create(self.topic_id)
-            elif store.must_roll(size_bytes, last_offset, timestamp, now_ms):
+            elif must_roll(active, self.config, store.roll_ms, size_bytes, last_offset, timestamp, now_ms):
                 self.roll()
         except OSError as error:
             raise file_error(self.topic_partition, error) from error
@@ -363,9 +365,6 @@ class PartitionLog:
             snapshot=self.producers.encode_snapshot(),
         )
         return self.take_dirty()
-
-    def note_as_closed(self) -> None:
-        self.durability.note_as_closed(self.end)
 
     def close(self) -> None:
         """Lets go of the files."""

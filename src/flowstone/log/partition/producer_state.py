@@ -125,6 +125,10 @@ class ProducerStates:
         """
         producer = self._producers.get(header.producer_id)
         if producer is not None:
+            if producer.batches and header.producer_epoch == producer.epoch:
+                last = producer.batches[-1].last_sequence
+                if header.base_sequence == (last + 1 if last < SEQUENCE_MAX else 0):
+                    return None  # as nearly all are, without another call
             return _check_sequence(producer, header)
         producer = self._in_transaction.get(header.producer_id)
         if producer is None:
