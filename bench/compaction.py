@@ -169,6 +169,7 @@ def _job(folder: Path, bases: list[int], first_dirty: int, map_bytes: int) -> Co
         first_dirty_offset=first_dirty,
         end_offset=bases[-1],
         kept_offsets=(),
+        kept_markers=(),
         now_ms=0,
         delete_horizon_ms=0,
         index_interval_bytes=4096,

@@ -21,6 +21,8 @@ from flowstone.cli.up.command import run_up
 from flowstone.errors import ErrorCode
 from flowstone.log.lifecycle import log_recovery
 from flowstone.log.partition import partition_log
+from flowstone.log.partition.derived_state import DerivedProducers
+from flowstone.log.partition.log_cutting import cut_log
 from flowstone.log.partition.partition_log import FlushTask, PartitionLog
 from flowstone.log.partition.producer_state import ProducerStates
 from flowstone.log.partition.truncation_plan import cut_at
@@ -196,8 +198,8 @@ def recover_one_batch_less() -> None:
         log: PartitionLog = self._log
         if log.end.offset > log.log_start_offset:
             cut = cut_at(log, log.end.offset - 1, self._now_ms)
-            log.lower_recovery_point(cut.untouched_end)
-            log.cut(cut)
+            log.durability.lower(cut.untouched_end)
+            cut_log(log, cut)
             log.flushed_end = log.end
 
     _replace(log_recovery._Recovery, "run", short)
@@ -205,8 +207,8 @@ def recover_one_batch_less() -> None:
 
 def forget_producers() -> None:
     """Recovery does not know which batches it has already: retries are appended again."""
-    _replace(log_recovery, "load_producers", lambda *arguments: ProducerStates())
-    _replace(ProducerStates, "check", lambda self, header, now_ms: None)
+    _replace(log_recovery, "load_producers", lambda *arguments: DerivedProducers(ProducerStates(), 0, [], False))
+    _replace(ProducerStates, "check", lambda self, *arguments: None)
 
 
 def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:

@@ -1,6 +1,6 @@
 """The broker's own truncation of logs, for tests that have a log but no log manager.
 
-`log.truncating.Truncating` runs as it is. What the manager gives it is replaced by forms that do their work at once:
+`lifecycle.truncator.Truncator` runs as it is. What the manager gives it is replaced by forms that work at once:
 a worker thread that is the calling thread, and a flusher that flushes nothing by itself.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from flowstone.log.lifecycle.truncator import Truncating
+from flowstone.log.lifecycle.truncator import Truncator
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.cached_reads import wait_for
 from flowstone.ports.clock import Clock
@@ -50,6 +50,6 @@ class _Flusher:
         """Nothing was requested."""
 
 
-def truncating_at_once(clock: Clock, checkpoint: Callable[[], Any]) -> Truncating:
+def truncating_at_once(clock: Clock, checkpoint: Callable[[], Any]) -> Truncator:
     """Return the broker's truncation; `checkpoint` is called where the broker writes its checkpoints."""
-    return Truncating(clock, _Housekeeping(checkpoint), _Flusher())  # type: ignore[arg-type]
+    return Truncator(clock, _Housekeeping(checkpoint), _Flusher())  # type: ignore[arg-type]

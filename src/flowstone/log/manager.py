@@ -234,12 +234,12 @@ class LogManager:
         await self.directory_of(log).delete_records_before(log, offset)
 
     async def truncate_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:
-        """Drops the log's end from `offset` on: see `truncating`. StorageFault; ApiError if the disk is full."""
-        await self.directory_of(log).truncating.truncate_to(log, offset, is_due)
+        """Drops the log's end from `offset` on: see `truncator`. StorageFault; ApiError if the disk is full."""
+        await self.directory_of(log).truncator.truncate_to(log, offset, is_due)
 
     async def reset_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:
         """Drops all of the log, which goes on at `offset`. Errors as of `truncate_to`."""
-        await self.directory_of(log).truncating.reset_to(log, offset, is_due)
+        await self.directory_of(log).truncator.reset_to(log, offset, is_due)
 
     # The end
 

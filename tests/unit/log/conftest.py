@@ -13,7 +13,7 @@ from flowstone.log.lifecycle.durable_extents import Extent, LogExtents
 from flowstone.log.lifecycle.extent_witnesses import read_witnesses
 from flowstone.log.lifecycle.log_recovery import recover
 from flowstone.log.lifecycle.stored_offsets import StoredOffsets
-from flowstone.log.lifecycle.truncator import Truncating
+from flowstone.log.lifecycle.truncator import Truncator
 from flowstone.log.partition.partition_log import Appended, FlushTask, PartitionLog
 from flowstone.log.segments import preallocation
 from flowstone.log.segments.cached_reads import wait_for
@@ -76,7 +76,7 @@ class LogWorld:
     def reset_to(self, offset: int) -> None:
         asyncio.run(self._truncating().reset_to(self.log, offset, lambda: True))
 
-    def _truncating(self) -> Truncating:
+    def _truncating(self) -> Truncator:
         return truncating_at_once(self.clock, self.checkpoint)
 
     def checkpoint(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from flowstone.log.branching import files as branching
-from flowstone.log.partition import stored_log
+from flowstone.log.partition import segment_store
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.cached_reads import wait_for
 from flowstone.types import TopicPartition
@@ -203,7 +203,7 @@ def is_found() -> bool:
 
 
 def test_a_truncation_of_a_shared_file_in_place_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_log, "own_file", lambda *_: False)
+    monkeypatch.setattr(segment_store, "own_file", lambda *_: False)
     assert is_found()
 
 

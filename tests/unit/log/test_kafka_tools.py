@@ -20,7 +20,9 @@ from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch
 from tests.support.compacted_log import CompactionRun
+from tests.support.transactional_log import TransactionWriter
 
+INDEXES = (".index", ".timeindex")
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 pytestmark = pytest.mark.skipif(
@@ -59,11 +61,10 @@ def write_log(folder: Path) -> None:
     task.run()
 
 
-def dump(folder: Path, *options: str) -> str:
-    suffixes = (".log", ".index", ".timeindex") if not options else (".index", ".timeindex")
+def dump(folder: Path, *options: str, suffixes: tuple[str, ...] = (".log", *INDEXES)) -> str:
     files = sorted(str(path) for path in folder.glob("dump-0/*") if path.suffix in suffixes)
     command = ["java", "-Xmx256m", "-cp", f"{cache_folder()}/*", DUMP, *options, "--files", ",".join(files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=90, check=True)
     return done.stdout
 
 
@@ -77,7 +78,7 @@ def test_kafkas_dump_tool_finds_nothing_wrong(tmp_path: Path) -> None:
 
 def test_kafkas_sanity_check_passes_every_index(tmp_path: Path) -> None:
     write_log(tmp_path)
-    assert dump(tmp_path, "--index-sanity-check").count("passed sanity check") == 8
+    assert dump(tmp_path, "--index-sanity-check", suffixes=INDEXES).count("passed sanity check") == 8
 
 
 def compact_log(folder: Path) -> None:
@@ -116,4 +117,30 @@ def test_kafkas_dump_tool_reads_compacted_segments(tmp_path: Path) -> None:
     assert text.count("isvalid: true") > 20
     for complaint in ("isvalid: false", "Mismatches", "Index timestamp mismatch", "out of order"):
         assert complaint.lower() not in text.lower()
-    assert dump(tmp_path, "--index-sanity-check").count("passed sanity check") >= 4
+    assert dump(tmp_path, "--index-sanity-check", suffixes=INDEXES).count("passed sanity check") >= 4
+
+
+def test_kafkas_dump_tool_reads_transactions(tmp_path: Path) -> None:
+    clock, files = SimulatedClock(), SystemFiles()
+    directory = PartitionDirectory(files, str(tmp_path / "dump-0"), exists=False)
+    config = TopicConfig(segment_bytes=4000)
+    log = PartitionLog(TopicPartition("dump", 0), bytes(range(16)), config, clock, FileHandles(files, 100), directory)
+    writer = TransactionWriter(log, 1)
+    for _ in range(200):
+        writer.rng.choice([writer.write_transactional, writer.write_plain, writer.end_transaction])()
+    task = log.closing_task()
+    assert task is not None
+    task.run()
+    is_open, aborted = writer.model.transactions()
+    assert is_open
+    assert aborted
+
+    told = dump(tmp_path, "--print-data-log", suffixes=(".log", ".txnindex", ".snapshot"))
+
+    for complaint in ("isvalid: false", "Mismatches", "exception", "error"):
+        assert complaint.lower() not in told.lower()
+    assert told.count("endTxnMarker: ABORT coordinatorEpoch: 3") == len(aborted)
+    for producer_id, first_offset, marker_offset in aborted:
+        assert f"producerId: {producer_id} firstOffset: {first_offset} lastOffset: {marker_offset} " in told
+    for first_offset in is_open.values():
+        assert f"currentTxnFirstOffset: OptionalLong[{first_offset}]" in told

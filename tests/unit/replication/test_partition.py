@@ -130,7 +130,7 @@ def test_a_fault_answers_everybody_who_waits_and_everybody_who_comes(durable: Pa
 
 def test_a_full_disk_is_told_once_and_ends_by_itself(durable: Partition, caplog: pytest.LogCaptureFixture):
     durable.append(a_batch(), 1)
-    durable.log._directory.files.fail_next("write", errno.ENOSPC, times=3)
+    durable.log.directory.files.fail_next("write", errno.ENOSPC, times=3)
     for _ in range(3):
         with pytest.raises(ApiError) as refused:
             durable.append(a_batch(), 1)

@@ -82,13 +82,19 @@ class Branches:
         segments = []
         for each in built.segments:
             segment = new(each.base_offset, created_ms=each.created_ms)
-            segment.open_sealed(each.size_bytes, each.offset_index_bytes, each.time_index_bytes)
+            segment.open_sealed(*each[2:])
             segments.append(segment)
-        segments.append(new(built.end_offset, created_ms=self._clock.time_ms()))
+        now_ms = self._clock.time_ms()
+        active = new(built.end_offset, created_ms=now_ms)
+        segments.append(active)
+        producers = ProducerStates()
+        if built.inherited is not None:
+            producers = built.inherited.take_up(active, now_ms)
+            directory.keep_snapshots([built.end_offset])
         epochs = LeaderEpochs.decode(staged.plan.epochs)
         assert epochs is not None
         directory.store_epochs(staged.plan.epochs)
-        log.adopt(segments, built.log_start_offset, built.end_offset, epochs, ProducerStates())
+        log.adopt(segments, built.log_start_offset, active.next_offset, epochs, producers)
         log.branch_point = BranchPoint(source.topic_partition.topic, source.topic_id, built.end_offset)
         log.first_dirty_offset = min(staged.plan.first_dirty_offset, built.end_offset)
         return log

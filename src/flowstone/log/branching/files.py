@@ -22,13 +22,23 @@ from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.branching.plan import BranchPlan, CutSegment, WholeSegment
+from flowstone.log.partition.inherited_transactions import InheritedTransactions, find_inherited, write_aborts
+from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
-from flowstone.log.segments.batch_scan import DamagedBatch, scan
+from flowstone.log.segments.batch_scan import OFFSET_MAX, DamagedBatch, scan
 from flowstone.log.segments.branch_point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
 from flowstone.log.segments.checkpoints import PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.segments.file_handles import FileHandles
-from flowstone.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, segment_path
+from flowstone.log.segments.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+    segment_path,
+)
 from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
+from flowstone.log.segments.transaction_index import aborts_below, is_sound
 from flowstone.ports.files import File, Files
 from flowstone.wire.batch_slices import cut_batch
 from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
@@ -44,10 +54,11 @@ class BuiltSegment(NamedTuple):
     size_bytes: int
     offset_index_bytes: int | None
     time_index_bytes: int | None
+    transaction_index_bytes: int | None
 
 
 class BuiltBranch(NamedTuple):
-    """A branch whose directory is whole; its last, empty segment is not among these."""
+    """A branch whose directory is whole; its last segment, which has no record yet, is not among these."""
 
     path: str
     segments: tuple[BuiltSegment, ...]
@@ -56,6 +67,7 @@ class BuiltBranch(NamedTuple):
     linked_bytes: int
     copied_bytes: int
     unsynced: tuple[File, ...]
+    inherited: InheritedTransactions | None  # None: no transaction was open where the branch begins
 
 
 def make_common(files: Files, path: str, source: PartitionLog, topic_id: bytes) -> None:
@@ -105,8 +117,10 @@ class _Building:
         files.new_directory(self._path)
         segments = [self._link_segment(each) for each in plan.whole]
         end_offset = plan.end_offset
+        split = b""
         if plan.cut is not None:
-            copied, end_offset = self._copy_segment(plan.cut)
+            split = self._read_split(plan.cut)
+            copied, end_offset = self._copy_segment(plan.cut, split)
             segments += [copied] if copied is not None else []
         if end_offset < plan.log_start_offset:
             # Compaction took what was left: there is nothing to be served below the start.
@@ -117,9 +131,26 @@ class _Building:
         ):
             self._link(f"{common_path}/{common}", f"{self._path}/{name}", is_durable=True)
         files.open(segment_path(self._path, end_offset, LOG_SUFFIX), create=True)
+        inherited = self._abort_open(end_offset, split) if plan.has_transactions and segments else None
         sizes = self._linked_bytes, self._copied_bytes
         offsets = plan.log_start_offset, end_offset
-        return BuiltBranch(self._path, tuple(segments), *offsets, *sizes, tuple(self._unsynced))
+        return BuiltBranch(self._path, tuple(segments), *offsets, *sizes, tuple(self._unsynced), inherited)
+
+    def _abort_open(self, end_offset: int, split: bytes) -> InheritedTransactions | None:
+        """Have the transactions that are open at the end aborted in the branch."""
+        plan = self._plan
+        sizes = {each.base_offset: each.size_bytes for each in plan.whole}
+        if plan.cut is not None:
+            sizes[plan.cut.base_offset] = plan.cut.position
+        cut_batch = parse_header(split) if split else None
+        states = find_inherited(self._files, self._source_path, sizes, plan.producers_from, plan.end_offset, cut_batch)
+        if not len(states):
+            return None
+        epochs = LeaderEpochs.decode(plan.epochs)
+        assert epochs is not None
+        inherited, written = write_aborts(self._files, self._path, end_offset, epochs.latest, states)
+        self._unsynced += written
+        return inherited
 
     # Whole segments
 
@@ -135,7 +166,8 @@ class _Building:
                 indexes.append(self._link_part(whole, suffix, size_bytes))
             except FileNotFoundError:  # it is made again when it is needed
                 indexes.append(None)
-        return BuiltSegment(whole.base_offset, whole.created_ms, whole.size_bytes, *indexes)
+        aborts_bytes = self._link_part(whole, TRANSACTION_INDEX_SUFFIX, None) if whole.has_transaction_index else None
+        return BuiltSegment(whole.base_offset, whole.created_ms, whole.size_bytes, indexes[0], indexes[1], aborts_bytes)
 
     def _link_part(self, whole: WholeSegment, suffix: str, size_bytes: int | None) -> int:
         """The file's size."""
@@ -165,26 +197,33 @@ class _Building:
 
     # The segment that is cut
 
-    def _copy_segment(self, cut: CutSegment) -> tuple[BuiltSegment | None, int]:
+    def _read_split(self, cut: CutSegment) -> bytes:
+        """The batch that the end lies in, without what follows the end; nothing if a batch begins there."""
+        source = segment_path(self._source_path, cut.base_offset, LOG_SUFFIX)
+        tail = self._files.open(source).read(cut.position, cut.batch_bytes)
+        return cut_batch(tail, self._plan.end_offset) if self._is_split(tail) else b""
+
+    def _copy_segment(self, cut: CutSegment, split: bytes) -> tuple[BuiltSegment | None, int]:
         """The segment, None if nothing of it is left, and where the branch ends.
 
         Where offsets before the end are missing, it ends with the last batch: no hole is between segments.
         """
-        source = segment_path(self._source_path, cut.base_offset, LOG_SUFFIX)
-        tail = self._files.open(source).read(cut.position, cut.batch_bytes)
-        split = cut_batch(tail, self._plan.end_offset) if self._is_split(tail) else b""
         if not cut.position and not split:
             return None, cut.base_offset
+        source = segment_path(self._source_path, cut.base_offset, LOG_SUFFIX)
         self._files.copy(source, segment_path(self._path, cut.base_offset, LOG_SUFFIX), cut.position)
         segment = self._index(cut)
         if split:
             header = parse_header(split)
             segment.append([split], header.base_offset, len(split), header.last_offset, header.max_timestamp)
-        segment.indexes.write()
+        segment.transactions.open_active(self._aborts(cut), has_file=False)
+        segment.write_indexes(has_transactions=self._plan.has_transactions)
         self._unsynced += [handle.get() for handle in segment.handles]
         self._copied_bytes += segment.size_bytes
-        sizes = [handle.get().size() for handle in segment.handles]
-        return BuiltSegment(cut.base_offset, cut.created_ms, *sizes), segment.next_offset
+        log, offsets, times = (handle.get().size() for handle in segment.handles[:3])
+        aborts_bytes = segment.transactions.size_bytes if segment.transactions.has_file else None
+        built = BuiltSegment(cut.base_offset, cut.created_ms, log, offsets, times, aborts_bytes)
+        return built, segment.next_offset
 
     def _is_split(self, batch: bytes) -> bool:
         return parse_header(batch).base_offset < self._plan.end_offset
@@ -224,6 +263,16 @@ class _Building:
             offsets.first(bisect_left(offsets.values, cut.position)),
             times.first(bisect_left(times.values, relative_end)),
         )
+
+    def _aborts(self, cut: CutSegment) -> bytes:
+        """The entries of the source's transaction index up to the end."""
+        if cut.aborts is not None:
+            return cut.aborts
+        path = segment_path(self._source_path, cut.base_offset, TRANSACTION_INDEX_SUFFIX)
+        data = self._files.read(path) if self._files.exists(path) else b""
+        if not is_sound(data, cut.base_offset, OFFSET_MAX):
+            raise CorruptBatch(f"{path} is no index of transactions")
+        return aborts_below(data, self._plan.end_offset)
 
     def _load(self, base_offset: int, suffix: str, entry: Struct) -> IndexEntries | None:
         path = segment_path(self._source_path, base_offset, suffix)

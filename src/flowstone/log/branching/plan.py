@@ -15,6 +15,7 @@ from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.segment import Segment
 from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
+from flowstone.log.segments.transaction_index import aborts_below
 
 
 class WholeSegment(NamedTuple):
@@ -25,6 +26,7 @@ class WholeSegment(NamedTuple):
     # None: there is no telling without a look.
     offset_index_bytes: int | None
     time_index_bytes: int | None
+    has_transaction_index: bool
 
 
 class CutSegment(NamedTuple):
@@ -38,6 +40,7 @@ class CutSegment(NamedTuple):
     # The entries up to the position, if the segment is active; a sealed one's are in its files.
     offsets: IndexEntries | None
     times: IndexEntries | None
+    aborts: bytes | None  # likewise, the entries of the transaction index
 
 
 class BranchPlan(NamedTuple):
@@ -48,6 +51,8 @@ class BranchPlan(NamedTuple):
     cut: CutSegment | None
     epochs: bytes
     first_dirty_offset: int
+    has_transactions: bool
+    producers_from: int  # of the source
 
 
 def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
@@ -68,7 +73,15 @@ def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
         if len(whole) < len(segments) and segments[len(whole)].base_offset < end_offset:
             cut = _cut(log, segments[len(whole)], end_offset)
     return BranchPlan(
-        log, start_offset, end_offset, tuple(whole), cut, epochs.encode(), min(log.first_dirty_offset, end_offset)
+        log,
+        start_offset,
+        end_offset,
+        tuple(whole),
+        cut,
+        epochs.encode(),
+        min(log.first_dirty_offset, end_offset),
+        log.has_transactions,
+        log.producers_from,
     )
 
 
@@ -81,6 +94,7 @@ def _whole(segment: Segment, *, is_durable: bool) -> WholeSegment:
         segment.size_bytes,
         len(offsets) * OFFSET_ENTRY.size if isinstance(offsets, SealedIndex) else None,
         len(times) * TIME_ENTRY.size if isinstance(times, SealedIndex) else None,
+        segment.transactions.has_file,
     )
 
 
@@ -98,4 +112,5 @@ def _cut(log: PartitionLog, segment: Segment, end_offset: int) -> CutSegment:
         segment.indexes.interval_bytes,
         offsets.first(bisect_left(offsets.values, position)) if offsets is not None else None,
         times.first(bisect_left(times.values, end_offset - segment.base_offset)) if times is not None else None,
+        aborts_below(segment.transactions.read(), end_offset) if offsets is not None else None,
     )

@@ -28,8 +28,8 @@ from flowstone.log.lifecycle.housekeeping import Housekeeping
 from flowstone.log.lifecycle.steady_clock import SteadyClock
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.compaction_job import CompactionError, CompactionJob, SourceSegment
+from flowstone.log.segments.index_pair import newest_timestamp
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, NO_SPACE
-from flowstone.log.segments.segment import newest_timestamp
 from flowstone.log.segments.segment_swap import remove_cleaned
 from flowstone.ports.clock import Timer
 from flowstone.types import TopicPartition
@@ -118,7 +118,7 @@ class Cleaner:
         except (StorageFault, OSError) as error:
             self._give_up(log, str(error))
             return NOTHING
-        stable_offset = min(self._high_watermark_of(log), log.recovery_point)
+        stable_offset = min(log.last_stable_offset(self._high_watermark_of(log)), log.recovery_point)
         return plan_compaction(facts, log.config, log.first_dirty_offset, stable_offset, now_ms)
 
     async def _clean(self, log: PartitionLog, plan: CompactionPlan) -> bool:
@@ -222,6 +222,7 @@ def job_of(
         first_dirty_offset=plan.first_dirty_offset,
         end_offset=plan.end_offset,
         kept_offsets=log.producers.last_offsets(),
+        kept_markers=log.producers.known_by_markers(),
         now_ms=now_ms,
         delete_horizon_ms=latest_ms + config.delete_retention_ms,
         index_interval_bytes=config.index_interval_bytes,

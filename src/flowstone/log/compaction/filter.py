@@ -39,6 +39,8 @@ class GroupFilter:
         """`transactions` is asked when the first batch of one is met."""
         self._job, self._transactions, self._throttle = job, transactions, throttle
         self._stop_attributes = TRANSACTIONAL_FLAG | CONTROL_FLAG
+        self._kept_markers = frozenset(job.kept_markers)
+        self.removed_markers: set[int] = set()  # their offsets
         sources = [segment for group in job.groups for segment in group]
         self._filter = RecordFilter(
             offset_map,
@@ -108,12 +110,14 @@ class GroupFilter:
     def _filter_marker(self, at: StoppedAt) -> FilteredRecords | None:
         """None if it goes."""
         header = at.header
-        if header.base_offset not in self._transactions().finished_markers:
+        is_kept = (header.producer_id, header.producer_epoch) in self._kept_markers
+        if is_kept or header.base_offset not in self._transactions().finished_markers:
             return FilteredRecords(b"", header.record_count, header.max_timestamp, False, False)
         if not header.has_delete_horizon:
             return self._filter_records(at, is_marker=True)
         if self._job.now_ms < header.base_timestamp:
             return FilteredRecords(b"", header.record_count, header.max_timestamp, False, False)
+        self.removed_markers.add(header.base_offset)
         return None
 
     def _rewritten(self, header: BatchHeader, filtered: FilteredRecords) -> bytes:

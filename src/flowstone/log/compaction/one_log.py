@@ -66,7 +66,7 @@ class Compaction:
         filled = [segment for segment in group if segment.size_bytes]
         for segment in filled:
             self._filter.clean(self._open(segment), segment, output, is_last=segment is filled[-1])
-        return output.finish()
+        return output.finish(self._filter.removed_markers)
 
     def _open(self, segment: SourceSegment) -> File:
         return self._files.open(segment_path(self._job.directory, segment.base_offset, LOG_SUFFIX))

@@ -5,11 +5,19 @@ They are durable when `finish` returns; their names are not, which is for whoeve
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import suppress
 
 from flowstone.kernel.compaction import IndexBuilder
 from flowstone.log.segments.compaction_job import CLEANED_SUFFIX, CleanedSegment, CompactionError, SourceSegment
-from flowstone.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from flowstone.log.segments.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
+from flowstone.log.segments.transaction_index import decode_aborts, encode_aborts, is_sound
 from flowstone.log.workers.throttle import Throttle
 from flowstone.ports import page_cache
 from flowstone.ports.files import File, Files
@@ -45,21 +53,38 @@ class CleanedOutput:
                 page_cache.begin_writing(self._file.fileno(), self._begun_bytes, self._size_bytes - self._begun_bytes)
             self._begun_bytes = self._size_bytes
 
-    def finish(self) -> CleanedSegment:
+    def finish(self, removed_markers: Container[int]) -> CleanedSegment:
+        """`removed_markers` are the offsets of markers that are not in the new segment, nor their transactions."""
         self._indexes.close()
         self._file.sync()
         self._file.close()
-        sizes = []
-        for suffix, entries in (
-            (INDEX_SUFFIX, self._indexes.offset_entries),
-            (TIME_INDEX_SUFFIX, self._indexes.time_entries),
-        ):
-            index = self._create(suffix)
-            index.write(0, [entries])
-            index.sync()
-            index.close()
-            sizes.append(len(entries))
-        return CleanedSegment(self._group[0].base_offset, self._group[-1].end_offset, self._size_bytes, *sizes)
+        offsets_bytes = self._write_index(INDEX_SUFFIX, self._indexes.offset_entries)
+        times_bytes = self._write_index(TIME_INDEX_SUFFIX, self._indexes.time_entries)
+        aborts = self._remaining_aborts(removed_markers)
+        aborts_bytes = self._write_index(TRANSACTION_INDEX_SUFFIX, aborts) if aborts is not None else None
+        begin, end = self._group[0].base_offset, self._group[-1].end_offset
+        return CleanedSegment(begin, end, self._size_bytes, offsets_bytes, times_bytes, aborts_bytes)
+
+    def _write_index(self, suffix: str, entries: Bytes) -> int:
+        index = self._create(suffix)
+        index.write(0, [entries])
+        index.sync()
+        index.close()
+        return len(entries)
+
+    def _remaining_aborts(self, removed_markers: Container[int]) -> bytes | None:
+        """Return the group's transaction index, or None if no segment of it has one."""
+        aborts, has_any = list[bytes](), False
+        for segment in self._group:
+            path = segment_path(self._directory, segment.base_offset, TRANSACTION_INDEX_SUFFIX)
+            if not self._files.exists(path):
+                continue
+            has_any, data = True, self._files.read(path)
+            if not is_sound(data, segment.base_offset, segment.end_offset):
+                raise CompactionError(f"{path} is damaged; the next start builds it again")
+            left = (entry for entry in decode_aborts(data) if entry.marker_offset not in removed_markers)
+            aborts.append(encode_aborts(left))
+        return b"".join(aborts) if has_any else None
 
     def _create(self, suffix: str) -> File:
         path = segment_path(self._directory, self._group[0].base_offset, suffix) + CLEANED_SUFFIX

@@ -22,14 +22,14 @@ from flowstone.log.compaction.cleaner import Cleaner
 from flowstone.log.compaction.cleaner_process import compactor_for
 from flowstone.log.lifecycle.clean_stop_state import describe, encode_clean_state
 from flowstone.log.lifecycle.directory_identity import LogDirectory
-from flowstone.log.lifecycle.directory_recovery import Recovering
+from flowstone.log.lifecycle.directory_recovery import DirectoryRecovery
 from flowstone.log.lifecycle.durable_extents import Extent, LogExtents
 from flowstone.log.lifecycle.extent_witnesses import Witnesses, find_missing, read_witnesses
 from flowstone.log.lifecycle.flusher import Flusher
 from flowstone.log.lifecycle.housekeeping import Housekeeping
 from flowstone.log.lifecycle.steady_clock import SteadyClock
 from flowstone.log.lifecycle.stored_offsets import OfflineLog, StoredOffsets
-from flowstone.log.lifecycle.truncator import Truncating
+from flowstone.log.lifecycle.truncator import Truncator
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.checkpoints import HIGH_WATERMARK_CHECKPOINT
 from flowstone.log.segments.file_handles import FileHandles
@@ -101,7 +101,7 @@ class DirectoryLogs:
         self.cleaner = Cleaner(
             steady_clock, config, self.housekeeping, self.logs, high_watermark_of, compactor, self.fail
         )
-        self.truncating = Truncating(clock, self.housekeeping, self.flusher)
+        self.truncator = Truncator(clock, self.housekeeping, self.flusher)
         for path in log_directory.condemned():
             self.housekeeping.in_background(partial(self._files.remove_tree, path))
 
@@ -112,7 +112,7 @@ class DirectoryLogs:
         if found_partitions and not clean:
             logger.info("the last stop was not clean: %d partitions are recovered", len(found_partitions))
         witnesses = read_witnesses(self.log_directory, self.extents, found_partitions, clean=clean)
-        recovering = Recovering(self._files, self.path, self._handles, self._clock, topic_config, witnesses.left)
+        recovering = DirectoryRecovery(self._files, self.path, self._handles, self._clock, topic_config, witnesses.left)
         stored = [witnesses.of(each) for each in found_partitions]
         for topic_partition, found in recovering.recover(list(zip(found_partitions, stored, strict=True))):
             if isinstance(found, OfflineLog):
@@ -268,7 +268,7 @@ class DirectoryLogs:
             if self.fault is None:
                 self._flush_all()
                 self.housekeeping.checkpoint_writer()()
-                if not self.offline and not any(log.is_torn for log in self.logs.values()):
+                if not self.offline and not any(log.store.is_torn for log in self.logs.values()):
                     self._write_clean_state()
                     self.log_directory.write_clean_marker()
         except OSError as error:

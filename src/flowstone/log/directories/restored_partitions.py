@@ -19,6 +19,7 @@ from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.log.lifecycle.directory_identity import STAGED_SUFFIX
+from flowstone.log.partition.inherited_transactions import InheritedTransactions, find_inherited, write_aborts
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.partition.producer_state import ProducerStates
@@ -31,6 +32,7 @@ from flowstone.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
     segment_path,
 )
@@ -54,6 +56,7 @@ class _FoundSegment(NamedTuple):
     size_bytes: int
     offset_index_bytes: int | None
     time_index_bytes: int | None
+    transaction_index_bytes: int | None
 
 
 class StagedLog(NamedTuple):
@@ -66,6 +69,7 @@ class StagedLog(NamedTuple):
     point: RestorePoint
     segments: tuple[_FoundSegment, ...]
     epochs: bytes
+    inherited: InheritedTransactions | None  # None: no transaction was open where the backup ended
 
     @property
     def leader_epoch(self) -> int:
@@ -102,7 +106,9 @@ async def prepare(home: DirectoryLogs, path: str, topic_partition: TopicPartitio
     return StagedLog(topic_partition, topic_id, home, path, *found)
 
 
-def _prepare(files: Files, path: str, topic_id: bytes) -> tuple[RestorePoint, tuple[_FoundSegment, ...], bytes]:
+def _prepare(
+    files: Files, path: str, topic_id: bytes
+) -> tuple[RestorePoint, tuple[_FoundSegment, ...], bytes, InheritedTransactions | None]:
     """In a thread; what is found there."""
     point = _decode_restore_point(files.read(f"{path}/{RESTORE_POINT}"))
     names = files.names(path)
@@ -115,12 +121,26 @@ def _prepare(files: Files, path: str, topic_id: bytes) -> tuple[RestorePoint, tu
     _write(files, f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
     _write(files, f"{path}/{branch_point_name(point.end_offset)}", branch_source)
     files.open(segment_path(path, point.end_offset, LOG_SUFFIX), create=True).sync()
+    sealed = tuple(_find(files, path, base) for base in bases if base < point.end_offset)
+    sizes = {each.base_offset: each.size_bytes for each in sealed}
+    states = find_inherited(files, path, sizes, 0, point.end_offset, None) if sealed else ProducerStates()
     for name in names:
         if name == RESTORE_POINT or name.endswith(SNAPSHOT_SUFFIX):
             files.remove(f"{path}/{name}")
+    inherited = _abort_open(files, path, point.end_offset, epochs, states) if len(states) else None
     files.sync_directory(path)
-    sealed = tuple(_find(files, path, base) for base in bases if base < point.end_offset)
-    return point, sealed, epochs
+    return point, sealed, epochs, inherited
+
+
+def _abort_open(
+    files: Files, path: str, end_offset: int, epochs: bytes, states: ProducerStates
+) -> InheritedTransactions:
+    """Have the transactions aborted that were open where the backup ended; durable when it returns."""
+    latest = (LeaderEpochs.decode(epochs) or LeaderEpochs()).latest
+    inherited, written = write_aborts(files, path, end_offset, max(latest, 0), states)
+    for file in written:
+        file.sync()
+    return inherited
 
 
 def _write(files: Files, path: str, data: bytes) -> None:
@@ -132,8 +152,9 @@ def _write(files: Files, path: str, data: bytes) -> None:
 
 def _find(files: Files, path: str, base_offset: int) -> _FoundSegment:
     size_bytes = files.size(segment_path(path, base_offset, LOG_SUFFIX))
-    offsets, times = (segment_path(path, base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
-    return _FoundSegment(base_offset, size_bytes, _size(files, offsets), _size(files, times))
+    suffixes = INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+    indexes = [_size(files, segment_path(path, base_offset, suffix)) for suffix in suffixes]
+    return _FoundSegment(base_offset, size_bytes, *indexes)
 
 
 def _size(files: Files, path: str) -> int | None:
@@ -168,11 +189,16 @@ def _open(staged: StagedLog, config: TopicConfig, clock: Clock, handles: FileHan
     segments = []
     for each in staged.segments:
         segment = new(each.base_offset)
-        segment.open_sealed(each.size_bytes, each.offset_index_bytes, each.time_index_bytes)
+        segment.open_sealed(*each[1:])
         segments.append(segment)
-    segments.append(new(point.end_offset))
+    active = new(point.end_offset)
+    segments.append(active)
+    producers = ProducerStates()
+    if staged.inherited is not None:
+        producers = staged.inherited.take_up(active, clock.time_ms())
+        directory.keep_snapshots([point.end_offset])
     epochs = LeaderEpochs.decode(staged.epochs) or LeaderEpochs()
     log_start_offset = max(point.log_start_offset, segments[0].base_offset)
-    log.adopt(segments, log_start_offset, point.end_offset, epochs, ProducerStates())
+    log.adopt(segments, log_start_offset, active.next_offset, epochs, producers)
     log.branch_point = BranchPoint(point.source_topic, ZERO_UUID, point.end_offset)
     return log

@@ -32,8 +32,9 @@ from flowstone.log.partition.producer_state import ProducerStates
 from flowstone.log.segments.branch_point import BranchPoint
 from flowstone.log.segments.compaction_job import CLEANED_SUFFIX
 from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.left_segment import LeftSegment
 from flowstone.log.segments.partition_directory import DELETED_SUFFIX, PartitionDirectory
-from flowstone.log.segments.segment import LeftSegment, Segment
+from flowstone.log.segments.segment import Segment
 from flowstone.log.segments.segment_swap import SWAP_SUFFIX
 from flowstone.log.segments.shared_files import TEMPORARY_SUFFIX
 from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, SealedIndex
@@ -43,7 +44,7 @@ from flowstone.types import TopicPartition
 
 # Logs beyond it are left out: reading them as one is no faster than one by one.
 CLEAN_STATE_BYTES_MAX = 64 * MIB
-_VERSION = "1"
+_VERSION = "2"  # 1: before there were indexes of transactions
 # Files that recovery removes, or puts in their place.
 _UNFINISHED_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
@@ -52,15 +53,17 @@ class _LeftSealed(NamedTuple):
     base_offset: int
     offset_index_bytes: int
     time_index_bytes: int
+    transaction_index_bytes: int | None
 
 
 class _LeftParts(NamedTuple):
-    """What is bytes: keys and values of the active segment's indexes, and the producers' snapshot, if there are any."""
+    """What is bytes: the entries of the active segment's indexes, and the producers' snapshot, if there are any."""
 
     offset_keys: bytes
     offset_values: bytes
     time_keys: bytes
     time_values: bytes
+    aborts: bytes
     producers: bytes
 
 
@@ -84,7 +87,7 @@ class LeftLog(NamedTuple):
 def describe(log: PartitionLog) -> LeftLog | None:
     """A log all of which is durable, as it will be found; None if that can only be read from its files. OSError."""
     files, directory, segments = log.files, log.directory, log.segments
-    if not log.exists or log.is_torn or log.flushed_end != log.end:
+    if not log.exists or log.store.is_torn or log.flushed_end != log.end:
         return None
     if any(name.endswith(_UNFINISHED_SUFFIXES) for name in files.names(directory.path)):
         return None
@@ -93,7 +96,9 @@ def describe(log: PartitionLog) -> LeftLog | None:
         offsets, times = segment.indexes.offsets, segment.indexes.times
         if not isinstance(offsets, SealedIndex) or not isinstance(times, SealedIndex):
             return None
-        sealed.append(_LeftSealed(segment.base_offset, len(offsets) * OFFSET_ENTRY.size, len(times) * TIME_ENTRY.size))
+        aborts_bytes = segment.transactions.size_bytes if segment.transactions.has_file else None
+        sizes = len(offsets) * OFFSET_ENTRY.size, len(times) * TIME_ENTRY.size, aborts_bytes
+        sealed.append(_LeftSealed(segment.base_offset, *sizes))
     log_files = [files.stamp(segment.log.path) for segment in segments]
     if [each.size_bytes for each in log_files] != [segment.size_bytes for segment in segments]:
         return None
@@ -117,6 +122,7 @@ def describe(log: PartitionLog) -> LeftLog | None:
             offsets.values.tobytes(),
             times.keys.tobytes(),
             times.values.tobytes(),
+            segments.active.transactions.read(),
             log.producers.encode_snapshot() if len(log.producers) else b"",
         ),
     )
@@ -137,9 +143,10 @@ def reopen(log: PartitionLog, directory: PartitionDirectory, handles: FileHandle
     except OSError:
         return False
     for segment, stamp, each in zip(segments, stamps, left.sealed, strict=False):
-        segment.open_sealed(stamp.size_bytes, each.offset_index_bytes, each.time_index_bytes)
+        segment.open_sealed(stamp.size_bytes, *each[1:])
     offsets = _entries(OFFSET_ENTRY, left.parts.offset_keys, left.parts.offset_values)
-    segments[-1].open_left(left.active, offsets, _entries(TIME_ENTRY, left.parts.time_keys, left.parts.time_values))
+    times = _entries(TIME_ENTRY, left.parts.time_keys, left.parts.time_values)
+    segments[-1].open_left(left.active, offsets, times, left.parts.aborts)
     epochs = LeaderEpochs()
     for epoch, start_offset in left.epochs:
         epochs.assign(epoch, start_offset)
@@ -147,7 +154,7 @@ def reopen(log: PartitionLog, directory: PartitionDirectory, handles: FileHandle
     directory.hole_ends = left.hole_ends
     log.branch_point = left.branch_point
     log.adopt(segments, left.log_start_offset, left.end_offset, epochs, producers)
-    log.note_as_closed()
+    log.durability.note_as_closed(log.end)
     return True
 
 

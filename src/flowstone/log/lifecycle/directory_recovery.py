@@ -54,14 +54,14 @@ class RecoveredDirectory(PartitionDirectory):
         return task._replace(unsynced=(), replacements=(), removals=(), directories=())
 
 
-class _Recovering(NamedTuple):
+class _FoundLog(NamedTuple):
     topic_partition: TopicPartition
     stored: StoredOffsets
     directory: RecoveredDirectory
     log: PartitionLog
 
 
-class Recovering:
+class DirectoryRecovery:
     def __init__(
         self,
         files: Files,
@@ -86,7 +86,7 @@ class Recovering:
         with self._files.threads(SYNC_THREADS, "recovery") as threads:
             while some := list(islice(remaining, CROWD_LOGS if self._is_own_filesystem else LOGS_AT_ONCE)):
                 opened = [(topic_partition, self._open(topic_partition, stored)) for topic_partition, stored in some]
-                recovering = [each for _, each in opened if isinstance(each, _Recovering)]
+                recovering = [each for _, each in opened if isinstance(each, _FoundLog)]
                 faults = self._make_durable(recovering, threads if len(found) > LOGS_AT_ONCE else None)
                 for topic_partition, each in opened:
                     if isinstance(each, OfflineLog):
@@ -96,12 +96,12 @@ class Recovering:
                     else:
                         yield topic_partition, each.log
 
-    def _open(self, topic_partition: TopicPartition, stored: StoredOffsets) -> _Recovering | OfflineLog:
+    def _open(self, topic_partition: TopicPartition, stored: StoredOffsets) -> _FoundLog | OfflineLog:
         """The log as it is after recovery, but for what is put off."""
         directory = RecoveredDirectory(self._files, f"{self._path}/{topic_partition}", exists=True)
         reopened = self._reopen(topic_partition, stored, directory)
         if reopened is not None:
-            return _Recovering(topic_partition, stored, directory, reopened)
+            return _FoundLog(topic_partition, stored, directory, reopened)
         metadata = f"{directory.path}/{PARTITION_METADATA}"
         found = decode_partition_metadata(self._files.read(metadata)) if self._files.exists(metadata) else None
         topic_id, config = found or ZERO_UUID, self._topic_config(topic_partition.topic)
@@ -113,7 +113,7 @@ class Recovering:
         directory.is_recovering = False
         if directory.put_off is not None and self._is_own_filesystem:
             directory.put_off = directory.put_off._replace(unsynced=())  # a syncfs needs no open files
-        return _Recovering(topic_partition, stored, directory, log)
+        return _FoundLog(topic_partition, stored, directory, log)
 
     def _reopen(
         self, topic_partition: TopicPartition, stored: StoredOffsets, directory: RecoveredDirectory
@@ -130,7 +130,7 @@ class Recovering:
         return log
 
     def _make_durable(
-        self, recovering: Sequence[_Recovering], threads: Executor | None
+        self, recovering: Sequence[_FoundLog], threads: Executor | None
     ) -> dict[TopicPartition, StorageFault]:
         """Runs what was put off; what went wrong. The directory of all of them is synced once."""
         loose = [each for each in recovering if each.directory.put_off is not None]
@@ -150,10 +150,10 @@ class Recovering:
             faults |= {each.topic_partition: fault for each in loose}
         return faults
 
-    def _sync_all(self, recovering: Sequence[_Recovering]) -> list[StorageFault | None]:
+    def _sync_all(self, recovering: Sequence[_FoundLog]) -> list[StorageFault | None]:
         return [self._sync(each) for each in recovering]
 
-    def _sync(self, recovering: _Recovering) -> StorageFault | None:
+    def _sync(self, recovering: _FoundLog) -> StorageFault | None:
         """All of it, but for what is done for the whole directory."""
         directory = recovering.directory
         task, directory.put_off = directory.put_off, None

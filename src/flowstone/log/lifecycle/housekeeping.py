@@ -272,8 +272,8 @@ class Housekeeping:
 
         Then a start knows of the log even if its directory is gone, and need not check the segment.
         """
-        if log.is_checkpoint_due:
-            log.is_checkpoint_due = False
+        if log.durability.is_checkpoint_due:
+            log.durability.is_checkpoint_due = False
             self._save_soon()
         if self._flusher.flushed_bytes >= CHECKPOINT_FLUSHED_BYTES:
             self.save_offsets()

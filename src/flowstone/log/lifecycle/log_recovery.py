@@ -26,6 +26,7 @@ from struct import Struct
 from flowstone.errors import StorageFault
 from flowstone.log.lifecycle.extent_witnesses import check_derived, check_end, check_start, missing_files, way_out
 from flowstone.log.lifecycle.stored_offsets import StoredOffsets
+from flowstone.log.lifecycle.transaction_index_recovery import TransactionIndexRecovery
 from flowstone.log.partition.derived_state import load_epochs, load_producers, read_epochs
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
@@ -40,6 +41,7 @@ from flowstone.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
     segment_path,
 )
@@ -81,6 +83,7 @@ class _Recovery:
         self._now_ms = clock.time_ms()
         self._stored = stored
         self._epochs_seen = LeaderEpochs()
+        self._markers_in: dict[int, bool] = {}  # of segments that were checked: whether they have control batches
         self._names: list[str] = []  # in the directory
 
     def run(self) -> None:
@@ -118,7 +121,7 @@ class _Recovery:
                 self._files.remove(f"{self._directory.path}/{name}")
         bases = [base for name in names if (base := offset_in_name(name, LOG_SUFFIX)) is not None]
         for name in names:
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
                 base_offset = offset_in_name(name, suffix)
                 if base_offset is not None and base_offset not in bases:
                     self._files.remove(f"{self._directory.path}/{name}")
@@ -128,11 +131,12 @@ class _Recovery:
 
     def _open_sealed(self, base_offset: int, following: int) -> Segment:
         segment = self._segment(base_offset)
-        sizes = [
+        log_bytes, offsets_bytes, times_bytes = [
             self._files.size(handle.path) if self._files.exists(handle.path) else None for handle in segment.handles
         ]
-        assert sizes[0] is not None
-        segment.open_sealed(sizes[0], sizes[1], sizes[2])
+        assert log_bytes is not None
+        # The index of its transactions comes last: see `TransactionIndexRecovery`.
+        segment.open_sealed(log_bytes, offsets_bytes, times_bytes, None)
         if following == self._stored.recovery_point and not self._stored.clean:
             self._cut_after(segment, following)
         self._check_follows(segment, following)
@@ -188,6 +192,7 @@ class _Recovery:
                 return *opened, True
         segment = self._segment(base_offset)
         file = segment.log.get()
+        self._markers_in[base_offset] = False
         size_bytes, next_offset, whole = file.size(), base_offset, True
         promised_end = self._stored.promised_end
         verify_from = None if self._stored.clean else self._stored.recovery_point
@@ -199,6 +204,8 @@ class _Recovery:
         try:
             for position, header in batches:
                 segment.note_found(position, header)
+                if header.is_control:
+                    self._markers_in[base_offset] = True
                 self._epochs_seen.assign(header.partition_leader_epoch, header.base_offset)
                 next_offset = header.next_offset
         except DamagedBatch as damage:
@@ -287,9 +294,16 @@ class _Recovery:
         if not stored.clean:
             self._directory.note_found(self._names, stored.recovery_point)
         self._log.branch_point = read_branch_point(self._files, self._directory.path, self._names)
-        producers = load_producers(
-            self._directory, self._names, segments, self._log.producers_from, end_offset, self._now_ms
+        derive = partial(
+            load_producers,
+            self._directory,
+            self._names,
+            segments,
+            self._log.producers_from,
+            end_offset,
+            self._now_ms,
         )
+        producers = TransactionIndexRecovery(self._directory, segments, end_offset).run(self._markers_in, derive)
         epochs = load_epochs(self._directory, segments, end_offset, self._epochs_seen)
         self._log.adopt(segments, log_start_offset, end_offset, epochs, producers)
         task = self._log.take_dirty()
@@ -315,7 +329,7 @@ class _Recovery:
 
     def _remove_segment(self, base_offset: int) -> None:
         """The log file last: while it is there, its indexes are not leftovers of nothing."""
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX):
             path = segment_path(self._directory.path, base_offset, suffix)
             if self._files.exists(path):
                 self._files.remove(path)

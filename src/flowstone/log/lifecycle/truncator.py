@@ -24,6 +24,7 @@ from functools import partial
 from flowstone.errors import StorageFault
 from flowstone.log.lifecycle.flusher import Flusher
 from flowstone.log.lifecycle.housekeeping import Housekeeping
+from flowstone.log.partition.log_cutting import cut_log
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.partition.truncation_plan import Cut, cut_all, find_cut
 from flowstone.ports.clock import Clock
@@ -31,7 +32,7 @@ from flowstone.ports.clock import Clock
 IsDue = Callable[[], bool]
 
 
-class Truncating:
+class Truncator:
     def __init__(self, clock: Clock, housekeeping: Housekeeping, flusher: Flusher) -> None:
         self._clock, self._housekeeping, self._flusher = clock, housekeeping, flusher
 
@@ -57,7 +58,7 @@ class Truncating:
     async def _cut(self, log: PartitionLog, cut: Cut, is_due: IsDue) -> bool:
         """Whether that is all: not if the log ends elsewhere by now."""
         try:
-            with log.recovery_point_held(cut.untouched_end):
+            with log.durability.held(cut.untouched_end):
                 await self._housekeeping.checkpoint()
                 await self._forget_producers(log, cut.end.offset)
         finally:
@@ -66,7 +67,7 @@ class Truncating:
             return False
         before = log.log_start_offset
         try:
-            log.cut(cut)
+            cut_log(log, cut)
         except OSError as error:
             self._flusher.forget(log)
             raise StorageFault(f"{log.topic_partition} was left half truncated: {error}") from error

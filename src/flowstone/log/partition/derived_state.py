@@ -7,18 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from flowstone.errors import StorageFault
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.producer_state import ProducerStates
-from flowstone.log.segments.batch_scan import DamagedBatch, scan
+from flowstone.log.partition.undecided_transactions import DecidedTransaction
+from flowstone.log.segments.batch_scan import DamagedBatch, ScannedBatch, scan
 from flowstone.log.segments.cached_reads import wait_for
 from flowstone.log.segments.checkpoints import LEADER_EPOCH_CHECKPOINT
 from flowstone.log.segments.file_names import offset_in_name
 from flowstone.log.segments.partition_directory import SNAPSHOT_SUFFIX, PartitionDirectory, snapshot_path
 from flowstone.log.segments.segment import LOG_SUFFIX, Segment, segment_path
-from flowstone.ports.files import Files
-from flowstone.wire.record_batch import BatchHeader
+from flowstone.log.segments.transaction_index import AbortEntry
+from flowstone.ports.files import File, Files
+from flowstone.wire.end_markers import END_MARKER_BYTES_MAX, read_end_marker
+
+
+class DerivedProducers(NamedTuple):
+    states: ProducerStates
+    from_offset: int  # from where on the log was read
+    aborts: list[AbortEntry]  # of the markers from there on
+    had_transactions: bool  # whether there were transactions before, as far as is known
 
 
 def load_producers(
@@ -28,31 +38,57 @@ def load_producers(
     from_offset: int,
     end_offset: int,
     seen_ms: int,
-) -> ProducerStates:
+    aborts_from: int | None = None,
+) -> DerivedProducers:
     """The newest good snapshot not beyond the end, and every batch after it. Other snapshots are tidied away.
 
     `names` are those in the directory. What lies below `from_offset`, where a segment begins, says nothing about
-    producers.
+    producers but for their open transactions. From `aborts_from` on, where a segment begins, the aborted transactions
+    are wanted too, so that no newer snapshot will do.
     """
-    states, start_offset, kept = ProducerStates(), max(segments[0].base_offset, from_offset), list[int]()
-    oldest_offset = start_offset
+    first_offset = segments[0].base_offset
+    oldest_offset = max(first_offset, from_offset)
+    states, start_offset = ProducerStates(), oldest_offset if aborts_from is None else first_offset
+    kept, is_found = list[int](), False
     for offset in reversed(_snapshot_offsets(names)):
         decoded = None
         if oldest_offset <= offset <= end_offset:
-            if kept:  # older than a good one: looked at if it is ever needed
+            if is_found:  # older than a good one: looked at if it is ever needed
                 kept.append(offset)
                 continue
             decoded = ProducerStates.decode_snapshot(directory.files.read(snapshot_path(directory.path, offset)))
-        if decoded is not None:
-            states, start_offset = decoded, offset
-            kept.append(offset)
-        else:
+        if decoded is None:
             directory.remove_snapshot(offset)
+            continue
+        kept.append(offset)
+        if aborts_from is None or offset <= aborts_from:
+            states, start_offset, is_found = decoded, offset, True
     directory.keep_snapshots(kept)
-    for header in _headers_from(segments, start_offset, end_offset):
-        if header.producer_id >= 0 and not header.is_control:
-            states.update(header, header.base_offset, seen_ms)
-    return states
+    had_transactions, aborts = states.has_transactions, list[AbortEntry]()
+    is_of_another = start_offset < from_offset
+    for file, batch in _batches_from(segments, start_offset, end_offset):
+        if is_of_another and batch.header.base_offset >= from_offset:
+            states.forget_sequences()
+            is_of_another = False
+        decided = apply_stored(states, file, batch, seen_ms)
+        if decided is not None and not decided.is_commit:
+            aborts.append(decided.abort_entry())
+    if is_of_another:
+        states.forget_sequences()
+    if not is_found:  # the markers that a branch begins with end transactions of its source
+        had_transactions = states.has_transactions
+    return DerivedProducers(states, start_offset, aborts, had_transactions)
+
+
+def apply_stored(states: ProducerStates, file: File, batch: ScannedBatch, seen_ms: int) -> DecidedTransaction | None:
+    """Take note of a batch that lies in a log file; return the transaction that it decides, if it decides one."""
+    header = batch.header
+    if header.producer_id < 0:
+        return None
+    marker = None
+    if header.is_control and header.size_bytes <= END_MARKER_BYTES_MAX:
+        marker = read_end_marker(file.read(batch.position, header.size_bytes), 0, header)
+    return states.apply(header, header.base_offset, seen_ms, marker)
 
 
 def read_producers(
@@ -74,9 +110,10 @@ def read_producers(
             continue
         log_path = segment_path(path, base_offset, LOG_SUFFIX)
         try:
-            for _, header in scan(files.open(log_path), 0, size_bytes, base_offset):
-                if header.base_offset >= start_offset and header.producer_id >= 0 and not header.is_control:
-                    states.update(header, header.base_offset, seen_ms)
+            file = files.open(log_path)
+            for batch in scan(file, 0, size_bytes, base_offset):
+                if batch.header.base_offset >= start_offset:
+                    apply_stored(states, file, batch, seen_ms)
         except DamagedBatch as damage:
             raise StorageFault(f"{log_path}: {damage}") from None
     return states
@@ -122,8 +159,8 @@ def _derive_epochs(segments: Sequence[Segment], end_offset: int) -> LeaderEpochs
             continue
         else:
             to_offset = segments[at + 1].base_offset
-        for header in _headers_from([segment], segment.base_offset, to_offset):
-            epochs.assign(header.partition_leader_epoch, header.base_offset)
+        for _, batch in _batches_from([segment], segment.base_offset, to_offset):
+            epochs.assign(batch.header.partition_leader_epoch, batch.header.base_offset)
     return epochs
 
 
@@ -131,8 +168,8 @@ def _first_epoch(segment: Segment) -> int:
     return wait_for(partial(segment.header_at, 0)).partition_leader_epoch
 
 
-def _headers_from(segments: Sequence[Segment], offset: int, end_offset: int) -> Iterator[BatchHeader]:
-    """The headers of the batches from `offset`, where one begins, to the end."""
+def _batches_from(segments: Sequence[Segment], offset: int, end_offset: int) -> Iterator[tuple[File, ScannedBatch]]:
+    """Yield the batches from `offset`, where one begins, to the end, each with its file."""
     for at, segment in enumerate(segments):
         following = segments[at + 1].base_offset if at + 1 < len(segments) else end_offset
         if following <= offset or not segment.size_bytes:
@@ -142,7 +179,8 @@ def _headers_from(segments: Sequence[Segment], offset: int, end_offset: int) -> 
         if located is None:
             raise segment.fault(segment.size_bytes, start_offset)
         try:
-            for batch in scan(segment.log.get(), located[0], segment.size_bytes, start_offset):
-                yield batch.header
+            file = segment.log.get()
+            for batch in scan(file, located[0], segment.size_bytes, start_offset):
+                yield file, batch
         except DamagedBatch as damage:
             raise StorageFault(f"{segment.log.path}: {damage}") from None

@@ -41,5 +41,6 @@ def must_roll(
         segment.size_bytes + size_bytes > config.segment_bytes
         or age_ms > age_ms_max
         or segment.indexes.is_full(config.segment_index_bytes)
+        or segment.transactions.size_bytes >= config.segment_index_bytes
         or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
     )

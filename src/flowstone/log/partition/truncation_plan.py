@@ -46,7 +46,7 @@ class FoundCut(NamedTuple):
     def work_out(self) -> Cut:
         """Waits for the disk. StorageFault if the log is damaged."""
         segment = self.segments[-1]
-        left = segment.rebuild(self.file, self.position)
+        left = segment.shortened(self.file, self.position)
         if left.next_offset < self.log_start_offset:
             return _all(self.log_end, self.segments[0], self.log_start_offset)
         end = LogPosition(left.next_offset, left.base_offset, left.size_bytes)

@@ -64,11 +64,16 @@ class Prepared(NamedTuple):
 
 
 def check_batch(
-    records: Bytes, config: TopicConfig, now_ms: int, opened: Timestamps | None = None
+    records: Bytes,
+    config: TopicConfig,
+    now_ms: int,
+    opened: Timestamps | None = None,
+    takes_transactional: bool = False,
 ) -> tuple[BatchHeader, BatchHeader]:
     """Return the batch's header as sent and as to be stored, which differ if its timestamps must change.
 
     `opened` is what `prepare_batch` has found in the batch, whose checksum and records are not checked again then.
+    `takes_transactional` says that the batch may be part of a transaction, which must be a producer's.
     Raises ApiError if the batch is refused and NeedsWorker if it must be prepared first.
     """
     header = parse_header(records)
@@ -81,7 +86,7 @@ def check_batch(
         if compute_crc(records, 0, length + LOG_OVERHEAD) != crc:
             raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
     if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
-        raise _refuse_kind(header)
+        _check_kind(header, takes_transactional)
     if count <= 0 or count != last_delta + 1:
         raise RecordError(
             ErrorCode.INVALID_RECORD,
@@ -148,10 +153,14 @@ def _check_size(header: BatchHeader, size_bytes: int, given_bytes: int, config: 
         )
 
 
-def _refuse_kind(header: BatchHeader) -> RecordError:
+def _check_kind(header: BatchHeader, takes_transactional: bool) -> None:
+    """Raise RecordError if a client must not send a batch that is transactional, or a control batch."""
     if header.is_control:
-        return RecordError(ErrorCode.INVALID_RECORD, "clients must not send control batches")
-    return RecordError(ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer on this partition")
+        raise RecordError(ErrorCode.INVALID_RECORD, "clients must not send control batches")
+    if not takes_transactional:
+        raise RecordError(ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer on this partition")
+    if header.producer_id < 0:
+        raise RecordError(ErrorCode.INVALID_RECORD, "a transactional batch must have a producer id")
 
 
 def needs_worker(header: BatchHeader, config: TopicConfig) -> bool:

@@ -27,6 +27,7 @@ class CompactionJob(NamedTuple):
     first_dirty_offset: int
     end_offset: int  # nothing from here on may be touched
     kept_offsets: tuple[int, ...]  # sorted: batches that end with them stay, be they empty, for their producers' sake
+    kept_markers: tuple[tuple[int, int], ...]  # producer id and epoch: such markers stay, for the same reason
     now_ms: int
     delete_horizon_ms: int  # until when tombstones stay that meet compaction now
     index_interval_bytes: int
@@ -40,7 +41,8 @@ class CompactionJob(NamedTuple):
     def from_json(cls, values: list[Any]) -> CompactionJob:
         job = cls(*values)
         groups = tuple(tuple(SourceSegment(*segment) for segment in group) for group in job.groups)
-        return job._replace(groups=groups, kept_offsets=tuple(job.kept_offsets))
+        kept_markers = tuple((producer_id, epoch) for producer_id, epoch in job.kept_markers)
+        return job._replace(groups=groups, kept_offsets=tuple(job.kept_offsets), kept_markers=kept_markers)
 
 
 class CleanedSegment(NamedTuple):
@@ -51,3 +53,4 @@ class CleanedSegment(NamedTuple):
     size_bytes: int
     offset_index_bytes: int
     time_index_bytes: int
+    transaction_index_bytes: int | None  # None: there is none, as none of the group's segments has one

@@ -15,8 +15,14 @@ from bisect import bisect_left, bisect_right
 
 from flowstone.log.segments.file_handles import Handle
 from flowstone.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, Index, IndexEntries, SealedIndex
+from flowstone.wire.record_batch import BatchHeader
 
 NO_TIMESTAMP = -1
+
+
+def newest_timestamp(header: BatchHeader) -> int:
+    """Of the batch's records; a batch that compaction has emptied has none."""
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
 class SegmentIndexes:

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
 
 from flowstone.errors import StorageFault
 from flowstone.log.segments.batch_scan import DamagedBatch, scan
-from flowstone.log.segments.cached_reads import NotCached, read_cached
+from flowstone.log.segments.cached_reads import read_cached, wait_for
 from flowstone.log.segments.file_handles import FileHandles, Handle
 from flowstone.log.segments.file_names import offset_name
-from flowstone.log.segments.index_pair import NO_TIMESTAMP, SegmentIndexes
+from flowstone.log.segments.index_misses import FarSearch, IndexDamaged
+from flowstone.log.segments.index_pair import NO_TIMESTAMP, SegmentIndexes, newest_timestamp
+from flowstone.log.segments.left_segment import LeftSegment
 from flowstone.log.segments.sparse_index import IndexEntries
+from flowstone.log.segments.transaction_index import TransactionIndex, aborts_below
 from flowstone.ports.files import File
 from flowstone.types import Bytes
 from flowstone.wire.record_batch import HEADER_BYTES, LOG_OVERHEAD, MAGIC, BatchHeader, CorruptBatch, parse_header
@@ -35,8 +37,7 @@ FIRST_WALK_BYTES, WALK_BYTES = 512, 2048
 # proof, as they may have been made under another interval.
 WALK_FAR_BYTES = 256 * 1024
 CLOSING_WALK_BYTES = 16 * 1024
-FAR_SEARCHES_MAX = 64
-LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
+LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 _TIMESTAMP_MAX = 2**63 - 1
 
 # Base offset, length, magic, last offset delta: what a walk needs of a header.
@@ -45,55 +46,6 @@ _WALK = Struct(">qi4xb6xi")
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     return f"{directory}/{offset_name(base_offset, suffix)}"
-
-
-def newest_timestamp(header: BatchHeader) -> int:
-    """Of the batch's records; a batch that compaction has emptied has none."""
-    return header.max_timestamp if header.record_count else NO_TIMESTAMP
-
-
-class IndexDamaged(NotCached):
-    """An index is missing or wrong; `warm` builds it again, and the next call takes it over."""
-
-    def __init__(self, segment: Segment) -> None:
-        super().__init__(segment.log.get(), 0, segment.size_bytes)
-        self._segment = segment
-
-    def warm(self) -> None:
-        self._segment.rebuilt = self._segment.rebuild(self.file, self.count)
-
-
-class FarSearch(NotCached):
-    """A timestamp may lie far from where the index leads; `warm` searches on, and the next call finds what it found."""
-
-    def __init__(self, segment: Segment, position: int, base_offset: int, target_ms: int) -> None:
-        super().__init__(segment.log.get(), position, segment.size_bytes - position)
-        self._segment, self._base_offset, self._target_ms = segment, base_offset, target_ms
-
-    def warm(self) -> None:
-        found: tuple[int, int] | None = None
-        try:
-            for position, header in scan(self.file, self.position, self.position + self.count, self._base_offset):
-                if newest_timestamp(header) >= self._target_ms:
-                    found = position, header.size_bytes
-                    break
-        except DamagedBatch as damage:
-            raise StorageFault(f"{self.file.path}: {damage}") from None
-        searches = self._segment.far_searches
-        if len(searches) >= FAR_SEARCHES_MAX:
-            searches.clear()
-        searches[self.position, self._target_ms] = found
-
-
-class LeftSegment(NamedTuple):
-    """An active segment at a clean stop."""
-
-    base_offset: int
-    size_bytes: int
-    first_timestamp: int
-    last_batch_offset: int
-    last_batch_position: int
-    next_offset: int
 
 
 class Segment:
@@ -112,6 +64,7 @@ class Segment:
         "rebuilt",
         "room_end",
         "size_bytes",
+        "transactions",
     )
 
     def __init__(
@@ -129,6 +82,9 @@ class Segment:
             handles.handle(segment_path(directory, base_offset, TIME_INDEX_SUFFIX)),
             index_interval_bytes,
         )
+        self.transactions = TransactionIndex(
+            handles.handle(segment_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX))
+        )
         self.size_bytes = 0
         self.room_end = 0  # up to where flushes have room, as far as is known: see `room`
         self.first_timestamp = NO_TIMESTAMP  # of the first batch; time rolls count from it
@@ -140,8 +96,10 @@ class Segment:
         self.far_searches: dict[tuple[int, int], tuple[int, int] | None] = {}
 
     @property
-    def handles(self) -> tuple[Handle, Handle, Handle]:
-        return self.log, self.indexes.offset_handle, self.indexes.time_handle
+    def handles(self) -> tuple[Handle, ...]:
+        """Of the files that the segment has: few have an index of transactions."""
+        handles = self.log, self.indexes.offset_handle, self.indexes.time_handle
+        return (*handles, self.transactions.handle) if self.transactions.has_file else handles
 
     # Growing
 
@@ -176,8 +134,15 @@ class Segment:
 
     # Taking up what an earlier life left
 
-    def open_sealed(self, size_bytes: int, offset_index_bytes: int | None, time_index_bytes: int | None) -> None:
-        """Files as found; None is a missing index."""
+    def open_sealed(
+        self,
+        size_bytes: int,
+        offset_index_bytes: int | None,
+        time_index_bytes: int | None,
+        transaction_index_bytes: int | None,
+    ) -> None:
+        """Files as found; None is a missing index. Without one of transactions, none was aborted."""
+        self.transactions.open_sealed(transaction_index_bytes)
         self.size_bytes = size_bytes
         self.next_offset = self._last_batch_offset = -1
         self.indexes.open_sealed(offset_index_bytes, time_index_bytes)
@@ -208,6 +173,19 @@ class Segment:
         self.next_offset = header.next_offset
         return True
 
+    def write_indexes(self, *, has_transactions: bool) -> None:
+        """Put the indexes of an active segment into their files, which the caller has synced. OSError.
+
+        `has_transactions` says that the log has had transactions, so that there is an index of them, be it empty.
+        """
+        self.indexes.write()
+        self.transactions.write(even_if_empty=has_transactions)
+
+    def seal(self) -> None:
+        """No append comes any more; the indexes have been written."""
+        self.indexes.seal()
+        self.transactions.seal()
+
     def left(self) -> LeftSegment:
         """What `open_left` needs of an active one, besides its indexes."""
         return LeftSegment(
@@ -217,15 +195,17 @@ class Segment:
             self._last_batch_offset,
             self._last_batch_position,
             self.next_offset,
+            self.transactions.has_file,
         )
 
-    def open_left(self, left: LeftSegment, offsets: IndexEntries, times: IndexEntries) -> None:
+    def open_left(self, left: LeftSegment, offsets: IndexEntries, times: IndexEntries, aborts: bytes) -> None:
         """The active segment as it was, from somebody who knows that nothing has changed since."""
         assert left.base_offset == self.base_offset
         self.size_bytes, self.next_offset = left.size_bytes, left.next_offset
         self.first_timestamp = left.first_timestamp
         self._last_batch_offset, self._last_batch_position = left.last_batch_offset, left.last_batch_position
         self.indexes.open_active(offsets, times)
+        self.transactions.open_active(aborts, has_file=left.has_transaction_index)
 
     def resume(self, position: int, header: BatchHeader, offsets: IndexEntries, times: IndexEntries) -> None:
         """Goes on after the batch at `position`, which the last of the entries names."""
@@ -233,6 +213,13 @@ class Segment:
         self.indexes.open_active(offsets, times)
         self._last_batch_offset, self._last_batch_position = header.base_offset, position
         self.next_offset = header.next_offset
+
+    def shortened(self, file: File, size_bytes: int) -> Segment:
+        """Return the segment with its first bytes only, as an active one. Waits for the disk: for a thread."""
+        left = self.rebuild(file, size_bytes)
+        aborts = aborts_below(wait_for(self.transactions.read), left.next_offset)
+        left.transactions.open_active(aborts, has_file=self.transactions.has_file)
+        return left
 
     # Finding offsets
 

@@ -27,6 +27,7 @@ from flowstone.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
     segment_path,
 )
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 SWAP_SUFFIX = ".swap"
 # The log file last: it is the one that says that all of them are there.
-_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
 
@@ -63,7 +64,7 @@ class SegmentSwap:
             return []
         try:
             self._rename_all(cleaned, CLEANED_SUFFIX, SWAP_SUFFIX)
-            self._open(new)
+            self._open(new, cleaned)
         except OSError:
             self._discard(cleaned)
             raise
@@ -72,7 +73,6 @@ class SegmentSwap:
             self._discard(cleaned)
             await sync()
             return []
-        new.open_sealed(cleaned.size_bytes, cleaned.offset_index_bytes, cleaned.time_index_bytes)
         self._segments.replace_run(self._old, new)
         try:
             renamed = [path for segment in self._old for path in set_aside(segment, self._files)]
@@ -100,8 +100,9 @@ class SegmentSwap:
         _discard(self._files, self._directory.path, cleaned.base_offset)
 
     @staticmethod
-    def _open(new: Segment) -> None:
+    def _open(new: Segment, cleaned: CleanedSegment) -> None:
         """Its files stay open while their names change."""
+        new.open_sealed(*cleaned[2:])
         for handle in new.handles:
             handle.path += SWAP_SUFFIX
             handle.get()

@@ -13,14 +13,16 @@ from flowstone.config import BrokerConfig, TopicConfig
 from flowstone.log.lifecycle import clean_stop_state
 from flowstone.log.lifecycle.clean_stop_state import LeftLog, decode_clean_state, describe, encode_clean_state, reopen
 from flowstone.log.lifecycle.directory_identity import CLEAN_SHUTDOWN_MARKER, CLEAN_STATE
-from flowstone.log.lifecycle.directory_recovery import Recovering
+from flowstone.log.lifecycle.directory_recovery import DirectoryRecovery
 from flowstone.log.lifecycle.stored_offsets import StoredOffsets
 from flowstone.log.manager import LogManager
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.branch_point import BranchPoint
+from flowstone.log.segments.cached_reads import wait_for
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
+from flowstone.wire.end_markers import end_marker
 from flowstone.wire.record_batch import Record, build_batch
 
 TOPIC_PARTITION = TopicPartition("orders", 3)  # of the world
@@ -50,6 +52,8 @@ def facts(log: PartitionLog) -> dict[str, Any]:
         "entries": [(list(each.keys), list(each.values)) for each in indexes],
         "newest": (active.indexes.newest_timestamp, active.indexes.newest_offset),
         "sealed": [(len(each.indexes.offsets or ""), len(each.indexes.times or "")) for each in log.segments[:-1]],
+        "aborts": [(wait_for(each.transactions.read), each.transactions.has_file) for each in log.segments],
+        "stable": log.last_stable_offset(log.log_end_offset),
         "epochs": log.epochs.entries(),
         "producers": log.producers.encode_snapshot(),
         "beside": (log.directory.snapshots, log.directory.hole_ends, log.directory.has_unsynced),
@@ -60,9 +64,15 @@ def fill(world: Any, seed: int) -> None:
     """Batches of several producers, or none, in rising epochs, over some segments; a truncation now and then."""
     chance, sequences, epoch = random.Random(seed), dict[int, int](), 0
     for _ in range(chance.randrange(40)):
-        producer_id, count = chance.choice([-1, 7, 8, 9]), chance.randint(1, 4)
+        producer_id, count = chance.choice([-1, 5, 7, 8, 9]), chance.randint(1, 4)
         epoch += chance.random() < 0.1
-        if producer_id < 0:
+        if producer_id == 5 and chance.random() < 0.5:
+            marker = end_marker(producer_id, 0, 3, chance.random() < 0.5, world.clock.time_ms())
+            world.log.append(marker, leader_epoch=epoch, is_own=True)
+        elif producer_id == 5:
+            batch = world.batch(count, producer_id=producer_id, producer_epoch=0, is_transactional=True)
+            world.log.append(batch, leader_epoch=epoch, is_own=True)
+        elif producer_id < 0:
             world.append(count, epoch=epoch)
         else:
             sequence = sequences.get(producer_id, 0)
@@ -117,7 +127,8 @@ def test_the_second_stop_of_a_log_that_was_used_makes_it_durable(world: Any) -> 
 def test_a_branch_knows_its_source_again(world: Any) -> None:
     world.append()
     point = BranchPoint("source", b"s" * 16, 1)
-    world.log._set_branch_point(point)
+    world.log.branch_point = point
+    world.log.directory.store_branch_point(point)
     log = reopened(world, left_by(world))
     assert log is not None
     assert log.branch_point == point
@@ -213,7 +224,7 @@ def test_checkpoints_that_say_something_else_are_believed(world: Any, stored: St
     world.append()
     world.append()
     left = {TOPIC_PARTITION: left_by(world)}
-    recovering = Recovering(world.files, "/data", world.handles, world.clock, lambda _topic: world.config, left)
+    recovering = DirectoryRecovery(world.files, "/data", world.handles, world.clock, lambda _topic: world.config, left)
     (found,) = dict(recovering.recover([(TOPIC_PARTITION, stored)])).values()
     assert isinstance(found, PartitionLog)
     assert found.log_start_offset == stored.log_start_offset

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from flowstone.config import TopicConfig
-from flowstone.log.lifecycle.directory_recovery import LOGS_AT_ONCE, Recovering
+from flowstone.log.lifecycle.directory_recovery import LOGS_AT_ONCE, DirectoryRecovery
 from flowstone.log.lifecycle.stored_offsets import OfflineLog, StoredOffsets
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.file_handles import FileHandles
@@ -65,7 +65,7 @@ class KilledBroker:
 
     def recover(self, open_files_max: int = 1000) -> dict[TopicPartition, PartitionLog | OfflineLog]:
         handles = FileHandles(self.files, open_files_max)
-        recovering = Recovering(self.files, "/data", handles, self.clock, lambda _topic: TopicConfig())
+        recovering = DirectoryRecovery(self.files, "/data", handles, self.clock, lambda _topic: TopicConfig())
         return dict(recovering.recover(self.found))
 
 

@@ -270,7 +270,7 @@ def test_time_rolls_count_from_the_first_batchs_timestamp(world: Any) -> None:
 
 def test_jitter_makes_partitions_roll_earlier_and_apart(world: Any) -> None:
     world.log.configure(dataclasses.replace(world.config, segment_ms=10_000, segment_jitter_ms=5_000))
-    assert 5_000 < world.log._roll_ms < 10_000
+    assert 5_000 < world.log.store.roll_ms < 10_000
 
 
 def test_a_full_index_ends_its_segment(world: Any) -> None:
@@ -495,7 +495,7 @@ def test_a_flush_under_way_does_not_raise_a_recovery_point_that_was_lowered_mean
     end = world.log.end
     world.append()
     flush = world.log.take_dirty()
-    world.log.lower_recovery_point(end)
+    world.log.durability.lower(end)
     flush.run()
     assert world.log.flushed(flush) == 0
     assert world.log.recovery_point == 0
@@ -519,7 +519,7 @@ def test_a_flush_while_the_recovery_point_is_held_does_not_raise_it(world: Any) 
     world.flush()
     end = world.log.end
     world.append()
-    with world.log.recovery_point_held(end):
+    with world.log.durability.held(end):
         flush = world.log.take_dirty()
         flush.run()
         assert world.log.flushed(flush) == 0

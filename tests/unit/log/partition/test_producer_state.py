@@ -7,7 +7,9 @@ from fastcrc.crc32 import iscsi as crc32c
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.producer_state import PRODUCER_IDLE_MS, SEQUENCE_MAX, ProducerStates, SequenceGap
-from flowstone.wire.record_batch import BatchHeader
+from flowstone.log.partition.undecided_transactions import DecidedTransaction
+from flowstone.wire.end_markers import EndMarker
+from flowstone.wire.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
 
 PRODUCER = 9
 NOW_MS = 2_000
@@ -21,9 +23,9 @@ def header(first: int, count: int = 1, *, epoch: int = 0, producer_id: int = PRO
 def states() -> ProducerStates:
     """A producer that sent sequences 0 to 2 at offset 100, then 3 to 7 batches of one each."""
     made = ProducerStates()
-    made.update(header(0, 3), 100, seen_ms=1000)
+    made.apply(header(0, 3), 100, seen_ms=1000)
     for number in range(3, 8):
-        made.update(header(number), 100 + number, seen_ms=1000 + number)
+        made.apply(header(number), 100 + number, seen_ms=1000 + number)
     return made
 
 
@@ -41,7 +43,7 @@ def filled(*producer_ids: int) -> ProducerStates:
     """Producers that wrote a batch each, in this order, a millisecond apart."""
     made = ProducerStates()
     for offset, producer_id in enumerate(producer_ids):
-        made.update(header(0, producer_id=producer_id), offset, seen_ms=1000 + offset)
+        made.apply(header(0, producer_id=producer_id), offset, seen_ms=1000 + offset)
     return made
 
 
@@ -57,8 +59,8 @@ def three_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("three_at_most")
 def test_a_replica_that_must_take_a_producer_too_many_forgets_the_one_unused_for_longest() -> None:
     made = filled(1, 2, 3)
-    made.update(header(1, producer_id=1), 10, seen_ms=1010)
-    made.update(header(0, producer_id=4), 11, seen_ms=1011)
+    made.apply(header(1, producer_id=1), 10, seen_ms=1010)
+    made.apply(header(0, producer_id=4), 11, seen_ms=1011)
     assert known(made, 1, 2, 3, 4) == [1, 3, 4]
 
 
@@ -76,7 +78,7 @@ def test_a_new_producer_takes_the_place_of_an_idle_one() -> None:
     made = filled(1, 2, 3)
     now_ms = 1000 + PRODUCER_IDLE_MS
     assert made.check(header(0, producer_id=4), now_ms) is None
-    made.update(header(0, producer_id=4), 9, seen_ms=now_ms)
+    made.apply(header(0, producer_id=4), 9, seen_ms=now_ms)
     assert known(made, 1, 2, 3, 4) == [2, 3, 4]
 
 
@@ -93,10 +95,10 @@ def test_what_follows_a_refused_batch_is_not_taken_before_it() -> None:
 @pytest.mark.usefixtures("three_at_most")
 def test_a_snapshot_keeps_the_order_of_last_use() -> None:
     made = filled(1, 2, 3)
-    made.update(header(1, producer_id=1), 10, seen_ms=1010)
+    made.apply(header(1, producer_id=1), 10, seen_ms=1010)
     loaded = ProducerStates.decode_snapshot(made.encode_snapshot())
     assert loaded is not None
-    loaded.update(header(0, producer_id=4), 11, seen_ms=1011)
+    loaded.apply(header(0, producer_id=4), 11, seen_ms=1011)
     assert known(loaded, 1, 2, 3, 4) == [1, 3, 4]
 
 
@@ -107,7 +109,7 @@ def test_a_snapshot_in_another_order_is_ordered_by_offsets() -> None:
     loaded = ProducerStates.decode_snapshot(struct.pack(">hI", 1, crc32c(body)) + body)
     assert loaded is not None
     for producer_id in (4, 5):
-        loaded.update(header(0, producer_id=producer_id), producer_id, seen_ms=1011)
+        loaded.apply(header(0, producer_id=producer_id), producer_id, seen_ms=1011)
     assert known(loaded, 1, 2, 4, 5) == [2, 4, 5]
 
 
@@ -142,7 +144,7 @@ def test_a_batch_that_is_ahead_is_told_from_one_that_is_behind(
 
 def test_a_gap_may_lie_where_sequences_begin_again() -> None:
     made = ProducerStates()
-    made.update(header(SEQUENCE_MAX - 1), 0, seen_ms=1000)
+    made.apply(header(SEQUENCE_MAX - 1), 0, seen_ms=1000)
     with pytest.raises(SequenceGap):
         made.check(header(3), NOW_MS)
 
@@ -152,7 +154,7 @@ def test_the_same_first_sequence_with_another_count_is_no_duplicate(states: Prod
 
 
 def test_an_older_epoch_is_fenced(states: ProducerStates) -> None:
-    states.update(header(0, epoch=3), 200, seen_ms=0)
+    states.apply(header(0, epoch=3), 200, seen_ms=0)
     assert refused(states, header(1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -162,19 +164,19 @@ def test_a_newer_epoch_begins_at_sequence_zero(states: ProducerStates) -> None:
 
 
 def test_a_newer_epoch_forgets_the_batches_of_the_older(states: ProducerStates) -> None:
-    states.update(header(0, epoch=1), 200, seen_ms=0)
+    states.apply(header(0, epoch=1), 200, seen_ms=0)
     assert refused(states, header(5, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_sequences_wrap_after_the_largest_int() -> None:
     states = ProducerStates()
-    states.update(header(SEQUENCE_MAX - 1, 2), 10, seen_ms=0)
+    states.apply(header(SEQUENCE_MAX - 1, 2), 10, seen_ms=0)
     assert states.check(header(0), NOW_MS) is None
 
 
 def test_a_batch_that_wraps_is_recognised_when_sent_again() -> None:
     states = ProducerStates()
-    states.update(header(SEQUENCE_MAX - 1, 4), 10, seen_ms=0)
+    states.apply(header(SEQUENCE_MAX - 1, 4), 10, seen_ms=0)
     again = states.check(header(SEQUENCE_MAX - 1, 4), NOW_MS)
     assert again is not None
     assert again.base_offset == 10
@@ -182,7 +184,7 @@ def test_a_batch_that_wraps_is_recognised_when_sent_again() -> None:
 
 
 def test_idle_producers_expire_by_the_brokers_clock(states: ProducerStates) -> None:
-    states.update(header(0, producer_id=1), 300, seen_ms=5000)
+    states.apply(header(0, producer_id=1), 300, seen_ms=5000)
     states.expire(now_ms=6000, expiration_ms=2000)
     assert states.get(PRODUCER) is None
     assert states.get(1) is not None
@@ -190,7 +192,7 @@ def test_idle_producers_expire_by_the_brokers_clock(states: ProducerStates) -> N
 
 def test_a_snapshot_is_in_kafkas_format() -> None:
     states = ProducerStates()
-    states.update(header(4, 3), 100, seen_ms=1000)
+    states.apply(header(4, 3), 100, seen_ms=1000)
     body = struct.pack(">iqhiqiqiq", 1, PRODUCER, 0, 6, 102, 2, 1000, -1, -1)
     assert states.encode_snapshot() == struct.pack(">hI", 1, crc32c(body)) + body
 
@@ -216,7 +218,7 @@ def test_once_five_batches_are_remembered_again_none_was_left_out(states: Produc
     restored = ProducerStates.decode_snapshot(states.encode_snapshot())
     assert restored is not None
     for number in range(8, 12):
-        restored.update(header(number), 100 + number, seen_ms=2000)
+        restored.apply(header(number), 100 + number, seen_ms=2000)
     assert refused(restored, header(5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -227,3 +229,178 @@ def test_no_damage_to_a_snapshot_goes_unseen(states: ProducerStates) -> None:
         damaged[position] ^= 4
         assert ProducerStates.decode_snapshot(bytes(damaged)) is None
         assert ProducerStates.decode_snapshot(data[:position]) is None
+
+
+# Transactions
+
+
+def transactional(first: int, *, epoch: int = 0, producer_id: int = PRODUCER) -> BatchHeader:
+    return header(first, epoch=epoch, producer_id=producer_id)._replace(attributes=TRANSACTIONAL_FLAG)
+
+
+def marker_header(*, epoch: int = 0, producer_id: int = PRODUCER) -> BatchHeader:
+    attributes = TRANSACTIONAL_FLAG | CONTROL_FLAG
+    return BatchHeader(0, 66, 0, 2, 0, attributes, 0, 0, 77, producer_id, epoch, NO_SEQUENCE, 1)
+
+
+ABORT, COMMIT = EndMarker(False, 5), EndMarker(True, 5)
+
+
+def in_transaction(first: int = 0, *, epoch: int = 0) -> ProducerStates:
+    """A producer whose transaction began at offset 100."""
+    made = ProducerStates()
+    made.apply(transactional(first, epoch=epoch), 100, seen_ms=1000)
+    return made
+
+
+def test_a_marker_decides_the_open_transaction_of_its_producer() -> None:
+    made = in_transaction()
+    decided = made.apply(marker_header(), 101, 1001, ABORT)
+    assert decided == DecidedTransaction(PRODUCER, 100, 101, 102, is_commit=False)
+    assert made.apply(marker_header(), 102, 1002, ABORT) is None, "no transaction is open"
+
+
+def test_a_control_batch_that_is_no_marker_leaves_the_transaction_open() -> None:
+    made = in_transaction()
+    assert made.apply(marker_header(), 101, 1001, None) is None
+    assert made.undecided is not None
+    assert made.undecided.first_offset_of(PRODUCER) == 100
+
+
+def test_sequences_go_on_after_a_marker_of_the_same_epoch() -> None:
+    made = in_transaction()
+    made.apply(marker_header(), 101, 1001, COMMIT)
+    assert made.check(transactional(1), NOW_MS) is None
+
+
+def test_sequences_begin_again_after_a_marker_of_the_next_epoch() -> None:
+    made = in_transaction()
+    made.apply(marker_header(epoch=1), 101, 1001, COMMIT)
+    assert made.check(transactional(0, epoch=1), NOW_MS, 2) is None
+    assert refused(made, transactional(1, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(made, transactional(1, epoch=0)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_new_epoch_within_a_transaction_leaves_it_open() -> None:
+    made = in_transaction()
+    made.apply(transactional(0, epoch=1), 101, seen_ms=1001)
+    assert made.apply(marker_header(epoch=1), 102, 1002, COMMIT) == DecidedTransaction(PRODUCER, 100, 102, 103, True)
+
+
+def test_a_plain_batch_within_its_producers_transaction_is_refused() -> None:
+    made = in_transaction()
+    assert refused(made, header(1)) is ErrorCode.INVALID_TXN_STATE
+    assert made.check(header(0), NOW_MS) is not None, "a batch sent again is in the log already"
+
+
+def test_an_unknown_producer_of_the_second_protocol_begins_at_0() -> None:
+    made = ProducerStates()
+    with pytest.raises(ApiError) as error:
+        made.check(transactional(4), NOW_MS, 2)
+    assert error.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert made.check(transactional(4), NOW_MS, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "is_open", "version", "expected"),
+    [
+        (2, True, 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (3, True, 1, None),
+        (3, False, 1, None),
+        (4, True, 1, None),
+        (2, False, 2, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (3, True, 2, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (3, False, 2, None),
+        (4, True, 2, None),
+    ],
+)
+def test_the_epoch_of_a_marker_is_checked_by_its_protocol(
+    epoch: int, is_open: bool, version: int, expected: ErrorCode | None
+) -> None:
+    made = in_transaction(epoch=3)
+    if not is_open:
+        made.apply(marker_header(epoch=3), 101, 1001, COMMIT)
+    code = None
+    try:
+        made.check_marker(marker_header(epoch=epoch), COMMIT, version)
+    except ApiError as error:
+        code = error.code
+    assert code is expected
+
+
+def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
+    made = in_transaction()
+    made.apply(marker_header(), 101, 1001, EndMarker(True, 5))
+    with pytest.raises(ApiError) as error:
+        made.check_marker(marker_header(), EndMarker(True, 4), 1)
+    assert error.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    made.check_marker(marker_header(), EndMarker(True, 5), 1)
+
+
+def test_a_marker_may_be_all_that_is_known_of_a_producer() -> None:
+    made = ProducerStates()
+    made.apply(marker_header(epoch=3), 101, 1001, COMMIT)
+    loaded = ProducerStates.decode_snapshot(made.encode_snapshot())
+    assert loaded is not None
+    assert loaded.last_offsets() == ()
+    assert loaded.check(transactional(0, epoch=3), NOW_MS) is None
+    assert refused(loaded, transactional(1, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_coordinators_own_batch_has_no_sequence_and_an_epoch_that_is_checked() -> None:
+    made = in_transaction(NO_SEQUENCE, epoch=3)
+    made.check_own(b"", transactional(NO_SEQUENCE, epoch=3), 1)
+    with pytest.raises(ApiError) as error:
+        made.check_own(b"", transactional(NO_SEQUENCE, epoch=2), 1)
+    assert error.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
+    made = in_transaction()
+    for offset in range(101, 110):
+        made.apply(header(0, producer_id=offset), offset, seen_ms=offset)
+    made.expire(10**9, 1000)
+    assert known(made, PRODUCER, *range(101, 110)) == [PRODUCER]
+    assert made.apply(marker_header(), 110, 1001, COMMIT) is not None
+    made.expire(10**9, 1000)
+    assert known(made, PRODUCER) == []
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_a_new_producer_is_refused_while_all_that_a_full_table_has_are_in_transactions() -> None:
+    made = ProducerStates()
+    for producer_id in range(3):
+        made.apply(transactional(0, producer_id=producer_id), producer_id, seen_ms=0)
+    with pytest.raises(ApiError) as error:
+        made.check(header(0, producer_id=4), 2 * PRODUCER_IDLE_MS)
+    assert error.value.code is ErrorCode.REQUEST_TIMED_OUT
+    made.apply(header(0, producer_id=4), 4, seen_ms=0)  # a follower takes what its leader took
+    assert known(made, 0, 1, 2, 4) == [0, 1, 2, 4]
+
+
+def test_the_time_of_a_marker_counts_for_expiry() -> None:
+    made = in_transaction()
+    made.apply(marker_header(), 101, 5000, COMMIT)
+    made.expire(5999, 1000)
+    assert known(made, PRODUCER) == [PRODUCER]
+
+
+def test_a_snapshot_keeps_transactions_and_coordinators() -> None:
+    made = in_transaction()
+    made.apply(transactional(0, producer_id=3), 105, seen_ms=1050)
+    made.apply(marker_header(producer_id=4), 110, 1100, COMMIT)
+    loaded = ProducerStates.decode_snapshot(made.encode_snapshot())
+    assert loaded is not None
+    assert loaded.encode_snapshot() == made.encode_snapshot()
+    assert loaded.undecided is not None
+    assert loaded.undecided.first_unstable_offset(1000) == 100
+    with pytest.raises(ApiError):
+        loaded.check_marker(marker_header(producer_id=4), EndMarker(True, 4), 1)
+
+
+def test_a_snapshot_has_kafkas_fields_last() -> None:
+    made = in_transaction()
+    made.apply(marker_header(), 101, 1001, COMMIT)
+    made.apply(transactional(1), 102, 1002)
+    assert struct.unpack(">qhiqiqiq", made.encode_snapshot()[10:]) == (PRODUCER, 0, 1, 102, 0, 1002, 5, 102)

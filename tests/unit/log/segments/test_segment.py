@@ -17,8 +17,8 @@ from flowstone.log.partition.timestamps import first_record_at
 from flowstone.log.segments import segment as segment_module
 from flowstone.log.segments.cached_reads import NotCached, read_cached, wait_for
 from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.index_misses import FarSearch, IndexDamaged
 from flowstone.log.segments.partition_directory import PartitionDirectory
-from flowstone.log.segments.segment import FarSearch, IndexDamaged
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.system_files import SystemFiles
 from flowstone.types import TopicPartition
@@ -38,7 +38,7 @@ def test_a_missing_index_is_built_again_off_the_loop(world: Any) -> None:
     reopened(world)
     world.reopen(clean=True)
     segment = world.log.segments[0]
-    segment.open_sealed(segment.size_bytes, None, None)
+    segment.open_sealed(segment.size_bytes, None, None, None)
     with pytest.raises(IndexDamaged) as damaged:
         world.log.read(2, 1, world.log.end, at_least_one=True)
     damaged.value.warm()

@@ -1,0 +1,82 @@
+"""The aborted transactions that a read_committed reader must leave out of what it reads.
+
+Searches the transaction indexes of a log's segments forward from the reader's first offset: a transaction is decided by
+a marker that lies after its records, maybe segments later. The first entry whose last stable offset reaches the
+reader's end ends the search: whatever is decided later began beyond that end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flowstone.log.segments.cached_reads import NotCached, wait_for
+from flowstone.log.segments.segment import Segment
+from flowstone.log.segments.transaction_index import AbortEntry
+
+# What is searched on the event loop, about 5 ms of it; the rest is for a worker.
+INLINE_ENTRIES_MAX = 20_000
+FOUND_MAX = 16  # long searches that are kept until their readers ask again
+
+
+class AbortedTransaction(NamedTuple):
+    """The producer's transactional batches from this offset to its next marker are aborted."""
+
+    producer_id: int
+    first_offset: int
+
+
+class LongSearch(NotCached):
+    """Too many entries for the event loop: `warm` searches them, and the next call finds what it found."""
+
+    def __init__(self, segments: Sequence[Segment], start: int, end: int, found: FoundAborts) -> None:
+        super().__init__(segments[0].log.get(), 0, 0)
+        self._segments, self._start, self._end, self._found = segments, start, end, found
+
+    def warm(self) -> None:
+        aborted = wait_for(lambda: _search(self._segments, self._start, self._end, None))
+        assert aborted is not None
+        if len(self._found) >= FOUND_MAX:  # of readers that never came back
+            self._found.clear()
+        self._found[self._start, self._end] = aborted
+
+
+FoundAborts = dict[tuple[int, int], list[AbortedTransaction]]
+
+
+def find_aborted(segments: Sequence[Segment], start: int, end: int, found: FoundAborts) -> list[AbortedTransaction]:
+    """Return the aborted transactions with records from `start` to before `end`, by their first offsets.
+
+    `segments` begin with the one that has `start`. `found` is what long searches have found. NotCached.
+    """
+    if found and (start, end) in found:
+        return found.pop((start, end))
+    aborted = _search(segments, start, end, INLINE_ENTRIES_MAX)
+    if aborted is None:
+        raise LongSearch(segments, start, end, found)
+    return aborted
+
+
+def _search(
+    segments: Sequence[Segment], start: int, end: int, entries_max: int | None
+) -> list[AbortedTransaction] | None:
+    """None if there are more than `entries_max` entries to look at."""
+    aborts = list[AbortEntry]()
+    seen = 0
+    for segment in segments:
+        is_last = False
+        for entry in segment.transactions.entries_from(start):
+            seen += 1
+            if entries_max is not None and seen > entries_max:
+                return None
+            if entry.first_offset < end:
+                aborts.append(entry)
+            if entry.last_stable_offset >= end:
+                is_last = True
+                break
+        if is_last:
+            break
+    return sorted(
+        (AbortedTransaction(each.producer_id, each.first_offset) for each in aborts),
+        key=lambda each: each.first_offset,
+    )

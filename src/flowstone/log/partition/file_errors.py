@@ -1,0 +1,14 @@
+"""What an error of a log's file means to those who use the log."""
+
+from __future__ import annotations
+
+from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, NO_SPACE
+from flowstone.types import TopicPartition
+
+
+def file_error(topic_partition: TopicPartition, error: OSError) -> ApiError | StorageFault:
+    """Return an ApiError for what will pass, as a full disk does, and else the fault that takes the log offline."""
+    if error.errno in NO_SPACE or error.errno in NO_DESCRIPTORS:
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition}: {error.strerror}")
+    return StorageFault(f"{topic_partition}: {error}")

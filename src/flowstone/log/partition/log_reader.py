@@ -1,0 +1,76 @@
+"""Reading one log without waiting for the disk: what is not in the page cache raises `NotCached`.
+
+Finds batches by offset and by time, and the aborted transactions among them. Reads the log's offsets and segments as
+they are at each call, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition import timestamps
+from flowstone.log.partition.aborted_transactions import AbortedTransaction, FoundAborts, find_aborted
+from flowstone.log.partition.file_errors import file_error
+from flowstone.log.segments.cached_reads import LogSlice
+from flowstone.log.segments.partition_directory import LogPosition
+
+if TYPE_CHECKING:
+    from flowstone.log.partition.partition_log import PartitionLog
+
+
+class LogReader:
+    """See `PartitionLog`, whose methods of these names lead here."""
+
+    __slots__ = ("_found_aborts", "_log")
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._found_aborts: FoundAborts = {}
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        log = self._log
+        try:
+            return find_aborted(log.segments.from_offset(start), start, end, self._found_aborts)
+        except OSError as error:
+            raise file_error(log.topic_partition, error) from error
+
+    def read(self, offset: int, max_bytes: int, until: LogPosition, at_least_one: bool) -> LogSlice | None:
+        log = self._log
+        if not log.log_start_offset <= offset <= log.end.offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{log.topic_partition} has {log.log_start_offset} to {log.end.offset}, not {offset}",
+            )
+        if offset >= until.offset:
+            return None
+        try:
+            segment, position, batch_bytes = log.segments.locate(offset)
+            if batch_bytes > max_bytes:
+                if not at_least_one:
+                    return None
+                max_bytes = batch_bytes
+            file = segment.log.get()
+        except OSError as error:
+            raise file_error(log.topic_partition, error) from error
+        end = segment.size_bytes
+        if segment.base_offset == until.segment_base_offset:
+            end = min(end, until.position)  # the segment may have been compacted since
+        return LogSlice(file, position, min(max_bytes, end - position))
+
+    def position_of(self, offset: int) -> LogPosition:
+        log = self._log
+        assert log.log_start_offset <= offset <= log.end.offset
+        if offset == log.end.offset:
+            return log.end
+        segment, position, _batch_bytes = log.segments.locate(offset)
+        return LogPosition(offset, segment.base_offset, position)
+
+    def find_timestamp(self, target_ms: int) -> LogSlice | None:
+        log = self._log
+        segments = log.segments.from_offset(log.log_start_offset)
+        return timestamps.find_batch(segments, target_ms, log.log_start_offset)
+
+    def max_timestamp(self) -> tuple[int, LogSlice] | None:
+        log = self._log
+        return timestamps.newest_batch(log.segments.from_offset(log.log_start_offset))

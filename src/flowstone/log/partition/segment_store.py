@@ -1,0 +1,198 @@
+"""The segments of one log as they are stored: how they grow, how one ends and the next begins, how the last ones go.
+
+Owns the order of things on disk when files are made, written, sealed and cut. What the batches are, and which offsets
+they have, is `partition_log`'s business; what is durable, `durability`'s. It never flushes, it only says what there is
+to flush. All calls come from the event loop.
+
+Invariant: a failed write leaves the segments as they were; if even that fails, part of a batch stands behind their end
+(`is_torn`), and no more is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowstone.config import TopicConfig
+from flowstone.errors import ApiError, StorageFault
+from flowstone.log.partition.file_errors import file_error
+from flowstone.log.partition.rolling import must_roll, roll_age_ms
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.log.segments.index_pair import newest_timestamp
+from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, LogPosition, PartitionDirectory
+from flowstone.log.segments.preallocation import give_back
+from flowstone.log.segments.segment import Segment
+from flowstone.log.segments.segment_list import SegmentList
+from flowstone.log.segments.shared_files import own_file
+from flowstone.ports.clock import Clock
+from flowstone.types import Bytes, TopicPartition
+from flowstone.wire.record_batch import BatchHeader
+
+NO_OFFSET = -1
+
+# As a named tuple's constructor makes it, which takes three times as long: one is made for every batch.
+_new = tuple.__new__
+
+
+class SegmentStore:
+    __slots__ = (
+        "_clock",
+        "_handles",
+        "_topic_partition",
+        "config",
+        "directory",
+        "is_torn",
+        "roll_ms",
+        "segments",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        clock: Clock,
+        handles: FileHandles,
+        directory: PartitionDirectory,
+    ) -> None:
+        """One empty segment that begins at 0. Nothing touches the disk before `create`."""
+        self.config = config
+        self.directory = directory
+        self.is_torn = False
+        self._topic_partition = topic_partition
+        self._clock, self._handles = clock, handles
+        self.segments = SegmentList([self.new_segment(0)])
+        self._set_roll_age()
+
+    def adopt(self, segments: Sequence[Segment]) -> None:
+        """Take over what recovery found; the last segment is the active one."""
+        self.segments = SegmentList(segments)
+        self._set_roll_age()
+
+    def configure(self, config: TopicConfig) -> None:
+        self.config = config
+        self._set_roll_age()
+
+    def _set_roll_age(self) -> None:
+        self.roll_ms = roll_age_ms(self.config, f"{self._topic_partition}:{self.segments.active.base_offset}")
+
+    @property
+    def end(self) -> LogPosition:
+        active = self.segments.active
+        return _new(LogPosition, (active.next_offset, active.base_offset, active.size_bytes))
+
+    def new_segment(self, base_offset: int) -> Segment:
+        return Segment(
+            self._handles,
+            self.directory.path,
+            base_offset,
+            created_ms=self._clock.time_ms(),
+            index_interval_bytes=self.config.index_interval_bytes,
+        )
+
+    # Growing
+
+    def create(self, topic_id: bytes) -> None:
+        """Make the directory and the file of the first segment. OSError."""
+        segment = self.segments.active
+        self.directory.create(topic_id)
+        segment.log.create().truncate(0)
+        segment.created_ms = self._clock.time_ms()
+        self.directory.exists = True
+
+    def must_roll(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
+        """Return whether a batch with these belongs into a new segment."""
+        return must_roll(self.segments.active, self.config, self.roll_ms, size_bytes, last_offset, timestamp, now_ms)
+
+    def first_run(self, headers: Sequence[BatchHeader], now_ms: int) -> Sequence[BatchHeader]:
+        """Return the first of a leader's batches, as many as are written together: those that go into one segment.
+
+        A segment's first batch goes alone: what follows is measured by it.
+        """
+        if not self.segments.active.size_bytes:
+            return headers[:1]
+        run_bytes = headers[0].size_bytes
+        for count, header in enumerate(headers[1:], 1):
+            run_bytes += header.size_bytes
+            if self.must_roll(run_bytes, header.last_offset, newest_timestamp(header), now_ms):
+                return headers[:count]
+        return headers
+
+    def roll(self, snapshot: bytes, *, has_transactions: bool) -> None:
+        """Seal the active segment and begin another. OSError leaves the active one as it was.
+
+        `snapshot` is that of the producers.
+        """
+        sealed = self.segments.active
+        assert sealed.size_bytes
+        end_offset = sealed.next_offset
+        segment = self.new_segment(end_offset)
+        give_back(sealed)
+        sealed.write_indexes(has_transactions=has_transactions)
+        self.directory.write_snapshot(end_offset, snapshot)
+        file = segment.log.create()
+        if file.size():  # what a crash left of a roll that never came to be
+            file.truncate(0)
+        self.directory.note_names_changed()
+        self.directory.note_unsynced(*(handle.get() for handle in sealed.handles))
+        sealed.log.pinned = False  # the list of unsynced files keeps it now
+        sealed.seal()
+        self.segments.add(segment)
+        self._set_roll_age()
+
+    def write(
+        self, buffers: list[Bytes], base_offset: int, size_bytes: int, last_offset: int, timestamp: int
+    ) -> LogPosition:
+        """Write one batch at the end; return where the log ends now."""
+        segment = self.segments.active
+        try:
+            segment.append(buffers, base_offset, size_bytes, last_offset, timestamp)
+        except OSError as error:
+            raise self._undo(segment, error) from error
+        return _new(LogPosition, (segment.next_offset, segment.base_offset, segment.size_bytes))
+
+    def write_run(self, data: memoryview, headers: Sequence[BatchHeader]) -> LogPosition:
+        """Write batches as they are, at the end and at once; return where the log ends now."""
+        segment = self.segments.active
+        try:
+            segment.append_found(data, headers)
+        except OSError as error:
+            raise self._undo(segment, error) from error
+        return self.end
+
+    def _undo(self, segment: Segment, error: OSError) -> ApiError | StorageFault:
+        """Part of a batch may be in the file: without it, the log is as if nothing had been tried."""
+        if error.errno in NO_DESCRIPTORS:  # it was not even opened
+            return file_error(self._topic_partition, error)
+        try:
+            segment.log.get().truncate(segment.size_bytes)
+            segment.room_end = 0
+        except OSError as second:
+            self.is_torn = True
+            return StorageFault(f"{self._topic_partition}: {error}, and undoing it: {second}")
+        return file_error(self._topic_partition, error)
+
+    # Losing the end on purpose. OSError leaves it half-way: only a start can use the files again.
+
+    def shorten(self, segment: Segment, left: Segment) -> None:
+        """Leave of one segment only a part, and nothing of those after it."""
+        self.is_torn = True
+        for handle in segment.handles:
+            handle.drop()
+        self.segments.cut_at(segment, left, self.directory.files)
+        own_file(self.directory.files, left.log.path, left.size_bytes)
+        left.log.get().truncate(left.size_bytes)
+        self.directory.note_unsynced(left.log.get())
+        self._set_roll_age()
+        self.is_torn = False
+
+    def restart_at(self, offset: int, topic_id: bytes) -> None:
+        """Leave nothing. A crash half-way leaves the first segments, or recovery to do the same."""
+        self.is_torn = True
+        segment = self.new_segment(offset)
+        self.segments.replace_all(segment, self.directory.files)
+        if self.directory.exists:
+            segment.log.create().truncate(0)
+        else:
+            self.create(topic_id)
+        self.directory.remove_snapshots_after(NO_OFFSET)
+        self._set_roll_age()
+        self.is_torn = False

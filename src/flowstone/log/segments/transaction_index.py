@@ -1,0 +1,169 @@
+"""The index of the aborted transactions whose markers lie in one segment, in Kafka's file format (`.txnindex`).
+
+An entry (34 bytes: version, producer id, first offset, marker's offset, last stable offset) says that the producer's
+transactional batches between the two offsets are aborted. Entries are in the order of their markers. The last one is
+the log's last stable offset once the marker was there: no transaction decided later begins below it, which ends a
+search.
+
+As with the other indexes the entries of an active segment live in memory, where an abort cannot fail for want of disk
+space, and are written when the segment is sealed; those of a sealed one are read from its file, through the page cache.
+All of it is derivable from the log.
+
+A log has these files from the first segment with a transaction on, empty ones too: a start misses one that is gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from flowstone.errors import StorageFault
+from flowstone.log.segments.cached_reads import read_cached
+from flowstone.log.segments.file_handles import Handle
+from flowstone.types import Bytes
+
+TRANSACTION_ENTRY = Struct(">hqqqq")
+READ_ENTRIES = 1024
+_VERSION = 0
+_MARKER_POSITION = 18
+
+
+class AbortEntry(NamedTuple):
+    version: int
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    last_stable_offset: int
+
+
+def abort_entry(producer_id: int, first_offset: int, marker_offset: int, last_stable_offset: int) -> AbortEntry:
+    return AbortEntry(_VERSION, producer_id, first_offset, marker_offset, last_stable_offset)
+
+
+def encode_aborts(entries: Iterable[AbortEntry]) -> bytes:
+    return b"".join([TRANSACTION_ENTRY.pack(*entry) for entry in entries])
+
+
+def decode_aborts(data: Bytes) -> Iterator[AbortEntry]:
+    """Yield the entries of whole bytes of an index."""
+    return map(AbortEntry._make, TRANSACTION_ENTRY.iter_unpack(data))
+
+
+def is_sound(data: Bytes, base_offset: int, end_offset: int) -> bool:
+    """Return whether the bytes can be the index of a segment with these offsets."""
+    if len(data) % TRANSACTION_ENTRY.size:
+        return False
+    next_offset = base_offset
+    for entry in decode_aborts(data):
+        is_whole = (
+            entry.version == _VERSION
+            and 0 <= entry.first_offset < entry.marker_offset
+            and 0 <= entry.last_stable_offset <= entry.marker_offset + 1
+            and next_offset <= entry.marker_offset < end_offset
+        )
+        if not is_whole:
+            return False
+        next_offset = entry.marker_offset + 1
+    return True
+
+
+def aborts_below(data: Bytes, offset: int) -> bytes:
+    """Return the entries whose markers lie below the offset."""
+    view = memoryview(data)
+    return bytes(view[: _first_from(view, offset) * TRANSACTION_ENTRY.size])
+
+
+def _first_from(data: Bytes, offset: int) -> int:
+    """The number of the first entry whose marker lies at or above the offset."""
+    size = TRANSACTION_ENTRY.size
+    return bisect_left(range(len(data) // size), offset, key=lambda at: _marker_offset(data, at * size))
+
+
+def _marker_offset(data: Bytes, position: int) -> int:
+    return int.from_bytes(data[position + _MARKER_POSITION : position + _MARKER_POSITION + 8])
+
+
+class TransactionIndex:
+    __slots__ = ("_entries", "_size_bytes", "handle", "has_file")
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+        self.has_file = False
+        self._entries: bytes | bytearray | None = b""  # None: they are in the file
+        self._size_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the entries are in memory, and not yet all in the file."""
+        return self._entries is not None
+
+    # While the segment is active
+
+    def note(self, entry: AbortEntry) -> None:
+        """A marker that aborts a transaction was appended."""
+        if not isinstance(self._entries, bytearray):
+            assert self._entries is not None
+            self._entries = bytearray(self._entries)
+        self._entries += TRANSACTION_ENTRY.pack(*entry)
+        self._size_bytes = len(self._entries)
+
+    def open_active(self, data: bytes, *, has_file: bool) -> None:
+        """Go on with these entries."""
+        self._entries, self._size_bytes, self.has_file = data, len(data), has_file
+
+    def write(self, *, even_if_empty: bool) -> None:
+        """Put the entries into the file, which the caller has synced. OSError."""
+        assert self._entries is not None
+        if not (self._entries or even_if_empty or self.has_file):
+            return
+        file = self.handle.create_own()
+        file.write(0, [bytes(self._entries)])
+        if file.size() > len(self._entries):
+            file.truncate(len(self._entries))
+        self.has_file = True
+
+    def seal(self) -> None:
+        """No append comes any more: what was written is read from the file."""
+        self._entries = None
+
+    # Once it is sealed
+
+    def open_sealed(self, size_bytes: int | None) -> None:
+        """Use the file as it is; None is a missing one."""
+        self.has_file, self._size_bytes, self._entries = size_bytes is not None, size_bytes or 0, None
+
+    # Either way
+
+    def read(self) -> bytes:
+        """Return all entries. NotCached."""
+        if self._entries is not None:
+            return bytes(self._entries)
+        return self._read(0, self._size_bytes)
+
+    def entries_from(self, offset: int) -> Iterator[AbortEntry]:
+        """Yield the entries whose markers lie at or above the offset. NotCached."""
+        count, size = self._size_bytes // TRANSACTION_ENTRY.size, TRANSACTION_ENTRY.size
+        if not count:
+            return
+        if self._entries is not None:
+            first = _first_from(self._entries, offset)
+        else:
+            first = bisect_left(range(count), offset, key=lambda at: _marker_offset(self._read(at * size, size), 0))
+        for at in range(first, count, READ_ENTRIES):
+            yield from decode_aborts(self._read(at * size, min(READ_ENTRIES, count - at) * size))
+
+    def _read(self, position: int, count: int) -> bytes:
+        if self._entries is not None:
+            return bytes(self._entries[position : position + count])
+        if not count:
+            return b""
+        data = read_cached(self.handle.get(), position, count)
+        if len(data) != count:
+            raise StorageFault(f"{self.handle.path} is shorter than it was")
+        return data

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from flowstone.log.directories.restored_partitions import (
+    RESTORE_POINT,
+    RestorePoint,
+    encode_restore_point,
+    install,
+    prepare,
+    staged_path,
+)
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.cached_reads import wait_for
+from flowstone.log.segments.file_handles import FileHandles
+from flowstone.types import TopicPartition
+from tests.support.branched_logs import BRANCH_ID, CONFIG, SOURCE, Directory, scenario
+from tests.support.transactional_log import TransactionWriter, visible_batches
+
+RESTORED = TopicPartition("restored", 0)
+
+
+async def restore(directory: Directory) -> None:
+    """Stage a copy of the source's directory, as a backup has it, and put it in place."""
+    source, files = directory.source, directory.files
+    task = source.closing_task()
+    assert task is not None
+    task.run()
+    source.flushed(task)
+    path = staged_path("/data", 0, "0" * 32)
+    files.new_directory(path)
+    for name in files.names(source.path):
+        files.copy(f"{source.path}/{name}", f"{path}/{name}", files.size(f"{source.path}/{name}"))
+        files.open(f"{path}/{name}").sync()
+    files.open(f"{path}/{RESTORE_POINT}", create=True).write(
+        0, [encode_restore_point(RestorePoint(SOURCE.topic, 0, source.log_end_offset))]
+    )
+    home = directory.logs.directory_of(source)
+    staged = await prepare(home, path, RESTORED, BRANCH_ID)
+    await install([staged], CONFIG, directory.clock, FileHandles(files, 16))
+
+
+def visible(log: PartitionLog) -> list[int]:
+    end = log.log_end_offset
+    assert log.last_stable_offset(end) == end, "no transaction is open"
+    return visible_batches(log, wait_for(lambda: log.aborted_transactions(0, end)), 0, end)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_transactions_that_were_open_where_a_backup_ended_are_aborted_in_what_is_restored(seed: int) -> None:
+    async def check(directory: Directory) -> None:
+        writer = TransactionWriter(directory.source, seed)
+        for _ in range(random.Random(seed).randint(1, 40)):
+            writer.rng.choice([writer.write_transactional, writer.write_plain, writer.end_transaction])()
+        end = directory.source.log_end_offset
+        await restore(directory)
+        for _ in range(2):
+            restored = directory.logs.get_or_create(RESTORED, BRANCH_ID, CONFIG)
+            assert restored.log_end_offset == end + len(writer.model.transactions()[0])
+            assert visible(restored) == writer.model.visible(0, end)
+            directory.restart(lose_power=True)
+
+    scenario(check)(Directory())
