@@ -36,7 +36,7 @@ class Explaining:
     async def explain(self, where: TopicPartition, offset: int) -> Document:
         """ApiError if there is no such offset, or the partition is offline."""
         partition = self._services.partitions.get(*where)
-        partition.check_serving()
+        partition.local.check_serving()
         log = partition.log
         _check_there(log, offset)
         segment, position, header = await read_when_cached(

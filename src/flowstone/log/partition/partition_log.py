@@ -210,6 +210,10 @@ class PartitionLog(StoredLog):
             end = min(end, until.position)  # the segment may have been compacted since
         return LogSlice(file, position, min(max_bytes, end - position))
 
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the end of what read_committed consumers may see, given the high watermark."""
+        return high_watermark
+
     def position_of(self, offset: int) -> LogPosition:
         """Where the batch that holds `offset`, or the first one after it, begins; NotCached."""
         assert self.log_start_offset <= offset <= self.end.offset

@@ -7,6 +7,7 @@ from flowstone.broker.fetching.fetch_sessions import EVICTION_AGE_S, LOOK_AT_ALL
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SimulatedClock
 from flowstone.replication.partition import Partition
+from flowstone.replication.readers import Reader
 from flowstone.wire.messages import (
     FetchRequest,
     FetchRequestForgottenTopic,
@@ -167,7 +168,7 @@ def test_a_forgotten_partition_is_watched_no_more():
     cache.open(request(session.session_id, 2, forget=(1,)), False)
     partitions[1].append(a_batch(), 1)
     assert session.to_read() == []
-    assert not partitions[1]._watchers
+    assert not partitions[1].local.watchers(Reader.UNCOMMITTED)
 
 
 def test_a_session_that_is_dropped_lets_go_of_its_partitions_and_of_whoever_waits():
@@ -176,7 +177,7 @@ def test_a_session_that_is_dropped_lets_go_of_its_partitions_and_of_whoever_wait
     session.watch(bell)
     cache.open(request(session.session_id, -1), False)
     assert bell.heard == [None]
-    assert not any(partition._watchers for partition in partitions)
+    assert not any(partition.local.watchers(Reader.UNCOMMITTED) for partition in partitions)
 
 
 def test_a_session_opened_with_names_is_not_continued_with_ids():
@@ -245,8 +246,8 @@ def test_a_follower_hears_of_a_partition_that_is_no_longer_what_it_was():
 def test_a_followers_session_that_is_dropped_lets_go_of_its_partitions():
     session, partition, _ = following_session()
     session.close()
-    assert not partition._watchers
-    assert not partition._end_watchers
+    assert not partition.local.watchers(Reader.UNCOMMITTED)
+    assert not partition.local.watchers(Reader.REPLICA)
 
 
 def test_a_name_that_no_topic_can_have_is_not_remembered():

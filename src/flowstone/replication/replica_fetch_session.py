@@ -26,8 +26,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.replication.fetch_error_log import Refusals
 from flowstone.replication.partition import Partition
-from flowstone.replication.refusals import Refusals
 from flowstone.replication.state import DivergingEpoch
 from flowstone.wire.messages import (
     FetchRequest,
@@ -150,7 +150,9 @@ class LeaderFetches:
         """Those that must not be asked for yet: who led until now may have records that are not on disk."""
         named = self._followed if self._session_epoch == INITIAL_EPOCH else self._changed | self._out_of_sync
         partitions = (followed.partition for followed in named.values())
-        return [each for each in partitions if each.position.offset < each.log.log_end_offset and each.fault is None]
+        return [
+            each for each in partitions if each.local.position.offset < each.log.log_end_offset and each.fault is None
+        ]
 
     def request(self, broker_epoch: int, now_s: float) -> FetchRequest:
         """The next request; its answer must be given to `answered`, or the loss of it to `disconnected`."""
@@ -256,7 +258,8 @@ class LeaderFetches:
         records, log_start_offset = result.records or b"", partition.log.log_start_offset
         assert isinstance(records, bytes | memoryview)
         try:
-            partition.append_fetched(records, followed.asked[0], result.high_watermark, result.log_start_offset)
+            follower = partition.follower_role(followed.asked[0])
+            follower.append_fetched(records, result.high_watermark, result.log_start_offset)
         except ApiError as error:
             if not followed.failures:
                 told = "partition %s: what the leader sent was not taken: %s"
@@ -289,7 +292,7 @@ def _by_topic(named: Iterable[_Followed], max_bytes: int) -> list[FetchRequestTo
     topics: dict[bytes, list[FetchRequestPartition]] = {}
     for followed in named:
         partition = followed.partition
-        assert partition.position.offset == partition.log.log_end_offset or partition.fault is not None
+        assert partition.local.position.offset == partition.log.log_end_offset or partition.fault is not None
         epoch, offset = followed.asked = partition.leader_epoch, partition.log.log_end_offset
         followed.is_in_session = True
         topics.setdefault(partition.topic_id, []).append(
@@ -297,7 +300,7 @@ def _by_topic(named: Iterable[_Followed], max_bytes: int) -> list[FetchRequestTo
                 partition=partition.topic_partition.partition,
                 current_leader_epoch=epoch,
                 fetch_offset=offset,
-                last_fetched_epoch=partition.last_epoch,
+                last_fetched_epoch=partition.log.epochs.latest,
                 log_start_offset=partition.log.log_start_offset,
                 partition_max_bytes=max_bytes,
             )

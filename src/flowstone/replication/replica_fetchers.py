@@ -19,8 +19,8 @@ from flowstone.client.peer import Peer
 from flowstone.errors import ApiError, StorageFault
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.network import Network
-from flowstone.replication.follower_protocol import BACKOFF_FIRST_S, DueCut, LeaderFetches, Limits, Throttle
 from flowstone.replication.partition import Partition
+from flowstone.replication.replica_fetch_session import BACKOFF_FIRST_S, DueCut, LeaderFetches, Limits, Throttle
 from flowstone.wire.messages import FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -151,10 +151,10 @@ class ReplicaFetcher:
         try:
             if due.diverging is not None:
                 self._counts.truncations += 1
-                await partition.truncate(due.diverging)
+                await partition.follower_role(partition.leader_epoch).truncate(due.diverging)
             elif due.restart_offset is not None:
                 self._counts.restarts += 1
-                await partition.reset(due.restart_offset)
+                await partition.follower_role(partition.leader_epoch).reset(due.restart_offset)
         except (ApiError, StorageFault) as error:
             logger.warning("partition %s could not be cut: %s", partition.topic_partition, error)
             self.fetches.failed(partition, self._clock.monotonic())
@@ -179,7 +179,7 @@ async def _flushed(partitions: Iterable[Partition]) -> None:
 
     for partition in partitions:
         left += 1
-        partition.when_flushed(partition.log.log_end_offset, flushed)
+        partition.local.when_flushed(partition.log.log_end_offset, flushed)
     flushed()
     await done
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowstone.errors import ErrorCode
-from flowstone.replication.refusals import REFUSALS_QUIET_S, Refusals
+from flowstone.replication.fetch_error_log import REFUSALS_QUIET_S, Refusals
 from flowstone.types import TopicPartition
 from tests.unit.replication.fetch_interpreter import FetchInterpreter
 
