@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -56,8 +57,7 @@ class Leader:
 
     def may_propose_again(self) -> bool:
         """Whether the partition has heard that nothing comes of its proposal."""
-        assert self.partition.leading is not None
-        return self.partition.leading.in_sync.proposed is None
+        return self.world.leading.in_sync.proposed is None
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_where_nobody_is_left_to_come_nothing_is_written_and_the_leader_may_prop
     async def scenario() -> None:
         await leader.begin()
         leader.world.fetch(3, 0)
-        leader.partition.leading.check_in_sync()
+        leader.world.leading.check_in_sync()
         assert not leader.may_propose_again()
         before = leader.metadata.image.version
         await leader.propose((1, 10), (3, 29))
@@ -122,8 +122,9 @@ def test_a_proposal_that_the_cluster_refuses_may_be_made_again(leader: Leader) -
     async def scenario() -> None:
         await leader.begin()
         leader.world.fetch(2, 0, broker_epoch=20)
-        leader.partition.leading.check_in_sync()
-        leader.partition.partition_epoch -= 1
+        leader.world.leading.check_in_sync()
+        newer = replace(leader.world.state, partition_epoch=leader.world.state.partition_epoch + 1)
+        await leader.metadata.append([PartitionChanged(leader.partition.topic_id, 0, newer)])
         assert (await leader.propose((1, 10), (2, 20))).isr == (1,)
         assert leader.may_propose_again()
 

@@ -193,7 +193,7 @@ def test_a_consumers_session_is_not_continued_by_a_follower():
     cache, _ = sessions()
     opened = cache.open(request(0, 0, 0), False)
     with pytest.raises(ApiError) as taken:
-        cache.open(request(opened.session_id, 1), False, is_replicas=True)
+        cache.open(request(opened.session_id, 1), False, Reader.REPLICA)
     assert taken.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -201,7 +201,7 @@ def test_a_follower_finds_room_where_consumers_have_taken_it_all():
     cache, _ = sessions(slots=2)
     first = cache.open(request(0, 0, 0), False)
     second = cache.open(request(0, 0, 0), False)
-    assert cache.open(request(0, 0, 0), False, is_replicas=True).session_id != 0
+    assert cache.open(request(0, 0, 0), False, Reader.REPLICA).session_id != 0
     with pytest.raises(ApiError):
         cache.open(request(first.session_id, 1), False)
     assert cache.open(request(second.session_id, 1), False) is second
@@ -209,21 +209,21 @@ def test_a_follower_finds_room_where_consumers_have_taken_it_all():
 
 def test_a_follower_does_not_drive_out_another():
     cache, _ = sessions(slots=1)
-    first = cache.open(request(0, 0, 0), False, is_replicas=True)
-    assert cache.open(request(0, 0, 0), False, is_replicas=True).session_id == 0
-    assert cache.open(request(first.session_id, 1), False, is_replicas=True) is first
+    first = cache.open(request(0, 0, 0), False, Reader.REPLICA)
+    assert cache.open(request(0, 0, 0), False, Reader.REPLICA).session_id == 0
+    assert cache.open(request(first.session_id, 1), False, Reader.REPLICA) is first
 
 
 def following_session() -> tuple[FetchSession, Partition, Bell]:
     """A follower's session of one partition, with nothing new, and somebody who waits for it."""
     cache, clock = sessions()
     clock.advance(LOOK_AT_ALL_INTERVAL_S + 1)
-    session = cache.open(request(0, 0, 0), False, is_replicas=True)
+    session = cache.open(request(0, 0, 0), False, Reader.REPLICA)
     partition, _ = a_partition(IN_PAGE_CACHE)
     for wanted in session.to_read():
         session.found(wanted, partition)
         session.settled(wanted)
-    assert cache.open(request(session.session_id, 1), False, is_replicas=True).to_read() == []
+    assert cache.open(request(session.session_id, 1), False, Reader.REPLICA).to_read() == []
     bell = Bell()
     session.watch(bell)
     return session, partition, bell
