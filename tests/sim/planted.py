@@ -28,8 +28,8 @@ from flowstone.replication.follower_role import FollowerRole
 from flowstone.replication.in_sync import InSyncReplicas
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
-from flowstone.replication.partitions import Partitions
-from flowstone.replication.replica_fetch_session import DueCut, LeaderFetches
+from flowstone.replication.replica_fetch_session import DueCut, ReplicaFetchSession
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.state import DivergingEpoch
 from flowstone.wire.record_batch import BatchHeader
 
@@ -75,9 +75,9 @@ def high_watermark_from_a_non_isr_replica() -> Patches:
 
 def truncate_by_high_watermark() -> Patches:
     """A follower of a new leader drops what it does not know to be committed, without asking (before KIP-101)."""
-    take, cut_in = LeaderFetches._take, dict[Partition, int]()
+    take, cut_in = ReplicaFetchSession._take, dict[Partition, int]()
 
-    def cut_first(self: LeaderFetches, followed: Any, result: Any, now_s: float) -> DueCut | None:
+    def cut_first(self: ReplicaFetchSession, followed: Any, result: Any, now_s: float) -> DueCut | None:
         partition = followed.partition
         if cut_in.get(partition) == partition.leader_epoch:
             return take(self, followed, result, now_s)
@@ -88,7 +88,7 @@ def truncate_by_high_watermark() -> Patches:
     async def truncate(self: FollowerRole, diverging: DivergingEpoch) -> None:
         await self._cut(self._cutting.truncate_to, self._local.high_watermark.offset)
 
-    yield patch.object(LeaderFetches, "_take", cut_first)
+    yield patch.object(ReplicaFetchSession, "_take", cut_first)
     yield patch.object(FollowerRole, "truncate", truncate)
 
 

@@ -20,7 +20,8 @@ from flowstone.errors import ApiError, StorageFault
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.network import Network
 from flowstone.replication.partition import Partition
-from flowstone.replication.replica_fetch_session import BACKOFF_FIRST_S, DueCut, LeaderFetches, Limits, Throttle
+from flowstone.replication.replica_fetch_session import BACKOFF_FIRST_S, DueCut, Limits, ReplicaFetchSession
+from flowstone.replication.throttle import Throttle
 from flowstone.wire.messages import FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Counts:
 
 class ReplicaFetcher:
     def __init__(
-        self, address: Address, fetches: LeaderFetches, clock: Clock, network: Network, node: Node, counts: Counts
+        self, address: Address, fetches: ReplicaFetchSession, clock: Clock, network: Network, node: Node, counts: Counts
     ) -> None:
         self.address, self.fetches = address, fetches
         self._clock, self._network, self._node, self._counts = clock, network, node, counts
@@ -206,7 +207,7 @@ class ReplicaFetchers:
         """`broker_epoch` is asked with each fetch: it changes when the broker registers again."""
         self._throttle = Throttle(throttled_bytes_per_s)
         self.counts = Counts()
-        self._new_fetches = partial(LeaderFetches, node_id, limits, self._throttle)
+        self._new_fetches = partial(ReplicaFetchSession, node_id, limits, self._throttle)
         self._new_fetcher = partial(
             ReplicaFetcher, clock=clock, network=network, node=Node(node_id, broker_epoch), counts=self.counts
         )

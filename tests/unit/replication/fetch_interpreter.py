@@ -28,8 +28,9 @@ from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
-from flowstone.replication.replica_fetch_session import DueCut, LeaderFetches, Limits, Throttle
+from flowstone.replication.replica_fetch_session import DueCut, Limits, ReplicaFetchSession
 from flowstone.replication.services import ReplicaServices
+from flowstone.replication.throttle import Throttle
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     FetchResponse,
@@ -51,7 +52,7 @@ class FetchInterpreter:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.throttle = Throttle(LONG_MAX)
-        self.fetches = LeaderFetches(FOLLOWER, Limits(MAX_WAIT_MS, 10 << 20, 1 << 20), self.throttle)
+        self.fetches = ReplicaFetchSession(FOLLOWER, Limits(MAX_WAIT_MS, 10 << 20, 1 << 20), self.throttle)
         self.partitions: dict[str, Partition] = {}
         self.due_cuts: list[DueCut] = []
         self.trace: list[str] = []

@@ -21,9 +21,9 @@ from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock
 from flowstone.ports.network import Network
 from flowstone.replication.lease import Lease
-from flowstone.replication.partitions import Partitions
 from flowstone.replication.replica_fetch_session import Limits
 from flowstone.replication.replica_fetchers import ReplicaFetchers
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.services import ReplicaServices
 
 

@@ -33,7 +33,7 @@ from flowstone.log.manager import LogManager
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import Clock, Timer
 from flowstone.replication.partition import Partition
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 
 logger = logging.getLogger(__name__)
 

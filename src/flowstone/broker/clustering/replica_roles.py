@@ -25,8 +25,8 @@ from flowstone.ports.clock import Clock, Timer
 from flowstone.replication.in_sync import ProposedIsr
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
-from flowstone.replication.partitions import Partitions
 from flowstone.replication.replica_fetchers import ReplicaFetchers
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.state import IsrMember
 from flowstone.types import TopicPartition
 

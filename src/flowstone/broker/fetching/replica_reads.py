@@ -13,8 +13,8 @@ from flowstone.broker.clustering.log_starts import LogStarts
 from flowstone.broker.fetching.fetch_partitions import FetchPartition, ReplicaFetchPartition
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
-from flowstone.replication.replica_fetch_session import Throttle
 from flowstone.replication.state import DivergingEpoch, ReplicaFetch
+from flowstone.replication.throttle import Throttle
 from flowstone.wire.messages import (
     FetchRequest,
     FetchResponse,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import partial
 
-from flowstone.broker.lag.lag import UnreadSegment, growing_s
+from flowstone.broker.lag.headroom import UnreadSegment, growing_s
 from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.loop.workers import Workers
 from flowstone.errors import ApiError

@@ -16,7 +16,7 @@ from flowstone.cluster.metadata import Metadata
 from flowstone.config import BrokerConfig
 from flowstone.errors import ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.state import IsrMember
 from tests.unit.replication.replicas import NODE, ReplicaWorld
 
