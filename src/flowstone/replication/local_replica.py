@@ -16,7 +16,7 @@ from collections.abc import Callable
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition.partition_log import LogPosition, LogSlice, PartitionLog
 from flowstone.replication.known_positions import NOT_LOOKED_UP, KnownPositions
-from flowstone.replication.readers import Reader
+from flowstone.replication.readers import COMMITTED, UNCOMMITTED, Reader
 from flowstone.replication.services import Flushing
 from flowstone.replication.waiters import (
     NO_WAITERS,
@@ -94,9 +94,9 @@ class LocalReplica:
         A read_uncommitted consumer sees up to the high watermark, a read_committed one up to the last stable offset,
         and a follower up to the log's end.
         """
-        if reader is Reader.UNCOMMITTED:
+        if reader is UNCOMMITTED:
             return self.high_watermark.offset
-        if reader is Reader.COMMITTED:
+        if reader is COMMITTED:
             return self.log.last_stable_offset(self.high_watermark.offset)
         return self.log.end.offset
 
@@ -106,9 +106,13 @@ class LocalReplica:
         Raises NotCached if the disk is needed to find them, ApiError if the offset is out of range or the replica
         is offline or closed.
         """
-        self.check_serving()
+        if self.fault is not None or self.closed_with is not None:
+            self.check_serving()
         try:
-            return self.log.read(offset, max_bytes, self._located(end_offset), at_least_one=at_least_one)
+            end = self.high_watermark
+            if end_offset != end.offset or end.segment_base_offset == NOT_LOOKED_UP:
+                end = self._look_up(end_offset)
+            return self.log.read(offset, max_bytes, end, at_least_one=at_least_one)
         except StorageFault as fault:
             raise self.failed(fault) from fault
 
@@ -116,24 +120,22 @@ class LocalReplica:
         """`read` up to what such a reader may see."""
         return self.read(offset, max_bytes, self.visible_end(reader), at_least_one=at_least_one)
 
-    def _located(self, end_offset: int) -> LogPosition:
-        """Return where an offset that a reader may see up to lies in the log. Raises NotCached."""
-        high_watermark = self.high_watermark
-        if end_offset != high_watermark.offset:
-            if end_offset <= self.log.log_start_offset:  # there is nothing to read
-                return LogPosition(end_offset, NOT_LOOKED_UP, 0)
-            return self.log.position_of(end_offset)
-        if high_watermark.segment_base_offset == NOT_LOOKED_UP:
-            high_watermark = self.high_watermark = self.log.position_of(end_offset)
-        return high_watermark
+    def _look_up(self, end_offset: int) -> LogPosition:
+        """Return the position of an offset that a reader may see up to. Raises NotCached."""
+        if end_offset <= self.log.log_start_offset:  # there is nothing to read
+            return LogPosition(end_offset, NOT_LOOKED_UP, 0)
+        found = self.log.position_of(end_offset)
+        if end_offset == self.high_watermark.offset:
+            self.high_watermark = found
+        return found
 
     def watchers(self, reader: Reader) -> Watchers:
         """Return those who are told when `visible_end` of such a reader moves."""
-        if reader is Reader.UNCOMMITTED:
+        if reader is UNCOMMITTED:
             if self._watchers is None:
                 self._watchers = Watchers()
             return self._watchers
-        if reader is Reader.COMMITTED:
+        if reader is COMMITTED:
             if self._watchers_committed is None:
                 self._watchers_committed = Watchers()
                 self._told_stable_offset = self.visible_end(Reader.COMMITTED)

@@ -14,6 +14,9 @@ class Reader(Enum):
     REPLICA = "replica"
 
 
+# An enumeration's members are slow to look up by its name: hot paths compare with these.
+UNCOMMITTED, COMMITTED = Reader.UNCOMMITTED, Reader.COMMITTED
+# The isolation level of a request.
 READ_COMMITTED = 1
 
 

@@ -48,10 +48,10 @@ class FetchPartition:
     def knows_all_of(self, partition: Partition) -> bool:
         """Whether there is nothing to read and nothing to tell, as for most partitions of a large session."""
         return (
-            self.fetch_offset == self.told_high_watermark == partition.high_watermark.offset
+            self.fetch_offset == self.told_high_watermark == partition.local.high_watermark.offset
             and self.told_log_start_offset == partition.log.log_start_offset
             and self.current_leader_epoch in (-1, partition.leader_epoch)
-            and partition.fault is None
+            and partition.local.fault is None
         )
 
     def watch(self, partition: Partition, session: FetchSession) -> None:
@@ -87,7 +87,7 @@ class CommittedFetchPartition(FetchPartition):
             self.fetch_offset == self.told_last_stable_offset == partition.last_stable_offset
             and self.told_log_start_offset == partition.log.log_start_offset
             and self.current_leader_epoch in (-1, partition.leader_epoch)
-            and partition.fault is None
+            and partition.local.fault is None
         )
 
 
@@ -110,11 +110,11 @@ class ReplicaFetchPartition(FetchPartition):
         return (
             self.is_position_told
             and self.fetch_offset == partition.log.log_end_offset
-            and self.told_high_watermark == partition.high_watermark.offset
+            and self.told_high_watermark == partition.local.high_watermark.offset
             and self.told_log_start_offset == partition.log.log_start_offset
             and self.current_leader_epoch == partition.leader_epoch
             and partition.is_leader
-            and partition.fault is None
+            and partition.local.fault is None
         )
 
     def watch(self, partition: Partition, session: FetchSession) -> None:

@@ -21,7 +21,7 @@ from flowstone.cluster.decisions.topic_names import TOPIC_NAME_LENGTH_MAX
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
 from flowstone.replication.partition import Partition
-from flowstone.replication.readers import Reader
+from flowstone.replication.readers import UNCOMMITTED, Reader
 from flowstone.replication.waiters import Watcher
 from flowstone.wire.messages import FetchRequest, FetchRequestTopic
 
@@ -49,7 +49,7 @@ class FetchSession:
 
     def __init__(self, session_id: int, uses_topic_ids: bool, reader: Reader = Reader.UNCOMMITTED) -> None:
         self.session_id, self._uses_topic_ids, self.reader = session_id, uses_topic_ids, reader
-        self._new_partition = PARTITION_TYPES[reader]
+        self._new_partition = FetchPartition if reader is UNCOMMITTED else PARTITION_TYPES[reader]
         # Of a follower from which consumers read.
         self.hurries_high_watermarks = False
         self.next_epoch = INITIAL_EPOCH + 1
@@ -92,7 +92,7 @@ class FetchSession:
 
     def advance(self, request: FetchRequest) -> None:
         """Takes over what an incremental request changes."""
-        if any((topic.topic == "") != self._uses_topic_ids for topic in request.topics):
+        if request.topics and any((topic.topic == "") != self._uses_topic_ids for topic in request.topics):
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self.add(request.topics)
         for topic in request.forgotten_topics_data:
@@ -174,12 +174,13 @@ class FetchSessions:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             session = self.begin(request, uses_topic_ids, reader)
             session.add(request.topics)
-            return self.enter(session)
+            return self.enter(session) if session.session_id != NO_SESSION else session
         return self._keep(self._advance(request, reader))
 
     def begin(self, request: FetchRequest, uses_topic_ids: bool, reader: Reader = Reader.UNCOMMITTED) -> FetchSession:
         """A new session without partitions, or one that lasts for this request only; `enter` it when it has them."""
-        self._forget(request.session_id)
+        if request.session_id != NO_SESSION:
+            self._forget(request.session_id)
         wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request, reader)
         return FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids, reader)
 

@@ -44,7 +44,7 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.segments.cached_reads import NotCached
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
-from flowstone.replication.readers import Reader, consumer
+from flowstone.replication.readers import COMMITTED, Reader, consumer
 from flowstone.wire.messages import (
     FetchRequest,
     FetchResponse,
@@ -79,7 +79,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         if replica is None:
             return refuse_replica(request)
     try:
-        reader = Reader.REPLICA if replica is not None else consumer(request.isolation_level)
+        reader = consumer(request.isolation_level) if replica is None else Reader.REPLICA
         session = services.fetch_sessions.open(request, uses_topic_ids, reader)
     except ApiError as error:
         return FetchResponse(error_code=error.code)
@@ -349,7 +349,8 @@ class _Fetch:
         high_watermark = local.high_watermark.offset
         end_offset = local.visible_end(reader)
         if wanted.fetch_offset == end_offset:  # as in most partitions of most fetches
-            local.check_serving()
+            if local.fault is not None or local.closed_with is not None:
+                local.check_serving()
             records = None
         else:
             self._reading = partition
@@ -361,9 +362,9 @@ class _Fetch:
         return FetchResponsePartition(
             partition_index=wanted.index,
             high_watermark=high_watermark,
-            last_stable_offset=partition.log.last_stable_offset(high_watermark),
+            last_stable_offset=end_offset if reader is COMMITTED else partition.log.last_stable_offset(high_watermark),
             log_start_offset=partition.log.log_start_offset,
-            aborted_transactions=[] if reader is Reader.COMMITTED else None,
+            aborted_transactions=[] if reader is COMMITTED else None,
             records=records if records is not None else b"",
         )
 
