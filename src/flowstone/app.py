@@ -48,7 +48,7 @@ from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.files import Files
 from flowstone.ports.network import Network, SystemNetwork
 from flowstone.ports.system_files import SystemFiles, open_files_limit
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering

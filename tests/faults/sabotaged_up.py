@@ -29,7 +29,7 @@ from flowstone.log.partition.truncation_plan import cut_at
 from flowstone.log.segments import batch_scan
 from flowstone.ports.system_files import SystemFile, SystemFiles
 from flowstone.replication.partition import Partition
-from flowstone.replication.replica import add_waiter
+from flowstone.replication.waiters import add_waiter
 from flowstone.types import Bytes
 
 LATE_WRITE_S = 0.3
@@ -113,7 +113,7 @@ def show_before_the_flush(stall: str) -> None:
 
     def shown(self: Partition, records: Bytes, acks: int, **options: Any) -> partition_log.Appended:
         appended = append(self, records, acks, **options)
-        self.high_watermark = self.log.end
+        self.local.high_watermark = self.log.end
         return appended
 
     _replace(Partition, "append", shown)
@@ -122,7 +122,7 @@ def show_before_the_flush(stall: str) -> None:
 
     def tell(self: Partition) -> None:
         flushed(self)
-        waiting = self._uncommitted
+        waiting = self.local.uncommitted
         while waiting and waiting[0][0] <= self.log.flushed_end.offset:
             waiting.popleft()[1](ErrorCode.NONE)
 
@@ -135,7 +135,7 @@ def _when_flushed(
     if offset <= self.log.flushed_end.offset:
         callback(ErrorCode.NONE)
     else:
-        self._uncommitted = add_waiter(self._uncommitted, offset, callback)
+        self.local.uncommitted = add_waiter(self.local.uncommitted, offset, callback)
 
 
 def ignore_a_failed_flush(stall: str) -> None:

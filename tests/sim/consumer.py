@@ -25,6 +25,7 @@ from .history import ClusterHistory
 FETCH_BYTES = 48 << 10
 FETCH_WAIT_MS = 500
 LATEST = -1
+CONSUMER_REPLICA_ID = -1
 PAUSE_S_MAX = 0.05
 # After so many polls the end is asked for, too.
 END_ASKED_SHARE = 0.1
@@ -118,7 +119,8 @@ class Consumer:
         epoch = self.client.leader_epoch(self._partition)
         wanted = ListOffsetsRequestPartition(partition_index=index, timestamp=LATEST, current_leader_epoch=epoch)
         topics = [ListOffsetsRequestTopic(name=topic, partitions=[wanted])]
-        answer = await self.client.ask_leader(self._partition, ListOffsetsRequest(topics=topics), ListOffsetsResponse)
+        request = ListOffsetsRequest(replica_id=CONSUMER_REPLICA_ID, topics=topics)
+        answer = await self.client.ask_leader(self._partition, request, ListOffsetsResponse)
         found = answer.topics[0].partitions[0]
         if found.error_code:
             self.client.forget_leader(self._partition)

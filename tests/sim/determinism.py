@@ -23,8 +23,7 @@ _MODULES_WITH_SETS = (
     "flowstone.coordinator.runtime",
     "flowstone.log.lifecycle.flusher",
     "flowstone.log.lifecycle.housekeeping",
-    "flowstone.replication.partition",
-    "flowstone.replication.replica",
+    "flowstone.replication.waiters",
 )
 
 

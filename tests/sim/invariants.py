@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from flowstone.log.partition.partition_log import LogPosition
+from flowstone.replication.local_replica import LocalReplica
 from flowstone.replication.partition import Partition
-from flowstone.replication.replica import Replica as BrokersReplica
 from flowstone.types import TopicPartition
 
 from .cluster import SETTINGS
@@ -51,21 +51,24 @@ class Invariants:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Looks at every move of a leader's high watermark."""
-        advance = BrokersReplica._advance
+        advance = LocalReplica.advance
 
-        def advance_and_look(replica: Partition, end: LogPosition) -> None:
-            before = replica.high_watermark.offset
-            advance(replica, end)
-            if replica.is_leader and replica.high_watermark.offset > before:
-                self._moved(replica)
+        def advance_and_look(local: LocalReplica, end: LogPosition) -> None:
+            before = local.high_watermark.offset
+            advance(local, end)
+            if local.high_watermark.offset > before:
+                self._moved(local)
 
-        with patch.object(BrokersReplica, "_advance", advance_and_look):
+        with patch.object(LocalReplica, "advance", advance_and_look):
             yield
 
-    def _moved(self, partition: Partition) -> None:
+    def _moved(self, local: LocalReplica) -> None:
         process = running_process()
         assert process is not None
         machine = next(each for each in self._cluster.machines if each.process is process)
+        partition = machine.app.services.partitions.find(local.topic_partition) if machine.app is not None else None
+        if partition is None or partition.local is not local or not partition.is_leader:
+            return
         if machine.lease_until_s <= self._cluster.loop.time():
             self._violated(f"R7 {partition.topic_partition}: {machine.name} commits without a lease")
         self._look_at(partition.topic_partition)
@@ -126,14 +129,15 @@ class Invariants:
                 self._violated(f"retention {partition}: {machine.name} deleted up to {found.log.log_start_offset}")
 
     def _look_for_stall(self, machine: Machine, found: Partition) -> None:
-        in_sync, now_s = found._in_sync, self._cluster.loop.time()
+        leading, now_s = found.leading, self._cluster.loop.time()
         key, at = (machine.node_id, found.topic_partition, found.leader_epoch), found.high_watermark.offset
         is_able = machine.process is not None and not machine.process.is_paused and machine.lease_until_s > now_s
-        if in_sync is None or not is_able or found.fault is not None or len(found.isr) < MIN_IN_SYNC:
+        if leading is None or not is_able or found.fault is not None or len(found.isr) < MIN_IN_SYNC:
             self._stalled.pop(key, None)
             return
+        in_sync = leading.in_sync
         positions = [in_sync._followers[node_id].position for node_id in in_sync._maximal_isr]
-        could_be = min((found.position.offset, *(-1 if each is None else each for each in positions)))
+        could_be = min((found.local.position.offset, *(-1 if each is None else each for each in positions)))
         if could_be <= at or self._stalled.get(key, (at,))[0] != at:
             self._stalled.pop(key, None)
         if could_be > at:

@@ -23,12 +23,13 @@ from flowstone.log.partition import replica_append
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.partition.producer_state import ProducerBatch, ProducerStates
 from flowstone.log.segments.partition_directory import FlushTask
-from flowstone.replication import partition as partition_module
-from flowstone.replication.follower_protocol import DueCut, LeaderFetches
+from flowstone.replication import leader_role
+from flowstone.replication.follower_role import FollowerRole
 from flowstone.replication.in_sync import InSyncReplicas
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.replica_fetch_session import DueCut, ReplicaFetchSession
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.state import DivergingEpoch
 from flowstone.wire.record_batch import BatchHeader
 
@@ -51,12 +52,14 @@ def skip_the_flush() -> Patches:
 def no_epoch_fencing() -> Patches:
     """Nobody looks at leader epochs: leaders not at fetches, followers not at answers, the cluster not at proposals."""
 
-    def check_following(self: Partition, leader_epoch: int) -> None:
-        self.check_serving()
+    def follower_role(self: Partition, leader_epoch: int) -> FollowerRole:
+        self.local.check_serving()
+        return self.following or FollowerRole(self.local, None, self.leader_epoch)
 
     yield patch.object(Partition, "check_epoch", lambda self, current_leader_epoch: None)
-    yield patch.object(Partition, "_check_following", check_following)
-    yield patch.object(partition_module, "find_divergence", lambda *_: None)
+    yield patch.object(Partition, "follower_role", follower_role)
+    yield patch.object(FollowerRole, "check_current", lambda self: self._local.check_serving())
+    yield patch.object(leader_role, "find_divergence", lambda *_: None)
     yield patch.object(in_sync_changes, "_stale", lambda *_: None)
 
 
@@ -72,9 +75,9 @@ def high_watermark_from_a_non_isr_replica() -> Patches:
 
 def truncate_by_high_watermark() -> Patches:
     """A follower of a new leader drops what it does not know to be committed, without asking (before KIP-101)."""
-    take, cut_in = LeaderFetches._take, dict[Partition, int]()
+    take, cut_in = ReplicaFetchSession._take, dict[Partition, int]()
 
-    def cut_first(self: LeaderFetches, followed: Any, result: Any, now_s: float) -> DueCut | None:
+    def cut_first(self: ReplicaFetchSession, followed: Any, result: Any, now_s: float) -> DueCut | None:
         partition = followed.partition
         if cut_in.get(partition) == partition.leader_epoch:
             return take(self, followed, result, now_s)
@@ -82,11 +85,11 @@ def truncate_by_high_watermark() -> Patches:
         self._changed[followed.key] = followed
         return DueCut(partition, diverging=DivergingEpoch(0, 0))
 
-    async def truncate(self: Partition, diverging: DivergingEpoch) -> None:
-        await self._cut(self._cluster.logs.truncate_to, self.high_watermark.offset)
+    async def truncate(self: FollowerRole, diverging: DivergingEpoch) -> None:
+        await self._cut(self._cutting.truncate_to, self._local.high_watermark.offset)
 
-    yield patch.object(LeaderFetches, "_take", cut_first)
-    yield patch.object(Partition, "truncate", truncate)
+    yield patch.object(ReplicaFetchSession, "_take", cut_first)
+    yield patch.object(FollowerRole, "truncate", truncate)
 
 
 def keep_leading_after_the_lease() -> Patches:

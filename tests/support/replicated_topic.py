@@ -30,12 +30,12 @@ from flowstone.ports.clock import SystemClock
 from flowstone.ports.loops import new_event_loop
 from flowstone.ports.simulated_network import SimulatedNetwork
 from flowstone.ports.system_files import SystemFiles
-from flowstone.replication.follower_protocol import Limits
-from flowstone.replication.follower_tasks import ReplicaFetchers
 from flowstone.replication.in_sync import ProposedIsr
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import ACKS_ALL, Partition
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.replica_fetch_session import Limits
+from flowstone.replication.replica_fetchers import ReplicaFetchers
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.services import ReplicaServices
 from flowstone.types import TopicPartition
 

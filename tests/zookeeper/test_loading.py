@@ -157,7 +157,7 @@ def test_a_damaged_copy_is_made_anew_where_zookeeper_has_it_all(ties: Ties, tmp_
     assert stored_image(ties, "a") == image
 
 
-# Refusals
+# FetchErrorLog
 
 
 def test_an_empty_zookeeper_is_refused_by_a_broker_that_knows_a_cluster(ties: Ties) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flowstone.config import BrokerConfig, TopicDefaults
     from flowstone.log.manager import LogManager
     from flowstone.ports.clock import Clock
-    from flowstone.replication.partitions import Partitions
+    from flowstone.replication.served_partitions import Partitions
 
 
 def make_services(

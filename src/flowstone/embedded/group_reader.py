@@ -13,6 +13,7 @@ from flowstone.broker.requests.context import Services
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
 from flowstone.embedded.bell import Bell
+from flowstone.replication.readers import Reader
 from flowstone.types import TopicPartition
 
 LOAD_WAIT_S = 10.0
@@ -44,7 +45,7 @@ class GroupReader:
                 partition = self._services.partitions.find(where) if where is not None else None
                 if partition is not None:
                     watched = partition
-                    watched.watch(bell)
+                    watched.local.watchers(Reader.UNCOMMITTED).watch(bell)
                 group = await self._survey.group(group_id)
                 if group is not None and self._is_settled(group, members):
                     return group
@@ -52,7 +53,7 @@ class GroupReader:
         finally:
             self._waiting.discard(bell)
             if watched is not None:
-                watched.unwatch(bell)
+                watched.local.watchers(Reader.UNCOMMITTED).unwatch(bell)
 
     async def describe(self, group_id: str) -> str:
         """What became of a group that was waited for in vain."""

@@ -18,6 +18,7 @@ from flowstone.embedded.bell import Bell
 from flowstone.embedded.host import Record
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
+from flowstone.replication.readers import Reader
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import HEADER_BYTES, decode_records, parse_header
 
@@ -58,13 +59,13 @@ class TopicReader:
             while (found := self.count(topic)) is None or found < count:
                 for partition in self._partitions(topic) or ():
                     watched.add(partition)
-                    partition.watch(bell)
+                    partition.local.watchers(Reader.UNCOMMITTED).watch(bell)
                 await bell.rung()
             return found
         finally:
             self._waiting.discard(bell)
             for partition in watched:
-                partition.unwatch(bell)
+                partition.local.watchers(Reader.UNCOMMITTED).unwatch(bell)
 
     def count(self, topic: str) -> int | None:
         """How many offsets lie between a consumer's first and last; None if there is no such topic."""
@@ -98,7 +99,7 @@ class TopicReader:
         workers = self._services.workers
         first_offset = next_offset = partition.log.log_start_offset
         while next_offset < partition.high_watermark.offset:
-            read = partial(partition.read, next_offset, READ_BYTES, at_least_one=True)
+            read = partial(partition.local.read_as, Reader.UNCOMMITTED, next_offset, READ_BYTES, at_least_one=True)
             found = await read_when_cached(workers, partition, read)
             if found is None:
                 return

@@ -45,10 +45,10 @@ class ReplicaServices:
     logs: Cutting
     lag_time_max_s: float
     # Proposes an ISR to the cluster, as a change of the partition's present `partition_epoch` and of no other. What is
-    # decided comes by `Partition.update`; if it is certain that nothing will be, by `Partition.isr_change_failed`.
+    # decided comes by `Partition.update`; if it is certain that nothing will be, by `LeaderRole.isr_change_failed`.
     on_isr_change: Callable[[Partition, ProposedIsr], None]
     call_later: Callable[[float, Callable[[], None]], Timer]
     # Whether the cluster would let a follower into an ISR, as far as this broker knows: nobody waits for the others.
     is_eligible: IsEligible = lambda member: True
-    # Hears whenever an append to a partition's log failed for lack of space.
-    on_full: Callable[[Partition], None] = lambda partition: None
+    # Told of each append to a log that failed for lack of space.
+    on_full: Callable[[PartitionLog], None] = lambda log: None

@@ -49,7 +49,6 @@ class ReplicaFetch(NamedTuple):
     replica_epoch: int
     fetch_offset: int
     last_fetched_epoch: int  # of its last record; NO_LEADER_EPOCH if it has none
-    current_leader_epoch: int
     log_start_offset: int = NO_OFFSET  # its own
     is_repeated: bool = False  # a parked fetch that is read again: its position was told before
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from flowstone.broker.lag.lag import headroom_s
+from flowstone.broker.lag.headroom import headroom_s
 from flowstone.broker.lag.next_unread import _segment_at
 from flowstone.log.lifecycle import housekeeping
 from flowstone.log.lifecycle.retention import SegmentFacts

@@ -26,10 +26,11 @@ from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.partition_directory import PartitionDirectory
 from flowstone.ports.clock import SimulatedClock
 from flowstone.ports.simulated_files import SimulatedFiles
-from flowstone.replication.follower_protocol import DueCut, LeaderFetches, Limits, Throttle
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
+from flowstone.replication.replica_fetch_session import DueCut, Limits, ReplicaFetchSession
 from flowstone.replication.services import ReplicaServices
+from flowstone.replication.throttle import Throttle
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     FetchResponse,
@@ -51,7 +52,7 @@ class FetchInterpreter:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.throttle = Throttle(LONG_MAX)
-        self.fetches = LeaderFetches(FOLLOWER, Limits(MAX_WAIT_MS, 10 << 20, 1 << 20), self.throttle)
+        self.fetches = ReplicaFetchSession(FOLLOWER, Limits(MAX_WAIT_MS, 10 << 20, 1 << 20), self.throttle)
         self.partitions: dict[str, Partition] = {}
         self.due_cuts: list[DueCut] = []
         self.trace: list[str] = []
@@ -169,17 +170,18 @@ class FetchInterpreter:
 
     def _flush(self) -> None:
         for partition in self.partitions.values():
-            if partition.position.offset < partition.log.log_end_offset:
+            if partition.local.position.offset < partition.log.log_end_offset:
                 flush(partition)
 
     def _cut(self) -> None:
         async def cut() -> None:
             for partition, diverging, restart_offset in self.due_cuts:
+                follower = partition.follower_role(partition.leader_epoch)
                 if diverging is not None:
-                    cutting = asyncio.ensure_future(partition.truncate(diverging))
+                    cutting = asyncio.ensure_future(follower.truncate(diverging))
                 else:
                     assert restart_offset is not None
-                    cutting = asyncio.ensure_future(partition.reset(restart_offset))
+                    cutting = asyncio.ensure_future(follower.reset(restart_offset))
                 await asyncio.sleep(0)
                 self._flush()
                 await cutting

@@ -9,7 +9,9 @@ from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import SimulatedClock
+from flowstone.replication.follower_role import FollowerRole
 from flowstone.replication.in_sync import ProposedIsr
+from flowstone.replication.leader_role import LeaderRole
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
 from flowstone.replication.services import ReplicaServices
@@ -72,7 +74,7 @@ class ReplicaWorld:
         self.state = self._next_state(**state)
         self.partition = Partition(a_log(config), self.flusher, self.state, NODE, services)
         self.log = self.partition.log
-        self.lease.on_regained(self.partition.look_again)
+        self.lease.on_regained(self.partition.move_high_watermark)
 
     def _next_state(self, **changes: object) -> PartitionImage:
         fields = {name: getattr(self.state, name) for name in ("leader", "leader_epoch", "replicas", "isr")}
@@ -108,13 +110,23 @@ class ReplicaWorld:
         is_repeated: bool = False,
     ) -> bytes | DivergingEpoch:
         current = self.partition.leader_epoch if epoch is None else epoch
-        fetch = ReplicaFetch(replica_id, broker_epoch, offset, last_epoch, current, is_repeated=is_repeated)
-        found = self.partition.read_as_replica(fetch, 1 << 20, at_least_one=True)
+        fetch = ReplicaFetch(replica_id, broker_epoch, offset, last_epoch, is_repeated=is_repeated)
+        found = self.partition.leader_role(current).read(fetch, 1 << 20, at_least_one=True)
         return b"" if found is None else found if isinstance(found, DivergingEpoch) else found.read()
 
     def follow(self, records: bytes, *, high_watermark: int = 0, log_start: int = 0, epoch: int | None = None) -> None:
         current = self.partition.leader_epoch if epoch is None else epoch
-        self.partition.append_fetched(records, current, high_watermark, log_start)
+        self.partition.follower_role(current).append_fetched(records, high_watermark, log_start)
+
+    @property
+    def leading(self) -> LeaderRole:
+        assert self.partition.leading is not None
+        return self.partition.leading
+
+    @property
+    def following(self) -> FollowerRole:
+        assert self.partition.following is not None
+        return self.partition.following
 
     @property
     def high_watermark(self) -> int:

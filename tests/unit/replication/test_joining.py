@@ -31,12 +31,12 @@ def test_the_high_watermark_waits_for_one_that_may_be_let_in(world: ReplicaWorld
 
 
 def test_the_high_watermark_does_not_wait_for_one_that_was_not_let_in(world: ReplicaWorld):
-    world.partition.isr_change_failed()
+    world.leading.isr_change_failed()
     assert commit(world) == 1
 
 
 def test_one_that_was_not_let_in_is_proposed_again_when_it_fetches_again(world: ReplicaWorld):
-    world.partition.isr_change_failed()
+    world.leading.isr_change_failed()
     commit(world)
     world.fetch(3, 1)
     assert len(world.proposals) == 2
@@ -67,21 +67,22 @@ def test_records_are_committed_as_soon_as_a_follower_that_was_waited_for_is_gone
 ):
     world, outcome = held
     world.gone = {3}
-    world.partition.look_again()
+    world.partition.move_high_watermark()
     assert outcome == [ErrorCode.NONE]
 
 
 def test_no_timer_is_left_behind_when_the_leader_changes(held: tuple[ReplicaWorld, list[ErrorCode]]):
     world, _ = held
+    leading = world.leading
     world.decide(leader=2, leader_epoch=4)
-    assert world.partition._holding is None
+    assert leading._holding is None
 
 
 def test_a_follower_that_the_cluster_would_not_let_in_does_not_hold_back_the_high_watermark(world: ReplicaWorld):
-    world.partition.isr_change_failed()
+    world.leading.isr_change_failed()
     world.gone = {3}
     world.fetch(3, 0)
-    world.partition.isr_change_failed()
+    world.leading.isr_change_failed()
     assert commit(world) == 1
 
 

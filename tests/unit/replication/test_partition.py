@@ -5,7 +5,9 @@ import pytest
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.segments.cached_reads import LogSlice
 from flowstone.replication.partition import ACKS_ALL, Partition
+from flowstone.replication.readers import Reader
 from tests.support.partitions import IN_PAGE_CACHE, ON_DISK, a_batch, a_partition, flush
 
 
@@ -26,17 +28,21 @@ def durable() -> Partition:
     return a_partition(ON_DISK)[0]
 
 
+def read(partition: Partition) -> LogSlice | None:
+    return partition.local.read_as(Reader.UNCOMMITTED, 0, 1000, at_least_one=True)
+
+
 def test_nothing_is_visible_or_committed_before_it_is_on_disk(durable: Partition):
     codes: list[ErrorCode] = []
     appended = durable.append(a_batch(3), ACKS_ALL)
     durable.when_committed(appended.last_offset + 1, codes.append)
-    assert durable.read(0, 1000, at_least_one=True) is None
+    assert read(durable) is None
     assert durable.high_watermark.offset == 0
     assert codes == []
     flush(durable)
     assert codes == [ErrorCode.NONE]
     assert durable.high_watermark.offset == 3
-    visible = durable.read(0, 1000, at_least_one=True)
+    visible = read(durable)
     assert visible is not None
     assert len(visible) == len(a_batch(3))
 
@@ -95,12 +101,12 @@ def test_a_change_to_the_page_cache_mode_releases_what_waited(durable: Partition
 
 def test_watchers_hear_how_much_there_is_to_read(durable: Partition):
     watcher = Watcher()
-    durable.watch(watcher)
+    durable.local.watchers(Reader.UNCOMMITTED).watch(watcher)
     durable.append(a_batch(), 1)
     assert watcher.size_bytes == 0
     flush(durable)
     assert watcher.size_bytes == len(a_batch())
-    durable.unwatch(watcher)
+    durable.local.watchers(Reader.UNCOMMITTED).unwatch(watcher)
     durable.append(a_batch(), 1)
     flush(durable)
     assert watcher.size_bytes == len(a_batch())
@@ -114,13 +120,13 @@ def test_a_minimum_beyond_the_number_of_replicas_asks_for_all_of_them():
 def test_a_fault_answers_everybody_who_waits_and_everybody_who_comes(durable: Partition):
     codes: list[ErrorCode] = []
     watcher = Watcher()
-    durable.watch(watcher)
+    durable.local.watchers(Reader.UNCOMMITTED).watch(watcher)
     last = durable.append(a_batch(), ACKS_ALL).last_offset
     durable.when_committed(last + 1, codes.append)
-    durable.fail(StorageFault("the disk is gone"))
+    durable.local.fail(StorageFault("the disk is gone"))
     assert codes == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert watcher.interruptions == 1
-    for use in (lambda: durable.append(a_batch(), 1), lambda: durable.read(0, 1, at_least_one=True)):
+    for use in (lambda: durable.append(a_batch(), 1), lambda: read(durable)):
         with pytest.raises(ApiError) as refused:
             use()
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -162,7 +168,7 @@ def test_a_client_with_another_leader_epoch_is_fenced(durable: Partition, epoch:
 @pytest.mark.parametrize(
     ("end", "code"),
     [
-        (lambda it: it.fail(StorageFault("the disk is gone")), ErrorCode.KAFKA_STORAGE_ERROR),
+        (lambda it: it.local.fail(StorageFault("the disk is gone")), ErrorCode.KAFKA_STORAGE_ERROR),
         (lambda it: it.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
     ids=["offline", "deleted"],
@@ -174,5 +180,5 @@ def test_nobody_waits_for_a_partition_that_is_no_more(
     durable.append(a_batch(), 1)
     end(durable)
     durable.when_committed(1, codes.append)
-    durable.when_flushed(1, codes.append)
+    durable.local.when_flushed(1, codes.append)
     assert codes == [code, code]

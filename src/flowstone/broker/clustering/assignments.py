@@ -27,7 +27,7 @@ from flowstone.errors import ErrorCode, StartupError, StorageFault
 from flowstone.log.manager import LogManager
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.replication.partition import Partition
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 from flowstone.types import TopicPartition
 
 if TYPE_CHECKING:

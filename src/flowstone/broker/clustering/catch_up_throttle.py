@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from flowstone.cluster.decisions.configs import broker_config
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.config import LONG_MAX, BrokerConfig
-from flowstone.replication.follower_protocol import Throttle
+from flowstone.replication.throttle import Throttle
 
 
 class CatchUpRate:

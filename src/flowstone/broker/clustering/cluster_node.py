@@ -20,10 +20,10 @@ from flowstone.config import BrokerConfig
 from flowstone.log.manager import LogManager
 from flowstone.ports.clock import Clock
 from flowstone.ports.network import Network
-from flowstone.replication.follower_protocol import Limits
-from flowstone.replication.follower_tasks import ReplicaFetchers
 from flowstone.replication.lease import Lease
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.replica_fetch_session import Limits
+from flowstone.replication.replica_fetchers import ReplicaFetchers
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.services import ReplicaServices
 
 

@@ -30,9 +30,10 @@ from flowstone.config import MIB
 from flowstone.errors import ApiError, StorageFault
 from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.log.manager import LogManager
+from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import Clock, Timer
 from flowstone.replication.partition import Partition
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +95,9 @@ class FullDisks:
             self._below_floor.discard(path)
             self._follow_again(path)
 
-    def append_failed(self, partition: Partition) -> None:
-        """Note that a partition's log took no records for lack of space."""
-        path = posixpath.dirname(partition.log.path)
+    def append_failed(self, log: PartitionLog) -> None:
+        """Note that a log took no records for lack of space."""
+        path = posixpath.dirname(log.path)
         if path not in self._out_of_space:
             self._out_of_space.add(path)
             logger.error("%s is full: other brokers lead its partitions where they can, until there is space", path)
@@ -153,7 +154,8 @@ class FullDisks:
         directories = set()
         for partition in following:
             bounds = await self._elsewhere.bounds(partition.topic_partition)
-            if bounds is not None and partition.follow_log_start(bounds.log_start_offset):
+            follower = partition.following
+            if bounds is not None and follower is not None and follower.follow_log_start(bounds.log_start_offset):
                 directories.add(posixpath.dirname(partition.log.path))
         for path in directories:
             await self._directory(path).housekeeping.apply_retention()

@@ -13,6 +13,7 @@ from flowstone.broker.requests.partition_lookup import live_broker
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
+from flowstone.replication.readers import Reader
 
 if TYPE_CHECKING:
     from flowstone.broker.requests.context import Services
@@ -43,7 +44,7 @@ class LogStarts:
         self._waits.setdefault(partition, set()).add(wait)
         self._count += 1
         wait.add_done_callback(self._remove)
-        partition.watch_end(wait)
+        partition.local.watchers(Reader.REPLICA).watch(wait)
         services.waiting.deadlines.add(wait, timeout_ms)
         return wait
 
@@ -63,7 +64,7 @@ class LogStarts:
         self._count -= 1
         if not waits:
             del self._waits[wait.partition]
-        wait.partition.unwatch_end(wait)
+        wait.partition.local.watchers(Reader.REPLICA).unwatch(wait)
 
 
 class LogStartWait(Promise[ErrorCode]):
@@ -95,7 +96,7 @@ class LogStartWait(Promise[ErrorCode]):
     def _outcome(self) -> ErrorCode | None:
         partition = self.partition
         try:
-            partition.check_serving()
+            partition.local.check_serving()
         except ApiError as error:
             return error.code
         if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
@@ -106,4 +107,8 @@ class LogStartWait(Promise[ErrorCode]):
 def low_watermark(services: Services, partition: Partition) -> int:
     """The lowest offset that a live replica still has; -1 while one has not told since this broker leads."""
     image = services.metadata.image
-    return partition.low_watermark([each for each in partition.replicas if live_broker(image, each) is not None])
+    if partition.leading is None:
+        return partition.log.log_start_offset
+    return partition.leading.low_watermark(
+        [each for each in partition.replicas if live_broker(image, each) is not None]
+    )

@@ -22,11 +22,11 @@ from flowstone.cluster.metadata import Metadata
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import Clock, Timer
-from flowstone.replication.follower_tasks import ReplicaFetchers
 from flowstone.replication.in_sync import ProposedIsr
 from flowstone.replication.lease import Lease
 from flowstone.replication.partition import Partition
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.replica_fetchers import ReplicaFetchers
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.state import IsrMember
 from flowstone.types import TopicPartition
 
@@ -104,7 +104,7 @@ class Replicas:
         gone = alive_brokers(before) - alive_brokers(after)
         for partition in self._partitions if gone else ():
             if partition.is_leader and not gone.isdisjoint(partition.replicas):
-                partition.look_again()
+                partition.move_high_watermark()
 
     # Leading
 
@@ -113,7 +113,7 @@ class Replicas:
         members = tuple(each for each in isr if each.node_id in partition.isr or self.is_eligible(each))
         at_epoch = partition.partition_epoch
         if set(partition.isr) == {each.node_id for each in members}:
-            partition.isr_change_failed(at_epoch)
+            _change_failed(partition, at_epoch)
             return
         change = self._metadata.change(
             partial(
@@ -142,11 +142,11 @@ class Replicas:
             # Whether it was written is not known where the log failed: then it counts as under way.
             logger.warning("the in-sync replicas of %s could not be changed: %s", partition.topic_partition, error)
             if isinstance(error, ApiError):
-                partition.isr_change_failed(at_epoch)
+                _change_failed(partition, at_epoch)
             return
         result = change.result()
         if result.error not in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED):
-            partition.isr_change_failed(at_epoch)
+            _change_failed(partition, at_epoch)
 
     def failed(self, topic_id: bytes, topic_partition: TopicPartition) -> None:
         """The disk under a replica failed: somebody else should lead it, and nobody wait for it."""
@@ -160,11 +160,17 @@ class Replicas:
     def _check(self) -> None:
         self.start()
         for partition in self._partitions:
-            partition.check_in_sync()
+            if partition.leading is not None:
+                partition.leading.check_in_sync()
 
     def _lease_regained(self) -> None:
         for partition in self._partitions:
-            partition.look_again()
+            partition.move_high_watermark()
+
+
+def _change_failed(partition: Partition, at_epoch: int) -> None:
+    if partition.leading is not None:
+        partition.leading.isr_change_failed(at_epoch)
 
 
 def _report_failure(topic_partition: TopicPartition, change: asyncio.Future[object]) -> None:

@@ -35,7 +35,7 @@ from flowstone.coordinator.skipped_records import SkippedRecords
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
 from flowstone.promise import Promise
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 from flowstone.types import TopicPartition
 
 # Keys whose shard is remembered: the same ones ask again and again. Not long ones: strangers make them up.

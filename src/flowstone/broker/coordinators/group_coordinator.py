@@ -28,7 +28,7 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.memory_budget import MemoryBudget
 from flowstone.ports.clock import Clock
 from flowstone.promise import Promise
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 from flowstone.types import TopicPartition
 
 # A member's id begins with its client's, and must fit where ids are stored and sent, which takes 32 KiB.

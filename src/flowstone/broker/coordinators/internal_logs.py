@@ -9,6 +9,7 @@ from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.loop.workers import Workers
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.replication.partition import ACKS_ALL, Partition
+from flowstone.replication.readers import Reader
 
 
 class PartitionInternalLog:
@@ -33,7 +34,7 @@ class PartitionInternalLog:
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         """Without the lease there may be another coordinator, who knows of later commits: then reads fail, too."""
         try:
-            self._partition.check_serving()  # one that is offline or closed would never call back
+            self._partition.local.check_serving()  # one that is offline or closed would never call back
         except ApiError as error:
             callback(error.code)
         else:
@@ -43,12 +44,12 @@ class PartitionInternalLog:
                 callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
-        find = partial(self._partition.read, offset, max_bytes, at_least_one=True)
+        find = partial(self._partition.local.read_as, Reader.UNCOMMITTED, offset, max_bytes, at_least_one=True)
         batches = await read_when_cached(self._workers, self._partition, find)
         if batches is None:
             return b""
         try:
             return await self._workers.read(batches.read)
         except (OSError, StorageFault) as error:
-            self._partition.fail(StorageFault(f"{self._partition.topic_partition} cannot be read: {error}"))
+            self._partition.local.fail(StorageFault(f"{self._partition.topic_partition} cannot be read: {error}"))
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

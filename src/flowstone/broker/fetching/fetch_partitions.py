@@ -1,7 +1,7 @@
 """What a session remembers of one partition: what its client wants of it, what it was last told, if that is all.
 
-A consumer's ends at the high watermark, a follower's at the log's end. Each watches its partition, and tells its
-session when there may be something new.
+Where a partition ends depends on its reader (`LocalReplica.visible_end`). Each remembered partition watches that end,
+and tells its session when there may be something new.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowstone.replication.partition import Partition
+from flowstone.replication.readers import Reader
 from flowstone.wire.messages import FetchRequestPartition, FetchRequestTopic
 
 if TYPE_CHECKING:
@@ -27,17 +28,19 @@ class FetchPartition:
         "max_bytes",
         "partition",
         "told_high_watermark",
+        "told_last_stable_offset",
         "told_log_start_offset",
         "topic",
         "topic_id",
     )
 
+    reader = Reader.UNCOMMITTED
     # Known from when it watches: what lives for one request only should go with it, and not wait for a collector.
     _session: FetchSession
 
     def __init__(self, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
         self.topic, self.topic_id, self.index = topic.topic, topic.topic_id, wanted.partition
-        self.told_high_watermark = self.told_log_start_offset = -1
+        self.told_high_watermark = self.told_last_stable_offset = self.told_log_start_offset = -1
         # Found with the first read; looked for again once it is closed.
         self.partition: Partition | None = None
         self.update(wanted)
@@ -45,19 +48,19 @@ class FetchPartition:
     def knows_all_of(self, partition: Partition) -> bool:
         """Whether there is nothing to read and nothing to tell, as for most partitions of a large session."""
         return (
-            self.fetch_offset == self.told_high_watermark == partition.high_watermark.offset
+            self.fetch_offset == self.told_high_watermark == partition.local.high_watermark.offset
             and self.told_log_start_offset == partition.log.log_start_offset
             and self.current_leader_epoch in (-1, partition.leader_epoch)
-            and partition.fault is None
+            and partition.local.fault is None
         )
 
     def watch(self, partition: Partition, session: FetchSession) -> None:
         self.partition, self._session = partition, session
-        partition.watch(self)
+        partition.local.watchers(self.reader).watch(self)
 
     def unwatch(self) -> None:
         if self.partition is not None:
-            self.partition.unwatch(self)
+            self.partition.local.watchers(self.reader).unwatch(self)
 
     def advanced(self, size_bytes: int) -> None:
         self._session.advanced(self, size_bytes)
@@ -72,6 +75,22 @@ class FetchPartition:
         self.last_fetched_epoch = wanted.last_fetched_epoch
 
 
+class CommittedFetchPartition(FetchPartition):
+    """A read_committed consumer's: it hears of a new high watermark with the next records, not before."""
+
+    __slots__ = ()
+
+    reader = Reader.COMMITTED
+
+    def knows_all_of(self, partition: Partition) -> bool:
+        return (
+            self.fetch_offset == self.told_last_stable_offset == partition.last_stable_offset
+            and self.told_log_start_offset == partition.log.log_start_offset
+            and self.current_leader_epoch in (-1, partition.leader_epoch)
+            and partition.local.fault is None
+        )
+
+
 class ReplicaFetchPartition(FetchPartition):
     """A follower's: it reads to the log's end, and hears of a new high watermark with the next answer at the latest.
 
@@ -79,6 +98,8 @@ class ReplicaFetchPartition(FetchPartition):
     """
 
     __slots__ = ("_high_watermark_moves", "is_position_told", "log_start_offset")
+
+    reader = Reader.REPLICA
 
     def update(self, wanted: FetchRequestPartition) -> None:
         super().update(wanted)
@@ -89,23 +110,22 @@ class ReplicaFetchPartition(FetchPartition):
         return (
             self.is_position_told
             and self.fetch_offset == partition.log.log_end_offset
-            and self.told_high_watermark == partition.high_watermark.offset
+            and self.told_high_watermark == partition.local.high_watermark.offset
             and self.told_log_start_offset == partition.log.log_start_offset
             and self.current_leader_epoch == partition.leader_epoch
             and partition.is_leader
-            and partition.fault is None
+            and partition.local.fault is None
         )
 
     def watch(self, partition: Partition, session: FetchSession) -> None:
-        self.partition, self._session = partition, session
+        super().watch(partition, session)
         self._high_watermark_moves = _HighWatermarkMoves(session, self)
-        partition.watch_end(self)
-        partition.watch(self._high_watermark_moves)
+        partition.local.watchers(Reader.UNCOMMITTED).watch(self._high_watermark_moves)
 
     def unwatch(self) -> None:
+        super().unwatch()
         if self.partition is not None:
-            self.partition.unwatch_end(self)
-            self.partition.unwatch(self._high_watermark_moves)
+            self.partition.local.watchers(Reader.UNCOMMITTED).unwatch(self._high_watermark_moves)
 
 
 class _HighWatermarkMoves:
@@ -124,3 +144,8 @@ class _HighWatermarkMoves:
 
     def interrupted(self) -> None:
         self._session.unsettled(self._wanted)
+
+
+PARTITION_TYPES: dict[Reader, type[FetchPartition]] = {
+    each.reader: each for each in (FetchPartition, CommittedFetchPartition, ReplicaFetchPartition)
+}

@@ -16,11 +16,13 @@ from itertools import islice
 from random import Random
 
 from flowstone.broker.clustering.catch_up_throttle import CatchUpRate
-from flowstone.broker.fetching.fetch_partitions import FetchPartition, ReplicaFetchPartition
+from flowstone.broker.fetching.fetch_partitions import PARTITION_TYPES, FetchPartition
 from flowstone.cluster.decisions.topic_names import TOPIC_NAME_LENGTH_MAX
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
-from flowstone.replication.partition import Partition, Watcher
+from flowstone.replication.partition import Partition
+from flowstone.replication.readers import UNCOMMITTED, Reader
+from flowstone.replication.waiters import Watcher
 from flowstone.wire.messages import FetchRequest, FetchRequestTopic
 
 INITIAL_EPOCH = 0
@@ -45,9 +47,9 @@ Key = tuple[str | bytes, int]
 class FetchSession:
     """`session_id` 0 is no session: it lives for one request, and every partition is answered."""
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, is_replicas: bool = False) -> None:
-        self.session_id, self._uses_topic_ids, self.is_replicas = session_id, uses_topic_ids, is_replicas
-        self._new_partition = ReplicaFetchPartition if is_replicas else FetchPartition
+    def __init__(self, session_id: int, uses_topic_ids: bool, reader: Reader = Reader.UNCOMMITTED) -> None:
+        self.session_id, self._uses_topic_ids, self.reader = session_id, uses_topic_ids, reader
+        self._new_partition = FetchPartition if reader is UNCOMMITTED else PARTITION_TYPES[reader]
         # Of a follower from which consumers read.
         self.hurries_high_watermarks = False
         self.next_epoch = INITIAL_EPOCH + 1
@@ -90,7 +92,7 @@ class FetchSession:
 
     def advance(self, request: FetchRequest) -> None:
         """Takes over what an incremental request changes."""
-        if any((topic.topic == "") != self._uses_topic_ids for topic in request.topics):
+        if request.topics and any((topic.topic == "") != self._uses_topic_ids for topic in request.topics):
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self.add(request.topics)
         for topic in request.forgotten_topics_data:
@@ -167,19 +169,20 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, uses_topic_ids: bool, is_replicas: bool = False) -> FetchSession:
+    def open(self, request: FetchRequest, uses_topic_ids: bool, reader: Reader = Reader.UNCOMMITTED) -> FetchSession:
         """The session that a request belongs to. ApiError for the whole response if there is none."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            session = self.begin(request, uses_topic_ids, is_replicas)
+            session = self.begin(request, uses_topic_ids, reader)
             session.add(request.topics)
-            return self.enter(session)
-        return self._keep(self._advance(request, is_replicas))
+            return self.enter(session) if session.session_id != NO_SESSION else session
+        return self._keep(self._advance(request, reader))
 
-    def begin(self, request: FetchRequest, uses_topic_ids: bool, is_replicas: bool = False) -> FetchSession:
+    def begin(self, request: FetchRequest, uses_topic_ids: bool, reader: Reader = Reader.UNCOMMITTED) -> FetchSession:
         """A new session without partitions, or one that lasts for this request only; `enter` it when it has them."""
-        self._forget(request.session_id)
-        wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request, is_replicas)
-        return FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids, is_replicas)
+        if request.session_id != NO_SESSION:
+            self._forget(request.session_id)
+        wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request, reader)
+        return FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids, reader)
 
     def enter(self, session: FetchSession) -> FetchSession:
         """Keeps a session that was begun."""
@@ -196,10 +199,10 @@ class FetchSessions:
             self._sessions[session.session_id] = session
         return session
 
-    def _advance(self, request: FetchRequest, is_replicas: bool) -> FetchSession:
-        """Takes the session out, with what the request changes."""
+    def _advance(self, request: FetchRequest, reader: Reader) -> FetchSession:
+        """Take the session out, with what the request changes. A session is of one kind of reader for all its life."""
         session = self._sessions.get(request.session_id)
-        if session is None or session.is_replicas != is_replicas:
+        if session is None or session.reader is not reader:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.next_epoch:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -218,12 +221,15 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return self._sessions.pop(session.session_id)
 
-    def _has_room(self, request: FetchRequest, is_replicas: bool) -> bool:
+    def _has_room(self, request: FetchRequest, reader: Reader) -> bool:
+        is_replicas = reader is Reader.REPLICA
         wanted = sum(len(topic.partitions) for topic in request.topics)
         if wanted > SESSION_PARTITIONS_MAX or _has_long_names(request):
             return False
         while len(self._sessions) >= self._slots or self._partition_count + wanted > CACHED_PARTITIONS_MAX:
-            oldest = next((each for each in self._sessions.values() if not (is_replicas and each.is_replicas)), None)
+            oldest = next(
+                (each for each in self._sessions.values() if not is_replicas or each.reader is not reader), None
+            )
             if oldest is None:
                 return False
             if not is_replicas and self._clock.monotonic() - oldest.used_at < EVICTION_AGE_S:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from flowstone.broker.requests.partition_lookup import live_broker
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.replication.partition import Partition
+from flowstone.replication.readers import Reader
 from flowstone.wire.messages import FetchResponsePartition
 
 
@@ -16,27 +17,24 @@ def send_to_near_replica(
     image: ClusterImage, partition: Partition, rack: str, fetch_offset: int, listener_name: str
 ) -> FetchResponsePartition | None:
     """The answer that names the replica to ask; None if the consumer should read here."""
-    node_id = _near_replica(image, partition, rack, fetch_offset, listener_name)
+    high_watermark = partition.local.visible_end(Reader.UNCOMMITTED)
+    node_id = _near_replica(image, partition, rack, listener_name) if fetch_offset <= high_watermark else None
     if node_id is None:
         return None
     return FetchResponsePartition(
         partition_index=partition.topic_partition.partition,
-        high_watermark=partition.high_watermark.offset,
-        last_stable_offset=partition.high_watermark.offset,
+        high_watermark=high_watermark,
+        last_stable_offset=partition.last_stable_offset,
         log_start_offset=partition.log.log_start_offset,
         preferred_read_replica=node_id,
         records=b"",
     )
 
 
-def _near_replica(
-    image: ClusterImage, partition: Partition, rack: str, fetch_offset: int, listener_name: str
-) -> int | None:
-    """None if the leader, whom the consumer has asked, is as good as any."""
+def _near_replica(image: ClusterImage, partition: Partition, rack: str, listener_name: str) -> int | None:
+    """Return the replica in the consumer's rack; None if the leader, whom the consumer has asked, is as good as any."""
     leader = image.brokers.get(partition.leader_id)
     if not partition.is_leader or leader is None or leader.rack == rack:
-        return None
-    if fetch_offset > partition.high_watermark.offset:
         return None
     for node_id in partition.isr:
         broker = live_broker(image, node_id)

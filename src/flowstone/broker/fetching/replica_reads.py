@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from flowstone.broker.clustering.log_starts import LogStarts
 from flowstone.broker.fetching.fetch_partitions import FetchPartition, ReplicaFetchPartition
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.replication.follower_protocol import Throttle
 from flowstone.replication.partition import Partition
-from flowstone.replication.replica import Watcher
 from flowstone.replication.state import DivergingEpoch, ReplicaFetch
+from flowstone.replication.throttle import Throttle
 from flowstone.wire.messages import (
     FetchRequest,
     FetchResponse,
@@ -56,13 +55,13 @@ class ReplicaReader:
             self._replica_epoch,
             wanted.fetch_offset,
             wanted.last_fetched_epoch,
-            wanted.current_leader_epoch,
             wanted.log_start_offset,
             is_repeated=wanted.is_position_told,
         )
         result = FetchResponsePartition(partition_index=wanted.index, records=b"")
         try:
-            found = partition.read_as_replica(fetch, max_bytes, at_least_one=at_least_one)
+            leader = partition.leader_role(wanted.current_leader_epoch)
+            found = leader.read(fetch, max_bytes, at_least_one=at_least_one)
             if not wanted.is_position_told:
                 wanted.is_position_told = True
                 self._log_starts.told(partition)
@@ -77,7 +76,8 @@ class ReplicaReader:
                 result.records = found
                 if self._replica_id not in partition.isr:
                     self._throttle.spend(len(found), self._monotonic())
-        result.high_watermark = result.last_stable_offset = partition.high_watermark.offset
+        result.high_watermark = partition.high_watermark.offset
+        result.last_stable_offset = partition.last_stable_offset
         result.log_start_offset = partition.log.log_start_offset
         return result
 
@@ -91,19 +91,6 @@ def is_urgent(wanted: FetchPartition, result: FetchResponsePartition) -> bool:
         return True
     assert isinstance(wanted, ReplicaFetchPartition)
     return 0 <= wanted.log_start_offset < result.log_start_offset != wanted.told_log_start_offset
-
-
-class LogEnd:
-    """Lets a fetch without a session wait for the log's end to move."""
-
-    def __init__(self, partition: Partition) -> None:
-        self._partition = partition
-
-    def watch(self, watcher: Watcher) -> None:
-        self._partition.watch_end(watcher)
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self._partition.unwatch_end(watcher)
 
 
 def replica_reader(services: Services, request: FetchRequest) -> ReplicaReader | None:

@@ -53,7 +53,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
 async def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsResponsePartition) -> _Deletion:
     """Deletes the leader's records."""
     partition = find_led(services, topic, result.partition_index)
-    partition.check_serving()
+    partition.local.check_serving()
     if "delete" not in partition.log.config.cleanup_policy:
         raise ApiError(ErrorCode.POLICY_VIOLATION, "records of a compacted topic cannot be deleted")
     end = partition.high_watermark.offset

@@ -7,13 +7,14 @@ or the consumer would be stuck for good. A fetch that finds less than `min_bytes
 An answer has records of so many partitions at most (`unsent.RESPONSE_SLICES_MAX`), for each holds a file open; those
 left out come first in the next one.
 
-Consumers read from the leader, since version 11 from followers too, up to the high watermark that the follower knows
-of: what lies between that and its log's end is OFFSET_NOT_AVAILABLE for now. Where the cluster has racks a consumer is
-sent to the replica in its own (KIP-392). Whoever asks a broker without a replica, or knows an old leader epoch, is told
+Consumers read up to the high watermark, or the last stable offset with isolation level read_committed, from the leader
+or, since version 11, from followers. A follower goes by the high watermark that it knows of: what lies between that and
+its log's end is OFFSET_NOT_AVAILABLE for now. Where the cluster has racks a consumer is sent to the replica in its own
+(KIP-392). Whoever asks a broker without a replica, or knows an old leader epoch, is told
 who leads (since version 12, with the address since 16: KIP-951).
 
 Deviations: a replica's id needs its broker's epoch (version 15 and later), or it is refused with
-NOT_LEADER_OR_FOLLOWER. Both isolation levels read the same, since there are no transactions.
+NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from flowstone.broker.fetching.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH,
 from flowstone.broker.fetching.rack_replica import send_to_near_replica
 from flowstone.broker.fetching.replica_reads import (
     NO_REPLICA,
-    LogEnd,
     ReplicaReader,
     failed_partition,
     is_urgent,
@@ -44,6 +44,7 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.segments.cached_reads import NotCached
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
+from flowstone.replication.readers import COMMITTED, Reader, consumer
 from flowstone.wire.messages import (
     FetchRequest,
     FetchResponse,
@@ -58,7 +59,6 @@ FIRST_VERSION_FROM_FOLLOWERS = 11
 FIRST_VERSION_WITH_LEADERS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
-READ_COMMITTED = 1
 # Of a request that names more, others on the loop have their turns in between.
 PARTITIONS_AT_ONCE = 1_000
 
@@ -79,7 +79,8 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         if replica is None:
             return refuse_replica(request)
     try:
-        session = services.fetch_sessions.open(request, uses_topic_ids, replica is not None)
+        reader = consumer(request.isolation_level) if replica is None else Reader.REPLICA
+        session = services.fetch_sessions.open(request, uses_topic_ids, reader)
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     fetch = _Fetch(services, context, request, session, replica)
@@ -112,7 +113,8 @@ async def _fetch_in_turns(services: Services, context: RequestContext, request: 
     """
     turns = Turns(services.clock.monotonic)
     sessions = services.fetch_sessions
-    session = sessions.begin(request, context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS)
+    uses_topic_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    session = sessions.begin(request, uses_topic_ids, consumer(request.isolation_level))
     for part in split_topics(request.topics, "partitions"):
         session.add(part.topics)
         await turns.give_way()
@@ -197,7 +199,7 @@ class _Fetch:
         for wanted in some:
             try:
                 partition = wanted.partition
-                if partition is None or partition.is_closed:
+                if partition is None or partition.local.closed_with is not None:
                     partition = self._find(wanted)
                     session.found(wanted, partition)
                 self._watched.append(partition)
@@ -230,11 +232,9 @@ class _Fetch:
     def park(self) -> Promise[FetchResponse]:
         request = self._request
         missing_bytes = request.min_bytes - self._size_bytes
-        watched: Sequence[Watched] = self._watched
-        if self._session.session_id != NO_SESSION:
-            watched = [self._session]
-        elif self._replica is not None:
-            watched = [*map(LogEnd, self._watched)]
+        watched: Sequence[Watched] = [self._session]
+        if self._session.session_id == NO_SESSION:
+            watched = [each.local.watchers(self._session.reader) for each in self._watched]
         return ParkedFetch(
             self._services.waiting,
             watched,
@@ -276,11 +276,13 @@ class _Fetch:
                 and result.diverging_epoch is None
                 and result.preferred_read_replica == NO_REPLICA
                 and result.high_watermark == wanted.told_high_watermark
+                and result.last_stable_offset == wanted.told_last_stable_offset
                 and result.log_start_offset == wanted.told_log_start_offset
             )
             if is_told:
                 continue
             wanted.told_high_watermark = result.high_watermark
+            wanted.told_last_stable_offset = result.last_stable_offset
             wanted.told_log_start_offset = result.log_start_offset
             key = wanted.topic_id if self._uses_topic_ids else wanted.topic
             topics.setdefault(key, (wanted, []))[1].append(result)
@@ -342,23 +344,26 @@ class _Fetch:
             if near is not None:
                 self._is_urgent = True
                 return near
-        high_watermark = partition.high_watermark.offset
-        if wanted.fetch_offset == high_watermark:  # as in most partitions of most fetches
-            partition.check_serving()
+        local, reader = partition.local, wanted.reader
+        high_watermark = local.high_watermark.offset
+        end_offset = local.visible_end(reader)
+        if wanted.fetch_offset == end_offset:  # as in most partitions of most fetches
+            if local.fault is not None or local.closed_with is not None:
+                local.check_serving()
             records = None
         else:
             self._reading = partition
             max_bytes = min(wanted.max_bytes, left_bytes)
             try:
-                records = partition.read(wanted.fetch_offset, max_bytes, at_least_one=not self._size_bytes)
+                records = local.read(wanted.fetch_offset, max_bytes, end_offset, at_least_one=not self._size_bytes)
             except ApiError as error:
                 raise _trusted(error, partition) from error
         return FetchResponsePartition(
             partition_index=wanted.index,
             high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            last_stable_offset=end_offset if reader is COMMITTED else partition.log.last_stable_offset(high_watermark),
             log_start_offset=partition.log.log_start_offset,
-            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+            aborted_transactions=[] if reader is COMMITTED else None,
             records=records if records is not None else b"",
         )
 

@@ -32,7 +32,7 @@ def _answer(
     result = OffsetForLeaderEpochResponsePartition(partition=wanted.partition)
     try:
         partition = find_led(services, topic, wanted.partition)
-        partition.check_serving()
+        partition.local.check_serving()
         partition.check_epoch(wanted.current_leader_epoch)
         if wanted.leader_epoch == partition.leader_epoch:
             result.leader_epoch, result.end_offset = wanted.leader_epoch, partition.log.log_end_offset

@@ -1,4 +1,4 @@
-"""What people are told of a consumer group: values, and their JSON form. Field names are a promise."""
+"""The state and lag of a consumer group as users see them: values, and their JSON form with its stable field names."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _partition_document(partition: PartitionLag) -> dict[str, Any]:
 
 
 def read_group_document(document: dict[str, Any]) -> GroupStatus:
-    """The other way round, for who gets it over HTTP."""
+    """Return the group that a `group_document` describes, for programs that read one over HTTP."""
     rebalances = document["rebalances"]
     return GroupStatus(
         group_id=document["group"],

@@ -12,11 +12,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flowstone.broker.disks.append_rates import AppendRates
 from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.broker.lag.headroom_alarm import HeadroomAlarm
-from flowstone.broker.lag.lag import headroom_s, is_low
-from flowstone.broker.lag.next_unread import UnreadTimestamps, unread_segment
+from flowstone.broker.lag.lag import Lags
 from flowstone.broker.loop.time_slices import others_turn
 from flowstone.broker.requests.context import Services
 from flowstone.coordinator.groups.classic.consumer_protocol import (
@@ -34,13 +32,11 @@ from flowstone.coordinator.groups.messages import (
 )
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import Timer
-from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
 
 if TYPE_CHECKING:
-    from flowstone.broker.clustering.remote_offsets import Bounds, Elsewhere
+    from flowstone.broker.clustering.remote_offsets import Elsewhere
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +53,8 @@ SLICE_PARTITIONS = 50
 class GroupSurvey:
     def __init__(self, services: Services, elsewhere: Elsewhere | None = None) -> None:
         """`elsewhere`: None where there is one broker."""
-        self._elsewhere = elsewhere
         self._services, self._clock = services, services.clock
-        self._rates = AppendRates()
-        self._timestamps = UnreadTimestamps(services.workers)
-        self._warning_s = services.config.group_headroom_warning_ms / 1000
+        self.lags = Lags(services, elsewhere)
         self._alarm = HeadroomAlarm()
         self._timer: Timer | None = None
         self._sampling: asyncio.Task[None] | None = None
@@ -133,10 +126,6 @@ class GroupSurvey:
             return None
         return await self._status(described, fetched)
 
-    def append_rate(self, log: PartitionLog) -> float:
-        """Bytes per second; 0 for a log that nobody has asked about for a while."""
-        return self._rates.of(log, self._clock.monotonic())
-
     # One group
 
     async def _status(self, described: DescribedGroup, fetched: FetchOffsetsResponse) -> GroupStatus:
@@ -166,58 +155,10 @@ class GroupSurvey:
             if count % SLICE_PARTITIONS == 0:
                 await others_turn()
             committed = offsets[topic_partition].offset if topic_partition in offsets else None
-            lag = await self._lag(topic_partition, committed, owners.get(topic_partition))
+            lag = await self.lags.of(topic_partition, committed, owners.get(topic_partition))
             if lag is not None:
                 lags.append(lag)
         return tuple(lags)
-
-    async def _lag(self, where: TopicPartition, committed: int | None, owner: str | None) -> PartitionLag | None:
-        """None if nothing is known of the partition."""
-        partition = self._services.partitions.find(where)
-        if partition is None:
-            bounds = await self._elsewhere.bounds(where) if self._elsewhere is not None else None
-            return _lag_elsewhere(where, committed, owner, bounds) if bounds is not None else None
-        rate = self.append_rate(partition.log)
-        start, end = partition.log.log_start_offset, partition.high_watermark.offset
-        lag = lag_seconds = headroom_seconds = None
-        lost, growing_seconds = 0, 0.0
-        if committed is not None:
-            lag, lost = max(end - committed, 0), max(start - committed, 0)
-            lag_seconds = await self._age_s(partition, max(committed, start)) if lag else 0.0
-            if lost:
-                headroom_seconds = 0.0
-            elif lag:
-                headroom_seconds, growing_seconds = await self._headroom_s(partition, committed, rate)
-        return PartitionLag(
-            topic=where.topic,
-            partition=where.partition,
-            committed_offset=committed,
-            log_start_offset=start,
-            high_watermark=end,
-            lag=lag,
-            lost=lost,
-            lag_seconds=lag_seconds,
-            headroom_seconds=headroom_seconds,
-            is_headroom_low=is_low(headroom_seconds, self._warning_s, partition.log.config, rate),
-            member_id=owner,
-            growing_seconds=growing_seconds,
-        )
-
-    async def _age_s(self, partition: Partition, offset: int) -> float | None:
-        timestamp_ms = await self._timestamps.of(partition, offset)
-        return max(self._clock.time_ms() - timestamp_ms, 0) / 1000 if timestamp_ms is not None else None
-
-    async def _headroom_s(
-        self, partition: Partition, offset: int, rate_bytes_per_s: float
-    ) -> tuple[float | None, float]:
-        """Return the headroom, and how much of it is the time until the record's segment is sealed."""
-        now_ms = self._clock.time_ms()
-        try:
-            segment = await unread_segment(self._services.workers, partition, offset, rate_bytes_per_s, now_ms)
-        except ApiError:  # the partition is offline: nothing is read there, and nothing deleted
-            return None, 0.0
-        left_s = headroom_s(segment, partition.log.config, rate_bytes_per_s, now_ms)
-        return (round(left_s, 3), round(segment.growing_s, 3) if left_s else 0.0) if left_s is not None else (None, 0.0)
 
     # Every few seconds
 
@@ -237,29 +178,8 @@ class GroupSurvey:
     async def look(self) -> None:
         """Takes the sample that metrics show, and warns where something is wrong."""
         self.latest = await self.all_groups()
-        self._rates.forget_unasked()
-        self._timestamps.forget_unasked()
+        self.lags.forget_unasked()
         self._alarm.look(self.latest)
-
-
-def _lag_elsewhere(where: TopicPartition, committed: int | None, owner: str | None, bounds: Bounds) -> PartitionLag:
-    """In records: how old the next unread one is, and when it goes, only who has the log can tell."""
-    start, end = bounds
-    lag, lost = None, 0
-    if committed is not None:
-        lag, lost = max(end - committed, 0), max(start - committed, 0)
-    return PartitionLag(
-        topic=where.topic,
-        partition=where.partition,
-        committed_offset=committed,
-        log_start_offset=start,
-        high_watermark=end,
-        lag=lag,
-        lost=lost,
-        lag_seconds=0.0 if lag == 0 else None,
-        headroom_seconds=0.0 if lost else None,
-        member_id=owner,
-    )
 
 
 def _member(member: DescribedMember, is_consumer: bool) -> GroupMember:

@@ -1,80 +1,121 @@
-"""How far a group is behind and how soon retention takes what it has not read. Pure: numbers in, numbers out.
+"""How far a group is behind in one partition: lag in records, lag in seconds, and headroom.
 
-Three measures for each partition a group has committed in, all of them of its *next unread record*, the one at the
-committed offset:
+All three are measured at the group's *next unread record*, the one at the committed offset:
 
 - lag, in records: from there to the high watermark, as Kafka's tools count it;
-- lag in seconds: how old that record is;
-- headroom: seconds until retention may delete it. Retention takes whole segments, so it is the segment that counts: by
-  time, once the newest record in it is older than retention.ms; by size, once retention.bytes and the segment itself
-  fit into what the log has, at the rate it grows now. The smaller of the two; None where nothing deletes it.
+- lag in seconds: the age of that record (`next_unread`);
+- headroom: the seconds until retention may delete it (`headroom`).
 
-Headroom is exact where time only rises from segment to segment, and never too large otherwise. A segment that is still
-written to first has to be sealed: it counts as growing at the present rate until segment.bytes or segment.ms ends it.
+Of a partition whose log is on other brokers only the lag in records is known.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from flowstone.config import TopicConfig
-from flowstone.log.lifecycle.retention import UNLIMITED
+from flowstone.broker.disks.append_rates import AppendRates
+from flowstone.broker.lag.group_status import PartitionLag
+from flowstone.broker.lag.headroom import headroom_s, is_low
+from flowstone.broker.lag.next_unread import UnreadTimestamps, unread_segment
+from flowstone.broker.requests.context import Services
+from flowstone.errors import ApiError
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.replication.partition import Partition
+from flowstone.types import TopicPartition
 
-# Below this an append rate is what a moving average has left of the past: nothing is coming.
-RATE_MIN_BYTES_PER_S = 0.01
-
-
-class UnreadSegment(NamedTuple):
-    """What retention goes by of the segment that holds the next unread record."""
-
-    newest_ms: int  # its newest timestamp; if its records have none, when it was begun
-    bytes_through: int  # of the log, from its first byte to this segment's last
-    log_bytes: int  # of the log as a whole
-    growing_s: float = 0  # how long it is still written to
+if TYPE_CHECKING:
+    from flowstone.broker.clustering.remote_offsets import Bounds, Elsewhere
 
 
-def growing_s(
-    size_bytes: int, begun_ms: int, config: TopicConfig, append_rate_bytes_per_s: float, now_ms: int
-) -> float:
-    """How long the active segment is still written to, at this rate; 0 where nothing comes."""
-    if append_rate_bytes_per_s < RATE_MIN_BYTES_PER_S:
-        return 0
-    until_full_s = (config.segment_bytes - size_bytes) / append_rate_bytes_per_s
-    until_old_s = (begun_ms + config.segment_ms - now_ms) / 1000
-    return max(min(until_full_s, until_old_s), 0)
+class Lags:
+    def __init__(self, services: Services, elsewhere: Elsewhere | None = None) -> None:
+        """`elsewhere` knows logs of other brokers; None if there is one broker."""
+        self._services, self._clock, self._elsewhere = services, services.clock, elsewhere
+        self._rates = AppendRates()
+        self._timestamps = UnreadTimestamps(services.workers)
+        self._warning_s = services.config.group_headroom_warning_ms / 1000
+
+    async def of(self, where: TopicPartition, committed: int | None, owner: str | None) -> PartitionLag | None:
+        """Return how far a group with this committed offset is behind; None if nothing is known of the partition.
+
+        `owner` is the member that reads the partition.
+        """
+        partition = self._services.partitions.find(where)
+        if partition is None:
+            bounds = await self._elsewhere.bounds(where) if self._elsewhere is not None else None
+            return _lag_elsewhere(where, committed, owner, bounds) if bounds is not None else None
+        rate = self.append_rate(partition.log)
+        start, end = partition.log.log_start_offset, partition.high_watermark.offset
+        lag, lost = _records(committed, start, end)
+        lag_seconds = headroom_seconds = None
+        growing_seconds = 0.0
+        if committed is not None:
+            lag_seconds = await self._age_s(partition, max(committed, start)) if lag else 0.0
+            if lost:
+                headroom_seconds = 0.0
+            elif lag:
+                headroom_seconds, growing_seconds = await self._headroom_s(partition, committed, rate)
+        return PartitionLag(
+            topic=where.topic,
+            partition=where.partition,
+            committed_offset=committed,
+            log_start_offset=start,
+            high_watermark=end,
+            lag=lag,
+            lost=lost,
+            lag_seconds=lag_seconds,
+            headroom_seconds=headroom_seconds,
+            is_headroom_low=is_low(headroom_seconds, self._warning_s, partition.log.config, rate),
+            member_id=owner,
+            growing_seconds=growing_seconds,
+        )
+
+    def append_rate(self, log: PartitionLog) -> float:
+        """Return the bytes per second that come into a log; 0 for one that nobody has asked about for a while."""
+        return self._rates.of(log, self._clock.monotonic())
+
+    def forget_unasked(self) -> None:
+        """Forget the logs that nobody has asked about since this was last called."""
+        self._rates.forget_unasked()
+        self._timestamps.forget_unasked()
+
+    async def _age_s(self, partition: Partition, offset: int) -> float | None:
+        timestamp_ms = await self._timestamps.of(partition, offset)
+        return max(self._clock.time_ms() - timestamp_ms, 0) / 1000 if timestamp_ms is not None else None
+
+    async def _headroom_s(
+        self, partition: Partition, offset: int, rate_bytes_per_s: float
+    ) -> tuple[float | None, float]:
+        """Return the headroom, and how much of it is the time until the record's segment is sealed."""
+        now_ms = self._clock.time_ms()
+        try:
+            segment = await unread_segment(self._services.workers, partition, offset, rate_bytes_per_s, now_ms)
+        except ApiError:  # the partition is offline: nothing is read there, and nothing deleted
+            return None, 0.0
+        left_s = headroom_s(segment, partition.log.config, rate_bytes_per_s, now_ms)
+        return (round(left_s, 3), round(segment.growing_s, 3) if left_s else 0.0) if left_s is not None else (None, 0.0)
 
 
-def headroom_s(
-    segment: UnreadSegment, config: TopicConfig, append_rate_bytes_per_s: float, now_ms: int
-) -> float | None:
-    """Seconds until retention may delete the segment; None where nothing does."""
-    if "delete" not in config.cleanup_policy:
-        return None
-    left_s = []
-    if config.retention_ms != UNLIMITED:
-        left_s.append((segment.newest_ms + config.retention_ms - now_ms) / 1000)
-    if config.retention_bytes != UNLIMITED:
-        left_bytes = config.retention_bytes + segment.bytes_through - segment.log_bytes
-        if left_bytes <= 0:
-            return 0
-        if append_rate_bytes_per_s >= RATE_MIN_BYTES_PER_S:
-            left_s.append(left_bytes / append_rate_bytes_per_s)
-    if not left_s:
-        return None
-    # What is due is taken even from a segment that is written to: retention seals it first.
-    return min(left_s) + segment.growing_s if min(left_s) > 0 else 0
+def _records(committed: int | None, log_start_offset: int, end_offset: int) -> tuple[int | None, int]:
+    """Return how many records the group has not read, and how many of them were deleted before it could."""
+    if committed is None:
+        return None, 0
+    return max(end_offset - committed, 0), max(log_start_offset - committed, 0)
 
 
-def is_low(headroom_seconds: float | None, warning_s: float, config: TopicConfig, rate_bytes_per_s: float) -> bool:
-    """Whether people should be warned: below `warning_s`, or half of what a record has when it is new, if that is less.
-
-    Without the half, a topic that keeps its records for less than `warning_s` could never be read in good health.
-    """
-    if headroom_seconds is None:
-        return False
-    new_s = warning_s * 2
-    if config.retention_ms != UNLIMITED:
-        new_s = min(new_s, config.retention_ms / 1000)
-    if config.retention_bytes != UNLIMITED and rate_bytes_per_s >= RATE_MIN_BYTES_PER_S:
-        new_s = min(new_s, config.retention_bytes / rate_bytes_per_s)
-    return headroom_seconds < new_s / 2
+def _lag_elsewhere(where: TopicPartition, committed: int | None, owner: str | None, bounds: Bounds) -> PartitionLag:
+    """Return the lag in records. Only a broker with the log knows the next unread record's age and headroom."""
+    start, end = bounds
+    lag, lost = _records(committed, start, end)
+    return PartitionLag(
+        topic=where.topic,
+        partition=where.partition,
+        committed_offset=committed,
+        log_start_offset=start,
+        high_watermark=end,
+        lag=lag,
+        lost=lost,
+        lag_seconds=0.0 if lag == 0 else None,
+        headroom_seconds=0.0 if lost else None,
+        member_id=owner,
+    )

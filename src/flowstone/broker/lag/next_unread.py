@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import partial
 
-from flowstone.broker.lag.lag import UnreadSegment, growing_s
+from flowstone.broker.lag.headroom import UnreadSegment, growing_s
 from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.loop.workers import Workers
 from flowstone.errors import ApiError
@@ -18,6 +18,7 @@ from flowstone.log.partition.timestamps import first_record_at
 from flowstone.log.segments.cached_reads import LogSlice, read_cached
 from flowstone.log.segments.index_pair import NO_TIMESTAMP
 from flowstone.replication.partition import Partition
+from flowstone.replication.readers import Reader
 from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
 
 TIMESTAMP_PRECISION_MS = 1000
@@ -68,7 +69,7 @@ class UnreadTimestamps:
 
 def _batch_at(partition: Partition, offset: int) -> tuple[BatchHeader, LogSlice] | None:
     """The batch that holds `offset`, unread; None if it is not committed. NotCached."""
-    batch = partition.read(offset, 0, at_least_one=True)
+    batch = partition.local.read_as(Reader.UNCOMMITTED, offset, 0, at_least_one=True)
     if batch is None:
         return None
     return parse_header(read_cached(batch.file, batch.position, HEADER_BYTES)), batch

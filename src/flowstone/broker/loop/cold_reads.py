@@ -21,20 +21,20 @@ async def warm(workers: Workers, partition: Partition, cold: NotCached) -> None:
     try:
         await workers.read(cold.warm)
     except StorageFault as fault:
-        partition.fail(fault)
+        partition.local.fail(fault)
     except OSError as error:
-        partition.fail(StorageFault(f"{cold.file.path} cannot be read: {error}"))
+        partition.local.fail(StorageFault(f"{cold.file.path} cannot be read: {error}"))
 
 
 async def read_when_cached(workers: Workers, partition: Partition, read: Callable[[], T]) -> T:
     """Call `read` until it does not raise NotCached; return its result. Raises ApiError if the partition fails."""
     for _ in range(COLD_READS_MAX):
-        partition.check_serving()
+        partition.local.check_serving()
         try:
             return read()
         except NotCached as cold:
             await warm(workers, partition, cold)
         except StorageFault as fault:
-            partition.fail(fault)
-    partition.check_serving()
+            partition.local.fail(fault)
+    partition.local.check_serving()
     raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the page cache does not keep what is read; try again")

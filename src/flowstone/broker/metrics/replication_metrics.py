@@ -18,8 +18,8 @@ from flowstone.broker.requests.context import Services
 from flowstone.cluster.decisions.registration import controller_id
 from flowstone.cluster.image.cluster_image import NO_LEADER, ClusterImage
 from flowstone.cluster.image.records import MetadataRecord, PartitionChanged
-from flowstone.replication.follower_tasks import Counts
 from flowstone.replication.partition import Partition
+from flowstone.replication.replica_fetchers import Counts
 
 # How many partitions are looked at before others get their turn.
 SLICE_PARTITIONS = 200
@@ -49,11 +49,13 @@ class ReplicationMetrics:
         left = iter(list(self._services.partitions))  # some may go while others have their turn
         while slice_ := list(islice(left, SLICE_PARTITIONS)):
             for partition in slice_:
-                lag = max(lag, partition.replica_lag)
+                if partition.following is not None:
+                    lag = max(lag, partition.following.lag)
                 if partition.is_leader:
                     led += 1
                     under_replicated += _is_under_replicated(image, partition)
-                    under_min_isr += len(partition.isr) < partition.min_insync_replicas
+                if partition.leading is not None:
+                    under_min_isr += partition.leading.is_under_min_isr
             await others_turn()
         page.gauge("flowstone_leader_partitions", "Partitions that this broker leads.", led)
         page.gauge(

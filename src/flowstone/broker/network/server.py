@@ -115,7 +115,7 @@ class Server:
     def unreadable(self, slice_error: UnreadableSlice) -> None:
         partition = self._partitions.of_file(slice_error.file.path)
         if partition is not None:
-            partition.fail(StorageFault(str(slice_error)))
+            partition.local.fail(StorageFault(str(slice_error)))
 
     def closed(self, connection: Connection, reason: str) -> None:
         if reason:

@@ -128,7 +128,7 @@ class TopicBranches:
 
     async def _ends(self, partitions: Sequence[Partition], time_ms: int | None) -> list[int]:
         for partition in partitions:
-            partition.check_serving()
+            partition.local.check_serving()
         # Of a log that is flushed before it is rolled, its bytes alone have to be.
         await _all_committed(partitions, [partition.log.log_end_offset for partition in partitions])
         if time_ms is None:

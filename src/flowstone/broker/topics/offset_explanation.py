@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from flowstone.broker.lag.group_survey import GroupSurvey
-from flowstone.broker.lag.lag import headroom_s
+from flowstone.broker.lag.headroom import headroom_s
 from flowstone.broker.lag.next_unread import unread_segment
 from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.requests.context import Services
@@ -36,7 +36,7 @@ class Explaining:
     async def explain(self, where: TopicPartition, offset: int) -> Document:
         """ApiError if there is no such offset, or the partition is offline."""
         partition = self._services.partitions.get(*where)
-        partition.check_serving()
+        partition.local.check_serving()
         log = partition.log
         _check_there(log, offset)
         segment, position, header = await read_when_cached(
@@ -90,7 +90,7 @@ class Explaining:
     async def _retention(self, partition: Partition, offset: int) -> Document:
         """When the segment may go, at the rate the log grows now; None where nothing deletes it."""
         config, now_ms = partition.log.config, self._services.clock.time_ms()
-        rate = self._survey.append_rate(partition.log)
+        rate = self._survey.lags.append_rate(partition.log)
         segment = await unread_segment(self._services.workers, partition, offset, rate, now_ms)
         left_s = headroom_s(segment, config, rate, now_ms)
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,7 @@ from flowstone.cluster.metadata import Metadata
 from flowstone.config import BrokerConfig
 from flowstone.errors import ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.state import IsrMember
 from tests.unit.replication.replicas import NODE, ReplicaWorld
 
@@ -56,8 +57,7 @@ class Leader:
 
     def may_propose_again(self) -> bool:
         """Whether the partition has heard that nothing comes of its proposal."""
-        assert self.partition._in_sync is not None
-        return self.partition._in_sync.proposed is None
+        return self.world.leading.in_sync.proposed is None
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_where_nobody_is_left_to_come_nothing_is_written_and_the_leader_may_prop
     async def scenario() -> None:
         await leader.begin()
         leader.world.fetch(3, 0)
-        leader.partition.check_in_sync()
+        leader.world.leading.check_in_sync()
         assert not leader.may_propose_again()
         before = leader.metadata.image.version
         await leader.propose((1, 10), (3, 29))
@@ -122,8 +122,9 @@ def test_a_proposal_that_the_cluster_refuses_may_be_made_again(leader: Leader) -
     async def scenario() -> None:
         await leader.begin()
         leader.world.fetch(2, 0, broker_epoch=20)
-        leader.partition.check_in_sync()
-        leader.partition.partition_epoch -= 1
+        leader.world.leading.check_in_sync()
+        newer = replace(leader.world.state, partition_epoch=leader.world.state.partition_epoch + 1)
+        await leader.metadata.append([PartitionChanged(leader.partition.topic_id, 0, newer)])
         assert (await leader.propose((1, 10), (2, 20))).isr == (1,)
         assert leader.may_propose_again()
 
@@ -164,7 +165,7 @@ def test_a_broker_that_is_fenced_does_not_hold_back_the_high_watermark(leader: L
 def test_a_replica_whose_disk_failed_leaves_the_isr_again_if_a_late_fetch_brought_it_back(leader: Leader) -> None:
     async def scenario() -> None:
         await leader.begin()
-        leader.partition.fail(StorageFault("the disk is gone"))
+        leader.partition.local.fail(StorageFault("the disk is gone"))
         leader.world.decide(leader=2, leader_epoch=4, isr=(1, 2))
         await leader.metadata.append([PartitionChanged(leader.partition.topic_id, 0, leader.world.state)])
         leader.replicas.placed(leader.partition)

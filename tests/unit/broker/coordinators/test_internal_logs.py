@@ -48,14 +48,14 @@ def test_what_waits_for_a_commit_hears_that_the_disk_failed(log: PartitionIntern
     told: list[ErrorCode] = []
     log.append(a_batch())
     log.when_committed(1, told.append)
-    partition.fail(FAULT)
+    partition.local.fail(FAULT)
     assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 def test_nobody_waits_for_a_partition_that_has_failed(log: PartitionInternalLog, partition: Partition) -> None:
     told: list[ErrorCode] = []
     log.append(a_batch())
-    partition.fail(FAULT)
+    partition.local.fail(FAULT)
     log.when_committed(1, told.append)
     assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
     with pytest.raises(ApiError):
@@ -79,7 +79,7 @@ def test_a_read_gives_at_least_one_whole_batch(log: PartitionInternalLog, partit
 
 
 def test_a_partition_that_has_failed_cannot_be_read(log: PartitionInternalLog, partition: Partition) -> None:
-    partition.fail(FAULT)
+    partition.local.fail(FAULT)
     with pytest.raises(ApiError) as refused:
         asyncio.run(log.read(0, 1))
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR

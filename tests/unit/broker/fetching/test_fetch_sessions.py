@@ -7,6 +7,7 @@ from flowstone.broker.fetching.fetch_sessions import EVICTION_AGE_S, LOOK_AT_ALL
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SimulatedClock
 from flowstone.replication.partition import Partition
+from flowstone.replication.readers import Reader
 from flowstone.wire.messages import (
     FetchRequest,
     FetchRequestForgottenTopic,
@@ -167,7 +168,7 @@ def test_a_forgotten_partition_is_watched_no_more():
     cache.open(request(session.session_id, 2, forget=(1,)), False)
     partitions[1].append(a_batch(), 1)
     assert session.to_read() == []
-    assert not partitions[1]._watchers
+    assert not partitions[1].local.watchers(Reader.UNCOMMITTED)
 
 
 def test_a_session_that_is_dropped_lets_go_of_its_partitions_and_of_whoever_waits():
@@ -176,7 +177,7 @@ def test_a_session_that_is_dropped_lets_go_of_its_partitions_and_of_whoever_wait
     session.watch(bell)
     cache.open(request(session.session_id, -1), False)
     assert bell.heard == [None]
-    assert not any(partition._watchers for partition in partitions)
+    assert not any(partition.local.watchers(Reader.UNCOMMITTED) for partition in partitions)
 
 
 def test_a_session_opened_with_names_is_not_continued_with_ids():
@@ -192,7 +193,7 @@ def test_a_consumers_session_is_not_continued_by_a_follower():
     cache, _ = sessions()
     opened = cache.open(request(0, 0, 0), False)
     with pytest.raises(ApiError) as taken:
-        cache.open(request(opened.session_id, 1), False, is_replicas=True)
+        cache.open(request(opened.session_id, 1), False, Reader.REPLICA)
     assert taken.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -200,7 +201,7 @@ def test_a_follower_finds_room_where_consumers_have_taken_it_all():
     cache, _ = sessions(slots=2)
     first = cache.open(request(0, 0, 0), False)
     second = cache.open(request(0, 0, 0), False)
-    assert cache.open(request(0, 0, 0), False, is_replicas=True).session_id != 0
+    assert cache.open(request(0, 0, 0), False, Reader.REPLICA).session_id != 0
     with pytest.raises(ApiError):
         cache.open(request(first.session_id, 1), False)
     assert cache.open(request(second.session_id, 1), False) is second
@@ -208,21 +209,21 @@ def test_a_follower_finds_room_where_consumers_have_taken_it_all():
 
 def test_a_follower_does_not_drive_out_another():
     cache, _ = sessions(slots=1)
-    first = cache.open(request(0, 0, 0), False, is_replicas=True)
-    assert cache.open(request(0, 0, 0), False, is_replicas=True).session_id == 0
-    assert cache.open(request(first.session_id, 1), False, is_replicas=True) is first
+    first = cache.open(request(0, 0, 0), False, Reader.REPLICA)
+    assert cache.open(request(0, 0, 0), False, Reader.REPLICA).session_id == 0
+    assert cache.open(request(first.session_id, 1), False, Reader.REPLICA) is first
 
 
 def following_session() -> tuple[FetchSession, Partition, Bell]:
     """A follower's session of one partition, with nothing new, and somebody who waits for it."""
     cache, clock = sessions()
     clock.advance(LOOK_AT_ALL_INTERVAL_S + 1)
-    session = cache.open(request(0, 0, 0), False, is_replicas=True)
+    session = cache.open(request(0, 0, 0), False, Reader.REPLICA)
     partition, _ = a_partition(IN_PAGE_CACHE)
     for wanted in session.to_read():
         session.found(wanted, partition)
         session.settled(wanted)
-    assert cache.open(request(session.session_id, 1), False, is_replicas=True).to_read() == []
+    assert cache.open(request(session.session_id, 1), False, Reader.REPLICA).to_read() == []
     bell = Bell()
     session.watch(bell)
     return session, partition, bell
@@ -245,8 +246,8 @@ def test_a_follower_hears_of_a_partition_that_is_no_longer_what_it_was():
 def test_a_followers_session_that_is_dropped_lets_go_of_its_partitions():
     session, partition, _ = following_session()
     session.close()
-    assert not partition._watchers
-    assert not partition._end_watchers
+    assert not partition.local.watchers(Reader.UNCOMMITTED)
+    assert not partition.local.watchers(Reader.REPLICA)
 
 
 def test_a_name_that_no_topic_can_have_is_not_remembered():

@@ -22,7 +22,7 @@ from flowstone.cluster.logs.memory_log import MemoryLog
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import parse_broker_config
 from flowstone.ports.clock import SimulatedClock
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 from flowstone.wire.apis import APIS
 from flowstone.wire.codec import request_decoder, request_encoder, response_decoder, response_encoder
 from flowstone.wire.messages import CreateTopicsRequest, CreateTopicsRequestTopic

@@ -128,7 +128,7 @@ def test_a_disk_that_fails_meanwhile_ends_the_wait(tmp_path: Path):
         await fill(topic, 1, 2)
         topic.network.separate(["host-1"], ["host-2"])
         asked = await waiting(topic, 2)
-        topic.brokers[1].partition().fail(StorageFault("gone"))
+        topic.brokers[1].partition().local.fail(StorageFault("gone"))
         assert await asked == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
     run(ReplicatedTopic(tmp_path), scenario)

@@ -230,7 +230,7 @@ def test_a_follower_reads_to_the_logs_end(tmp_path: Path):
         _, found = await fetch(peer, 0, replica_state=replica(2), current_leader_epoch=1)
         assert (found.error_code, found.high_watermark) == (0, 0)
         assert bytes(found.records) == topic.brokers[1].stored()
-        await eventually(lambda: topic.brokers[1].partition().position.offset == 1)
+        await eventually(lambda: topic.brokers[1].partition().local.position.offset == 1)
         await fetch(peer, 1, replica_state=replica(2), current_leader_epoch=1, last_fetched_epoch=1)
         assert topic.brokers[1].partition().high_watermark.offset == 1  # where it fetches from is what it has
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
 
 from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.loop.workers import Workers
 from flowstone.log.segments.cached_reads import NotCached
 from flowstone.ports.simulated_files import SimulatedFiles
-
-
-class Serving:
-    def check_serving(self) -> None:
-        """It does."""
+from tests.support.partitions import ON_DISK, a_partition
 
 
 def test_a_worker_does_what_the_read_asks_for_before_it_is_tried_again() -> None:
@@ -31,7 +26,7 @@ def test_a_worker_does_what_the_read_asks_for_before_it_is_tried_again() -> None
 
     async def body() -> None:
         workers = Workers(1)
-        assert await read_when_cached(workers, cast(Any, Serving()), read) == "found"
+        assert await read_when_cached(workers, a_partition(ON_DISK)[0], read) == "found"
         workers.close()
 
     asyncio.run(body())

@@ -218,7 +218,7 @@ def test_partitions_are_online_until_they_fail(broker: RunningApp) -> None:
         client.create_topic("events", partitions=3)
     failing = broker.app.services.partitions.find(TopicPartition("events", 1))
     assert failing is not None
-    broker.call(lambda: failing.fail(StorageFault("damaged")))
+    broker.call(lambda: failing.local.fail(StorageFault("damaged")))
     scraped = Scraped(broker)
     assert scraped.value("flowstone_partitions", state="online") == 2
     assert scraped.value("flowstone_partitions", state="offline") == 1

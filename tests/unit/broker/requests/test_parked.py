@@ -6,7 +6,14 @@ import pytest
 from flowstone.broker.requests.parked import PARKED_PARTITIONS_MAX, ParkedFetch, ParkedProduce, Uncommitted, Waiting
 from flowstone.errors import ErrorCode
 from flowstone.ports.clock import SimulatedClock
+from flowstone.replication.partition import Partition
+from flowstone.replication.readers import Reader
+from flowstone.replication.waiters import Watchers
 from tests.support.partitions import ON_DISK, a_batch, a_partition, flush
+
+
+def consumers(partition: Partition) -> Watchers:
+    return partition.local.watchers(Reader.UNCOMMITTED)
 
 
 def run(scenario: Callable[[Waiting, SimulatedClock], Awaitable[None]]) -> None:
@@ -20,7 +27,7 @@ def run(scenario: Callable[[Waiting, SimulatedClock], Awaitable[None]]) -> None:
 def test_a_fetch_is_answered_when_there_is_enough_to_read():
     async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
         partition, _ = a_partition(ON_DISK)
-        parked = ParkedFetch(waiting, [partition], 2 * len(a_batch()), 1000, lambda: "response")
+        parked = ParkedFetch(waiting, [consumers(partition)], 2 * len(a_batch()), 1000, lambda: "response")
         partition.append(a_batch(), 1)
         flush(partition)
         assert not parked.done()
@@ -36,7 +43,7 @@ def test_a_fetch_is_answered_when_there_is_enough_to_read():
 def test_a_fetch_is_answered_when_its_time_is_up():
     async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
         partition, _ = a_partition(ON_DISK)
-        parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "empty")
+        parked = ParkedFetch(waiting, [consumers(partition)], 1, 500, lambda: "empty")
         clock.advance(0.4)
         assert not parked.done()
         clock.advance(0.2)
@@ -48,7 +55,7 @@ def test_a_fetch_is_answered_when_its_time_is_up():
 def test_a_cancelled_fetch_leaves_no_trace():
     async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
         partition, _ = a_partition(ON_DISK)
-        parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "never")
+        parked = ParkedFetch(waiting, [consumers(partition)], 1, 500, lambda: "never")
         parked.cancel()
         await asyncio.sleep(0)
         assert not waiting.fetches
@@ -65,8 +72,8 @@ def test_a_fetch_that_cannot_be_read_fails_alone_and_not_who_woke_it():
             raise OSError("no descriptors")
 
         partition, _ = a_partition(ON_DISK)
-        broken = ParkedFetch(waiting, [partition], 1, 500, fail)
-        sound = ParkedFetch(waiting, [partition], 1, 500, lambda: "response")
+        broken = ParkedFetch(waiting, [consumers(partition)], 1, 500, fail)
+        sound = ParkedFetch(waiting, [consumers(partition)], 1, 500, lambda: "response")
         partition.append(a_batch(), 1)
         flush(partition)
         assert await sound == "response"
@@ -83,7 +90,7 @@ def test_a_fetch_that_must_read_from_disk_is_answered_after_that():
             return "read"
 
         partition, _ = a_partition(ON_DISK)
-        parked = ParkedFetch(waiting, [partition], 1, 500, slow)
+        parked = ParkedFetch(waiting, [consumers(partition)], 1, 500, slow)
         clock.advance(1)
         clock.advance(1)
         assert await parked == "read"
@@ -132,9 +139,9 @@ def test_a_produce_that_takes_too_long_says_so_and_ignores_what_comes_later():
 def test_the_number_of_parked_requests_is_limited_and_known():
     async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
         partition, _ = a_partition(ON_DISK)
-        first = ParkedFetch(waiting, [partition], 1, 500, lambda: None)
+        first = ParkedFetch(waiting, [consumers(partition)], 1, 500, lambda: None)
         assert not waiting.is_full
-        ParkedFetch(waiting, [partition], 1, 500, lambda: None)
+        ParkedFetch(waiting, [consumers(partition)], 1, 500, lambda: None)
         assert waiting.is_full
         first.cancel()
         await asyncio.sleep(0)
@@ -146,7 +153,7 @@ def test_the_number_of_parked_requests_is_limited_and_known():
 def test_a_stopping_broker_answers_parked_fetches_at_once():
     async def scenario(waiting: Waiting, clock: SimulatedClock) -> None:
         partition, _ = a_partition(ON_DISK)
-        parked = ParkedFetch(waiting, [partition], 1, 500, lambda: "now")
+        parked = ParkedFetch(waiting, [consumers(partition)], 1, 500, lambda: "now")
         waiting.release_fetches()
         assert await parked == "now"
 
@@ -157,9 +164,9 @@ def test_fetches_may_take_half_of_the_places_and_produces_all_of_them():
     async def scenario(_: Waiting, clock: SimulatedClock) -> None:
         waiting = Waiting(clock, parked_max=3)
         partition, _ = a_partition(ON_DISK)
-        fetches = [ParkedFetch(waiting, [partition], 1, 500, lambda: "empty")]
+        fetches = [ParkedFetch(waiting, [consumers(partition)], 1, 500, lambda: "empty")]
         assert waiting.may_park_fetch(0)
-        fetches.append(ParkedFetch(waiting, [partition], 1, 500, lambda: "empty"))
+        fetches.append(ParkedFetch(waiting, [consumers(partition)], 1, 500, lambda: "empty"))
         assert not waiting.may_park_fetch(0)
         assert not waiting.is_full
         last_offset = partition.append(a_batch(), -1).last_offset

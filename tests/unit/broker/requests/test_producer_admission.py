@@ -37,7 +37,7 @@ class World:
         )
         partition: Any = self.logs[log]
         self.admission.check(partition, memoryview(batch), peer)
-        partition.producers.update(parse_header(batch), 0, self.clock.time_ms())
+        partition.producers.apply(parse_header(batch), 0, self.clock.time_ms())
 
     def taken(self, ids: range, peer: str = ONE, **more: int) -> int:
         """How many of these new producers are let in."""

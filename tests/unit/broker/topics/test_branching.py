@@ -237,7 +237,7 @@ def test_a_group_with_members_keeps_them_and_has_its_offsets_branched() -> None:
             member.leave()
 
 
-# Refusals
+# FetchErrorLog
 
 
 def test_a_topic_that_is_not_there_cannot_be_branched(broker: RunningApp) -> None:

@@ -361,7 +361,7 @@ def test_a_backup_from_before_groups_were_in_it_is_restored(broker: Broker, flow
     assert bounds(broker, "copy") == [(0, 20)]
 
 
-# Refusals
+# FetchErrorLog
 
 
 @pytest.fixture

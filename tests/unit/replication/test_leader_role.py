@@ -6,6 +6,7 @@ import pytest
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.replication.readers import Reader
 from flowstone.replication.state import DivergingEpoch
 from tests.support.partitions import IN_PAGE_CACHE, ON_DISK, a_batch, a_partition
 from tests.unit.replication.replicas import LEASE_S, ReplicaWorld, Watcher
@@ -58,35 +59,35 @@ def test_consumers_see_what_is_committed_and_no_more(world: ReplicaWorld):
     world.flush()
     world.fetch(2, 2)
     world.fetch(3, 4)
-    seen = world.partition.read(0, 1 << 20, at_least_one=True)
+    seen = world.partition.local.read_as(Reader.UNCOMMITTED, 0, 1 << 20, at_least_one=True)
     assert seen is not None
     assert seen.read() == world.fetch(2, 0)[: len(a_batch(2))]
-    assert world.partition.read(2, 1 << 20, at_least_one=True) is None
+    assert world.partition.local.read_as(Reader.UNCOMMITTED, 2, 1 << 20, at_least_one=True) is None
 
 
 def test_a_high_watermark_of_forgotten_place_is_looked_up_by_the_reader(world: ReplicaWorld):
     for _ in range(3):
         world.append(2)
     world.flush()
-    world.partition._ends.clear()
+    world.partition.local._positions.forget()
     world.fetch(2, 4)
     world.fetch(3, 6)
-    seen = world.partition.read(0, 1 << 20, at_least_one=True)
+    seen = world.partition.local.read_as(Reader.UNCOMMITTED, 0, 1 << 20, at_least_one=True)
     assert seen is not None
     assert len(seen) == 2 * len(a_batch(2))
 
 
 def test_consumers_hear_of_commits_and_followers_of_appends(world: ReplicaWorld):
     consumer, follower = Watcher(), Watcher()
-    world.partition.watch(consumer)
-    world.partition.watch_end(follower)
+    world.partition.local.watchers(Reader.UNCOMMITTED).watch(consumer)
+    world.partition.local.watchers(Reader.REPLICA).watch(follower)
     world.append()
     assert (consumer.size_bytes, follower.size_bytes) == (0, len(a_batch()))
     world.flush()
     world.fetch(2, 1)
     world.fetch(3, 1)
     assert (consumer.size_bytes, follower.size_bytes) == (len(a_batch()), len(a_batch()))
-    world.partition.unwatch_end(follower)
+    world.partition.local.watchers(Reader.REPLICA).unwatch(follower)
     world.append()
     assert follower.size_bytes == len(a_batch())
 
@@ -134,7 +135,7 @@ def test_a_lagging_follower_is_proposed_to_leave_and_nothing_is_committed_before
     world.flush()
     world.wait(31)
     world.fetch(2, 1)
-    world.partition.check_in_sync()
+    world.leading.check_in_sync()
     assert world.proposals == [((1, -1), (2, 7))]
     assert outcome == []
     world.decide(isr=(1, 2))
@@ -150,8 +151,8 @@ def test_a_follower_that_has_caught_up_is_proposed_with_its_fetch():
 def test_a_proposal_that_failed_may_be_made_again():
     world = ReplicaWorld(isr=(1, 2))
     world.fetch(3, 0)
-    world.partition.isr_change_failed()
-    world.partition.check_in_sync()
+    world.leading.isr_change_failed()
+    world.leading.check_in_sync()
     assert len(world.proposals) == 2
 
 
@@ -160,8 +161,8 @@ def test_the_end_of_a_proposal_that_a_decision_has_overtaken_says_nothing_of_the
     proposed_at = world.partition.partition_epoch
     world.fetch(3, 0)
     world.decide(isr=(1,))
-    world.partition.check_in_sync()
-    world.partition.isr_change_failed(proposed_at)
+    world.leading.check_in_sync()
+    world.leading.isr_change_failed(proposed_at)
     world.partition.append(a_batch(), 1)
     world.flush()
     world.wait(2)
@@ -174,7 +175,7 @@ def test_the_same_decision_again_leaves_a_proposal_under_way():
     world = ReplicaWorld(isr=(1, 2))
     world.fetch(3, 0)
     world.partition.update(world.state, 1)
-    world.partition.check_in_sync()
+    world.leading.check_in_sync()
     assert len(world.proposals) == 1
 
 
@@ -197,7 +198,7 @@ def test_without_a_lease_nothing_is_taken_but_reads_go_on(world: ReplicaWorld):
     with pytest.raises(ApiError) as refused:
         world.partition.append(a_batch(), 1)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert world.partition.read(0, 1000, at_least_one=True) is not None
+    assert world.partition.local.read_as(Reader.UNCOMMITTED, 0, 1000, at_least_one=True) is not None
 
 
 def test_without_a_lease_nothing_is_acknowledged_until_it_holds_again(world: ReplicaWorld):
@@ -265,7 +266,7 @@ def test_a_follower_below_the_log_start_is_out_of_range(world: ReplicaWorld):
 
 
 def test_an_offline_leader_serves_no_follower(world: ReplicaWorld):
-    world.partition.fail(StorageFault("the disk is gone"))
+    world.partition.local.fail(StorageFault("the disk is gone"))
     assert refusal(world, 2, 0) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -274,8 +275,8 @@ def test_an_offline_leader_serves_no_follower(world: ReplicaWorld):
 
 def test_a_leader_that_is_replaced_answers_all_who_wait(world: ReplicaWorld):
     consumer, follower = Watcher(), Watcher()
-    world.partition.watch(consumer)
-    world.partition.watch_end(follower)
+    world.partition.local.watchers(Reader.UNCOMMITTED).watch(consumer)
+    world.partition.local.watchers(Reader.REPLICA).watch(follower)
     outcome = world.append()
     world.decide(leader=2, leader_epoch=4)
     assert outcome == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -335,7 +336,7 @@ def test_the_high_watermark_starts_where_it_was_stored():
     world.log.stored_high_watermark = 2
     again = type(world.partition)(world.log, world.flusher, world.state, 1, world.partition._services)
     assert again.high_watermark.offset == 2
-    seen = again.read(0, 1000, at_least_one=True)
+    seen = again.local.read_as(Reader.UNCOMMITTED, 0, 1000, at_least_one=True)
     assert seen is not None
     assert len(seen) == len(a_batch(2))
 

@@ -1,4 +1,4 @@
-"""What the log says of partitions that a leader refuses to a follower: one line per error and change of leaders.
+"""Log lines about partitions that a leader refuses to a follower: one line per error and change of leaders.
 
 When leaders move, a follower knows some decisions before its leader does, some after it: hundreds of partitions are
 refused for a moment, each of them several times.
@@ -14,14 +14,14 @@ from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# Refusals with the same error are one line of the log until the leader has not refused so for this long.
+# FetchErrorLog with the same error are one line of the log until the leader has not refused so for this long.
 REFUSALS_QUIET_S = 10.0
 # How many partitions such a line names.
 REFUSED_NAMED_MAX = 3
 
 
-class Refusals:
-    """Of one leader."""
+class FetchErrorLog:
+    """The errors that one leader answers for partitions, and when each kind was last logged."""
 
     def __init__(self) -> None:
         # When it last refused something, by error; and what it refuses in the present answer.

@@ -1,7 +1,7 @@
 """What followers ask for, in scenarios.
 
 Their form is that of `tests.support.scenarios`.
-`python -m tests.unit.replication.test_fetch_scenarios` writes the traces anew.
+`python -m tests.unit.replication.test_replica_fetch_session` writes the traces anew.
 """
 
 from __future__ import annotations

@@ -166,13 +166,13 @@ def test_a_damaged_answer_is_not_stored_and_asked_for_again(tmp_path: Path):
         topic.network.separate(["host-1"], ["host-2"])
         await topic.start(1, 2)
         topic.brokers[1].append(batch_of(b"intact"))
-        await eventually(lambda: topic.brokers[1].partition().position.offset == 1)
+        await eventually(lambda: topic.brokers[1].partition().local.position.offset == 1)
         path = Path(topic.brokers[1].partition().log.path) / "00000000000000000000.log"
         intact = path.read_bytes()
         path.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
         topic.network.heal()
         follower = topic.brokers[2].partition()
-        await eventually(lambda: follower.refused_fetches > 0)
+        await eventually(lambda: follower.following.refused_answers > 0)
         assert follower.log.log_end_offset == 0
         path.write_bytes(intact)
         await eventually(lambda: follower.log.log_end_offset == 1)

@@ -19,8 +19,9 @@ from flowstone.client.peer import Peer
 from flowstone.errors import ApiError, StorageFault
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.network import Network
-from flowstone.replication.follower_protocol import BACKOFF_FIRST_S, DueCut, LeaderFetches, Limits, Throttle
 from flowstone.replication.partition import Partition
+from flowstone.replication.replica_fetch_session import BACKOFF_FIRST_S, DueCut, Limits, ReplicaFetchSession
+from flowstone.replication.throttle import Throttle
 from flowstone.wire.messages import FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Counts:
 
 class ReplicaFetcher:
     def __init__(
-        self, address: Address, fetches: LeaderFetches, clock: Clock, network: Network, node: Node, counts: Counts
+        self, address: Address, fetches: ReplicaFetchSession, clock: Clock, network: Network, node: Node, counts: Counts
     ) -> None:
         self.address, self.fetches = address, fetches
         self._clock, self._network, self._node, self._counts = clock, network, node, counts
@@ -151,10 +152,10 @@ class ReplicaFetcher:
         try:
             if due.diverging is not None:
                 self._counts.truncations += 1
-                await partition.truncate(due.diverging)
+                await partition.follower_role(partition.leader_epoch).truncate(due.diverging)
             elif due.restart_offset is not None:
                 self._counts.restarts += 1
-                await partition.reset(due.restart_offset)
+                await partition.follower_role(partition.leader_epoch).reset(due.restart_offset)
         except (ApiError, StorageFault) as error:
             logger.warning("partition %s could not be cut: %s", partition.topic_partition, error)
             self.fetches.failed(partition, self._clock.monotonic())
@@ -179,7 +180,7 @@ async def _flushed(partitions: Iterable[Partition]) -> None:
 
     for partition in partitions:
         left += 1
-        partition.when_flushed(partition.log.log_end_offset, flushed)
+        partition.local.when_flushed(partition.log.log_end_offset, flushed)
     flushed()
     await done
 
@@ -206,7 +207,7 @@ class ReplicaFetchers:
         """`broker_epoch` is asked with each fetch: it changes when the broker registers again."""
         self._throttle = Throttle(throttled_bytes_per_s)
         self.counts = Counts()
-        self._new_fetches = partial(LeaderFetches, node_id, limits, self._throttle)
+        self._new_fetches = partial(ReplicaFetchSession, node_id, limits, self._throttle)
         self._new_fetcher = partial(
             ReplicaFetcher, clock=clock, network=network, node=Node(node_id, broker_epoch), counts=self.counts
         )

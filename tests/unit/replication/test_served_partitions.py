@@ -1,7 +1,7 @@
 from flowstone.cluster.image.cluster_image import PartitionImage
 from flowstone.errors import StorageFault
 from flowstone.replication.partition import Partition
-from flowstone.replication.partitions import Partitions
+from flowstone.replication.served_partitions import Partitions
 from tests.support.partitions import ON_DISK, Flusher, a_batch, a_log, a_partition, flush
 
 STATE = PartitionImage(leader=1, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))

@@ -95,4 +95,4 @@ class Partitions:
         for log in logs:
             partition = self.find(log.topic_partition)
             if partition is not None and partition.log is log:
-                partition.fail(fault)
+                partition.local.fail(fault)

@@ -22,19 +22,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.replication.fetch_error_log import FetchErrorLog
+from flowstone.replication.followed_partition import FollowedPartition, Key, ask_for, forget, key_of
 from flowstone.replication.partition import Partition
-from flowstone.replication.refusals import Refusals
 from flowstone.replication.state import DivergingEpoch
+from flowstone.replication.throttle import Throttle
 from flowstone.wire.messages import (
     FetchRequest,
-    FetchRequestForgottenTopic,
-    FetchRequestPartition,
     FetchRequestReplicaState,
-    FetchRequestTopic,
     FetchResponse,
     FetchResponsePartition,
 )
@@ -48,8 +47,6 @@ BACKOFF_MAX_S = 1.0
 
 NO_SESSION, INITIAL_EPOCH, EPOCH_MAX = 0, 0, 2**31 - 1
 
-Key = tuple[bytes, int]
-
 
 class Limits(NamedTuple):
     """Of one request, from the broker's settings."""
@@ -57,17 +54,6 @@ class Limits(NamedTuple):
     max_wait_ms: int
     response_max_bytes: int
     partition_max_bytes: int
-
-
-class Throttle:
-    """When the next bytes may be asked for, at so many a second; a pause is not saved up."""
-
-    def __init__(self, bytes_per_s: int) -> None:
-        self.bytes_per_s = bytes_per_s
-        self.free_at_s = -math.inf
-
-    def spend(self, size_bytes: int, now_s: float) -> None:
-        self.free_at_s = max(self.free_at_s, now_s) + size_bytes / max(self.bytes_per_s, 1)
 
 
 class DueCut(NamedTuple):
@@ -80,35 +66,19 @@ class DueCut(NamedTuple):
     restart_offset: int | None = None
 
 
-class _Followed:
-    __slots__ = ("asked", "failures", "is_in_session", "partition", "waits_until_s")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.failures = 0
-        self.waits_until_s = -math.inf
-        self.is_in_session = False
-        # The leader epoch and the offset of the last request for it.
-        self.asked = (-1, -1)
-
-    @property
-    def key(self) -> Key:
-        return self.partition.topic_id, self.partition.topic_partition.partition
-
-
-class LeaderFetches:
+class ReplicaFetchSession:
     """The partitions followed at one leader, and the session with it."""
 
     def __init__(self, node_id: int, limits: Limits, throttle: Throttle) -> None:
         self._node_id, self._limits, self._throttle = node_id, limits, throttle
-        self._followed: dict[Key, _Followed] = {}
+        self._followed: dict[Key, FollowedPartition] = {}
         # Those that the next request must name; the others are as the leader knows them.
-        self._changed: dict[Key, _Followed] = {}
-        self._out_of_sync: dict[Key, _Followed] = {}
-        self._waiting: dict[Key, _Followed] = {}
+        self._changed: dict[Key, FollowedPartition] = {}
+        self._out_of_sync: dict[Key, FollowedPartition] = {}
+        self._waiting: dict[Key, FollowedPartition] = {}
         self._forgotten: dict[Key, None] = {}
         self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
-        self._refusals = Refusals()
+        self._refusals = FetchErrorLog()
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -118,16 +88,16 @@ class LeaderFetches:
 
     def add(self, partition: Partition) -> bool:
         """Follows it, or again after a new decision: whatever kept it waiting is over. Whether its leader is new."""
-        known = self._followed.get((partition.topic_id, partition.topic_partition.partition))
+        known = self._followed.get(key_of(partition))
         self.remove(partition)
-        followed = _Followed(partition)
+        followed = FollowedPartition(partition)
         self._followed[followed.key] = self._changed[followed.key] = followed
         if self._node_id not in partition.isr:
             self._out_of_sync[followed.key] = followed
         return known is None or known.asked[0] != partition.leader_epoch
 
     def remove(self, partition: Partition) -> None:
-        key = partition.topic_id, partition.topic_partition.partition
+        key = key_of(partition)
         followed = self._followed.pop(key, None)
         if followed is not None:
             for those in (self._changed, self._out_of_sync, self._waiting):
@@ -150,7 +120,9 @@ class LeaderFetches:
         """Those that must not be asked for yet: who led until now may have records that are not on disk."""
         named = self._followed if self._session_epoch == INITIAL_EPOCH else self._changed | self._out_of_sync
         partitions = (followed.partition for followed in named.values())
-        return [each for each in partitions if each.position.offset < each.log.log_end_offset and each.fault is None]
+        return [
+            each for each in partitions if each.local.position.offset < each.log.log_end_offset and each.fault is None
+        ]
 
     def request(self, broker_epoch: int, now_s: float) -> FetchRequest:
         """The next request; its answer must be given to `answered`, or the loss of it to `disconnected`."""
@@ -168,8 +140,8 @@ class LeaderFetches:
             max_bytes=self._limits.response_max_bytes,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
-            topics=_by_topic(named, self._limits.partition_max_bytes),
-            forgotten_topics_data=[] if is_full else _forgotten(self._forgotten),
+            topics=ask_for(named, self._limits.partition_max_bytes),
+            forgotten_topics_data=[] if is_full else forget(self._forgotten),
         )
         self._forgotten = {}
         return request
@@ -180,7 +152,7 @@ class LeaderFetches:
         limit_ms = self._limits.max_wait_ms
         return limit_ms if next_s == math.inf else min(limit_ms, math.ceil((next_s - now_s) * 1000))
 
-    def _may_ask(self, followed: _Followed, now_s: float) -> bool:
+    def _may_ask(self, followed: FollowedPartition, now_s: float) -> bool:
         if followed.waits_until_s > now_s:
             return False
         if self._throttle.free_at_s > now_s and self._node_id not in followed.partition.isr:
@@ -194,13 +166,13 @@ class LeaderFetches:
             del self._waiting[followed.key]
             self._changed[followed.key] = followed
 
-    def _wait(self, followed: _Followed, until_s: float) -> None:
+    def _wait(self, followed: FollowedPartition, until_s: float) -> None:
         followed.waits_until_s = until_s
         self._waiting[followed.key] = followed
         self._changed.pop(followed.key, None)
         self._forget(followed)
 
-    def _forget(self, followed: _Followed) -> None:
+    def _forget(self, followed: FollowedPartition) -> None:
         if followed.is_in_session:
             followed.is_in_session = False
             self._forgotten[followed.key] = None
@@ -239,11 +211,11 @@ class LeaderFetches:
 
     def failed(self, partition: Partition, now_s: float) -> None:
         """Its log could not be cut."""
-        followed = self._followed.get((partition.topic_id, partition.topic_partition.partition))
+        followed = self._followed.get(key_of(partition))
         if followed is not None and followed.partition is partition:
             self._back_off(followed, now_s)
 
-    def _take(self, followed: _Followed, result: FetchResponsePartition, now_s: float) -> DueCut | None:
+    def _take(self, followed: FollowedPartition, result: FetchResponsePartition, now_s: float) -> DueCut | None:
         partition = followed.partition
         self._changed[followed.key] = followed
         if followed.asked != (partition.leader_epoch, partition.log.log_end_offset):
@@ -256,7 +228,8 @@ class LeaderFetches:
         records, log_start_offset = result.records or b"", partition.log.log_start_offset
         assert isinstance(records, bytes | memoryview)
         try:
-            partition.append_fetched(records, followed.asked[0], result.high_watermark, result.log_start_offset)
+            follower = partition.follower_role(followed.asked[0])
+            follower.append_fetched(records, result.high_watermark, result.log_start_offset)
         except ApiError as error:
             if not followed.failures:
                 told = "partition %s: what the leader sent was not taken: %s"
@@ -271,7 +244,7 @@ class LeaderFetches:
             self._throttle.spend(len(records), now_s)
         return None
 
-    def _refused(self, followed: _Followed, result: FetchResponsePartition, now_s: float) -> DueCut | None:
+    def _refused(self, followed: FollowedPartition, result: FetchResponsePartition, now_s: float) -> DueCut | None:
         partition, log = followed.partition, followed.partition.log
         has_nothing_of_it = log.log_start_offset == log.log_end_offset or result.log_start_offset > log.log_end_offset
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and result.log_start_offset >= 0 and has_nothing_of_it:
@@ -280,36 +253,9 @@ class LeaderFetches:
         self._back_off(followed, now_s)
         return None
 
-    def _back_off(self, followed: _Followed, now_s: float) -> None:
+    def _back_off(self, followed: FollowedPartition, now_s: float) -> None:
         self._wait(followed, now_s + min(BACKOFF_FIRST_S * 2**followed.failures, BACKOFF_MAX_S))
         followed.failures += 1
-
-
-def _by_topic(named: Iterable[_Followed], max_bytes: int) -> list[FetchRequestTopic]:
-    topics: dict[bytes, list[FetchRequestPartition]] = {}
-    for followed in named:
-        partition = followed.partition
-        assert partition.position.offset == partition.log.log_end_offset or partition.fault is not None
-        epoch, offset = followed.asked = partition.leader_epoch, partition.log.log_end_offset
-        followed.is_in_session = True
-        topics.setdefault(partition.topic_id, []).append(
-            FetchRequestPartition(
-                partition=partition.topic_partition.partition,
-                current_leader_epoch=epoch,
-                fetch_offset=offset,
-                last_fetched_epoch=partition.last_epoch,
-                log_start_offset=partition.log.log_start_offset,
-                partition_max_bytes=max_bytes,
-            )
-        )
-    return [FetchRequestTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
-
-
-def _forgotten(keys: Iterable[Key]) -> list[FetchRequestForgottenTopic]:
-    topics: dict[bytes, list[int]] = {}
-    for topic_id, index in keys:
-        topics.setdefault(topic_id, []).append(index)
-    return [FetchRequestForgottenTopic(topic_id=topic_id, partitions=found) for topic_id, found in topics.items()]
 
 
 def _error_code(code: int) -> ErrorCode:

@@ -8,6 +8,7 @@ import pytest
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.replica_append import UnfitRecords
+from flowstone.replication.readers import Reader
 from flowstone.replication.state import DivergingEpoch
 from flowstone.wire.record_batch import PREFIX_BYTES, parse_header, prefix
 from tests.support.partitions import IN_PAGE_CACHE, a_batch
@@ -25,7 +26,7 @@ def test_what_the_leader_sent_is_stored_as_it_is(world: ReplicaWorld):
     stored = world.log.read(0, 1 << 20, world.log.end, at_least_one=True)
     assert stored is not None
     assert stored.read() == sent
-    assert (world.log.log_end_offset, world.partition.last_epoch) == (5, 3)
+    assert (world.log.log_end_offset, world.log.epochs.latest) == (5, 3)
 
 
 def test_nobody_may_produce_to_a_follower(world: ReplicaWorld):
@@ -38,7 +39,7 @@ def test_a_follower_waits_for_its_disk_before_it_asks_for_more(world: ReplicaWor
     outcome: list[ErrorCode] = []
     world.follow(leader_bytes(2))
     assert world.flusher.asked == [world.log]
-    world.partition.when_flushed(2, outcome.append)
+    world.partition.local.when_flushed(2, outcome.append)
     assert outcome == []
     world.flush()
     assert outcome == [ErrorCode.NONE]
@@ -48,7 +49,7 @@ def test_without_flushing_a_follower_asks_for_more_at_once():
     world = ReplicaWorld(IN_PAGE_CACHE, leader=2)
     outcome: list[ErrorCode] = []
     world.follow(leader_bytes(2))
-    world.partition.when_flushed(2, outcome.append)
+    world.partition.local.when_flushed(2, outcome.append)
     assert outcome == [ErrorCode.NONE]
     assert world.flusher.appended_records == 2
 
@@ -64,11 +65,11 @@ def test_its_high_watermark_is_the_leaders_as_far_as_its_own_disk_reaches(world:
 
 def test_consumers_read_from_a_follower_up_to_its_high_watermark(world: ReplicaWorld):
     consumer = Watcher()
-    world.partition.watch(consumer)
+    world.partition.local.watchers(Reader.UNCOMMITTED).watch(consumer)
     sent = leader_bytes(2, 2)
     world.follow(sent, high_watermark=2)
     world.flush()
-    seen = world.partition.read(0, 1 << 20, at_least_one=True)
+    seen = world.partition.local.read_as(Reader.UNCOMMITTED, 0, 1 << 20, at_least_one=True)
     assert seen is not None
     assert seen.read() == sent[: len(a_batch(2))]
     assert consumer.size_bytes >= len(a_batch(2))
@@ -103,14 +104,14 @@ def test_a_damaged_answer_is_counted_and_nothing_of_it_stored(world: ReplicaWorl
     sent[-1] ^= 1
     with pytest.raises(UnfitRecords):
         world.follow(bytes(sent))
-    assert world.partition.refused_fetches == 1
+    assert world.following.refused_answers == 1
     assert world.log.log_end_offset == 0
 
 
 def test_a_follower_that_is_elected_leads_from_its_end_on(world: ReplicaWorld):
     waiting: list[ErrorCode] = []
     world.follow(leader_bytes(2, 2), high_watermark=2)
-    world.partition.when_flushed(4, waiting.append)
+    world.partition.local.when_flushed(4, waiting.append)
     world.decide(leader=1, leader_epoch=4, isr=(1, 3))
     assert waiting == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert (world.partition.is_leader, world.partition.epoch_start_offset) == (True, 4)
@@ -137,15 +138,15 @@ def test_a_follower_drops_what_its_leader_does_not_have(world: ReplicaWorld):
     world.follow(leader_bytes(2, 2, 2, epochs=(1, 3)), high_watermark=2)
     world.flush()
     world.decide(leader=3, leader_epoch=5)
-    asyncio.run(world.partition.truncate(DivergingEpoch(1, 2)))
-    assert (world.log.log_end_offset, world.partition.last_epoch, world.high_watermark) == (2, 1, 2)
+    asyncio.run(world.following.truncate(DivergingEpoch(1, 2)))
+    assert (world.log.log_end_offset, world.log.epochs.latest, world.high_watermark) == (2, 1, 2)
 
 
 def test_a_truncation_below_the_high_watermark_is_told(world: ReplicaWorld, caplog: pytest.LogCaptureFixture):
     world.follow(leader_bytes(2, 2), high_watermark=4)
     world.flush()
     world.decide(leader=3, leader_epoch=5)
-    asyncio.run(world.partition.truncate(DivergingEpoch(3, 2)))
+    asyncio.run(world.following.truncate(DivergingEpoch(3, 2)))
     assert world.high_watermark == 2
     assert "were committed" in caplog.text
 
@@ -155,7 +156,7 @@ def test_who_is_elected_while_it_waits_for_the_disk_keeps_its_log(world: Replica
     world.flush()
     world.cutting.before_cut = lambda: world.decide(leader=1, leader_epoch=4)
     with pytest.raises(ApiError) as refused:
-        asyncio.run(world.partition.truncate(DivergingEpoch(3, 2)))
+        asyncio.run(world.following.truncate(DivergingEpoch(3, 2)))
     assert refused.value.code is ErrorCode.FENCED_LEADER_EPOCH
     assert world.log.log_end_offset == 4
 
@@ -165,7 +166,7 @@ def test_a_follower_that_is_deleted_while_it_waits_for_the_disk_is_left_alone(wo
     world.flush()
     world.cutting.before_cut = lambda: world.partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     with pytest.raises(ApiError) as refused:
-        asyncio.run(world.partition.truncate(DivergingEpoch(3, 2)))
+        asyncio.run(world.following.truncate(DivergingEpoch(3, 2)))
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert world.log.log_end_offset == 4
 
@@ -175,7 +176,7 @@ def test_a_follower_far_behind_starts_over_where_the_leaders_log_begins(world: R
     world.flush()
 
     async def reset() -> None:
-        task = asyncio.ensure_future(world.partition.reset(100))
+        task = asyncio.ensure_future(world.following.reset(100))
         await asyncio.sleep(0)
         assert not task.done()  # until its new names are on disk
         world.flush()
@@ -183,7 +184,7 @@ def test_a_follower_far_behind_starts_over_where_the_leaders_log_begins(world: R
 
     asyncio.run(reset())
     assert (world.log.log_start_offset, world.log.log_end_offset, world.high_watermark) == (100, 100, 100)
-    assert world.partition.last_epoch == -1
+    assert world.log.epochs.latest == -1
 
 
 def test_a_divergence_before_the_log_start_starts_the_log_over(world: ReplicaWorld):
@@ -192,7 +193,7 @@ def test_a_divergence_before_the_log_start_starts_the_log_over(world: ReplicaWor
     world.follow(b"", high_watermark=6, log_start=4)
 
     async def truncate() -> None:
-        task = asyncio.ensure_future(world.partition.truncate(DivergingEpoch(3, 2)))
+        task = asyncio.ensure_future(world.following.truncate(DivergingEpoch(3, 2)))
         await asyncio.sleep(0)
         world.flush()
         await task
@@ -203,8 +204,12 @@ def test_a_divergence_before_the_log_start_starts_the_log_over(world: ReplicaWor
 
 def test_a_follower_lags_by_the_committed_records_that_it_lacks(world: ReplicaWorld):
     world.follow(leader_bytes(2, 3), high_watermark=9)
-    assert world.partition.replica_lag == 4
+    assert world.following.lag == 4
     world.follow(b"", high_watermark=3)
-    assert world.partition.replica_lag == 0
+    assert world.following.lag == 0
+
+
+def test_a_follower_that_is_elected_follows_no_more(world: ReplicaWorld):
+    world.follow(leader_bytes(2, 3), high_watermark=9)
     world.decide(leader=1, leader_epoch=4)
-    assert world.partition.replica_lag == 0
+    assert world.partition.following is None

@@ -7,7 +7,7 @@ import pytest
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.producer_state import BATCHES_PER_PRODUCER
-from flowstone.replication.partition import GAP_AFTER_REFUSAL_S
+from flowstone.replication.recent_refusal import GAP_AFTER_REFUSAL_S
 from flowstone.wire.record_batch import Record, build_batch
 from tests.unit.replication.replicas import ReplicaWorld
 

@@ -1,0 +1,110 @@
+"""Up to where each reader may see, and who is told when that moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.replication.local_replica import ANY_SIZE_BYTES
+from flowstone.replication.readers import Reader, consumer
+from tests.support.partitions import a_batch
+from tests.unit.replication.replicas import ReplicaWorld, Watcher
+
+
+class Transaction:
+    """A transaction that is undecided from an offset on."""
+
+    def __init__(self) -> None:
+        self.first_offset: int | None = None
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        return high_watermark if self.first_offset is None else min(self.first_offset, high_watermark)
+
+
+@pytest.fixture
+def transaction(monkeypatch: pytest.MonkeyPatch) -> Transaction:
+    found = Transaction()
+    monkeypatch.setattr(
+        PartitionLog, "last_stable_offset", lambda _, high_watermark: found.last_stable_offset(high_watermark)
+    )
+    return found
+
+
+@pytest.fixture
+def world(transaction: Transaction) -> ReplicaWorld:
+    """A leader with five records: four are committed, and three of them decided."""
+    world = ReplicaWorld()
+    for _ in range(5):
+        world.append()
+    world.flush()
+    transaction.first_offset = 3
+    world.fetch(2, 4)
+    world.fetch(3, 4)
+    return world
+
+
+def test_each_reader_sees_up_to_another_offset(world: ReplicaWorld) -> None:
+    assert {each: world.partition.local.visible_end(each) for each in Reader} == {
+        Reader.UNCOMMITTED: 4,
+        Reader.COMMITTED: 3,
+        Reader.REPLICA: 5,
+    }
+
+
+@pytest.mark.parametrize(("reader", "count"), [(Reader.UNCOMMITTED, 4), (Reader.COMMITTED, 3), (Reader.REPLICA, 5)])
+def test_a_read_ends_where_the_reader_may_see_up_to(world: ReplicaWorld, reader: Reader, count: int) -> None:
+    found = world.partition.local.read_as(reader, 0, 1 << 20, at_least_one=True)
+    assert found is not None
+    assert len(found) == count * len(a_batch())
+
+
+def test_there_is_nothing_to_read_beyond_what_a_reader_may_see(world: ReplicaWorld) -> None:
+    assert world.partition.local.read_as(Reader.COMMITTED, 3, 1 << 20, at_least_one=True) is None
+
+
+def test_without_transactions_read_committed_consumers_hear_the_size_of_each_commit(transaction: Transaction) -> None:
+    world, watcher = ReplicaWorld(), Watcher()
+    world.partition.local.watchers(Reader.COMMITTED).watch(watcher)
+    world.append()
+    world.flush()
+    world.fetch(2, 1)
+    world.fetch(3, 1)
+    assert watcher.size_bytes == len(a_batch())
+
+
+def test_read_committed_consumers_do_not_hear_of_undecided_records(world: ReplicaWorld) -> None:
+    committed, uncommitted = Watcher(), Watcher()
+    world.partition.local.watchers(Reader.COMMITTED).watch(committed)
+    world.partition.local.watchers(Reader.UNCOMMITTED).watch(uncommitted)
+    world.fetch(2, 5)
+    world.fetch(3, 5)
+    assert (committed.size_bytes, uncommitted.size_bytes) == (0, len(a_batch()))
+
+
+def test_read_committed_consumers_hear_of_a_decision_whatever_its_size(
+    world: ReplicaWorld, transaction: Transaction
+) -> None:
+    watcher = Watcher()
+    world.partition.local.watchers(Reader.COMMITTED).watch(watcher)
+    transaction.first_offset = None
+    world.fetch(2, 5)
+    world.fetch(3, 5)
+    assert watcher.size_bytes == ANY_SIZE_BYTES
+
+
+def test_read_committed_consumers_hear_of_a_decision_that_moves_no_high_watermark(
+    world: ReplicaWorld, transaction: Transaction
+) -> None:
+    watcher = Watcher()
+    world.partition.local.watchers(Reader.COMMITTED).watch(watcher)
+    transaction.first_offset = None
+    world.partition.log_start_moved()
+    world.partition.log_start_moved()
+    assert watcher.size_bytes == ANY_SIZE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("isolation_level", "reader"), [(0, Reader.UNCOMMITTED), (1, Reader.COMMITTED), (7, Reader.UNCOMMITTED)]
+)
+def test_the_isolation_level_says_what_a_consumer_reads(isolation_level: int, reader: Reader) -> None:
+    assert consumer(isolation_level) is reader
