@@ -8,14 +8,28 @@ from __future__ import annotations
 import json
 import math
 import posixpath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowstone.broker.disks.disk_space import DirectorySpace, DiskSpace
+from flowstone.broker.http.page import (
+    GET,
+    TOPIC_NAME_CHARACTERS_MAX,
+    Answer,
+    Page,
+    PageRequest,
+    Permission,
+    ResourceType,
+    Text,
+)
 from flowstone.broker.lag.next_unread import UnreadTimestamps
 from flowstone.broker.loop.time_slices import others_turn
 from flowstone.broker.requests.context import Services
+from flowstone.cluster.decisions.acl_operations import AclOperation
 from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
+
+if TYPE_CHECKING:
+    from flowstone.broker.http.pages.page_context import PageContext
 
 
 class DiskPage:
@@ -94,3 +108,20 @@ def _directory_document(space: DirectorySpace) -> dict[str, Any]:
 
 def _offline_document(path: str, reason: str) -> dict[str, Any]:
     return {"path": posixpath.abspath(path), "state": "offline", "reason": reason}
+
+
+async def _disks(context: PageContext, request: PageRequest) -> Answer:
+    return Answer(await context.disk_page.write(request.text("topic")))
+
+
+DISKS = Page(
+    GET,
+    "/disks",
+    summary=(
+        "the data directories, their free space and damage found in them; with a topic also what it takes there: "
+        "see [disks](disks.md)"
+    ),
+    permission=Permission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    handler=_disks,
+    parameters=(Text("topic", TOPIC_NAME_CHARACTERS_MAX),),
+)
