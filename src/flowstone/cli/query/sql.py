@@ -16,9 +16,9 @@ import typer
 
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, REQUEST_TIMEOUT_S, Bootstrap, connect, fetch_metadata
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.json_output import JsonOutput, encode
 from flowstone.cli.common.json_values import plain_value
 from flowstone.cli.common.numbers import OFFSET_MAX, parse_whole
-from flowstone.cli.common.output import JsonOutput, encode
 from flowstone.cli.common.text import screen_width, table
 
 CLIENT_ID = "flowstone-cli"

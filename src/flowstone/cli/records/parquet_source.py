@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.json_output import encode
 from flowstone.cli.common.json_values import plain_value
-from flowstone.cli.common.output import encode
 from flowstone.cli.records.record_sources import Records, Shape
 
 ROWS_PER_BATCH = 1000
