@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
-from flowstone.cluster.decisions.acl_operations import AclOperation
+from flowstone.broker.requests.permissions import Permission
 from flowstone.errors import ApiError, ErrorCode
 
 GET, POST = "GET", "POST"
@@ -26,21 +25,6 @@ TOPIC_NAME_CHARACTERS_MAX = 249
 # A string of Kafka's protocol has no more.
 GROUP_ID_CHARACTERS_MAX = 2**15 - 1
 _INTEGER_DIGITS_MAX = 19
-
-
-class ResourceType(IntEnum):
-    """The kinds of resources that access rules name, with Kafka's codes."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-
-
-class Permission(NamedTuple):
-    """What a caller of the page must be allowed to do: the same as for the corresponding API of Kafka's protocol."""
-
-    operation: AclOperation
-    resource: ResourceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +105,9 @@ class Page:
     path: str
     # The row of the page in the table of docs/monitoring.md.
     summary: str
-    # None: the page is open to everyone, as health probes are.
-    permission: Permission | None
+    # What the caller must be allowed to do, as for the corresponding API of Kafka's protocol. Empty: everyone may use
+    # the page, as with health probes.
+    permissions: tuple[Permission, ...]
     handler: Handler | None = None
     subscribe: Subscribe | None = None
     parameters: Sequence[Text | Integer] = ()

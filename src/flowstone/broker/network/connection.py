@@ -158,8 +158,7 @@ class Connection:
 
     def _readable(self) -> None:
         if self._host.lent:
-            for reply in tuple(self._host.lent):
-                reply.look()
+            self._look_at_lent_replies()
             if not self._reading:  # what it heard may have closed it
                 return
         reads = 0
@@ -189,6 +188,11 @@ class Connection:
             self._pause()
         elif not self._flush_scheduled:
             self._resume()
+
+    def _look_at_lent_replies(self) -> None:
+        """Have the loop learn which replies flush threads have sent, before the next request is handled."""
+        for reply in tuple(self._host.lent):
+            reply.look()
 
     def _receive(self) -> bool:
         """Receives into the shared buffer and handles what is there; whether there may be more at once."""

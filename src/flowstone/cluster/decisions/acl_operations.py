@@ -1,6 +1,7 @@
-"""The operations that access rules speak of, and the sets of them that responses carry as bits.
+"""The operations and the types of resources that access rules name, with Kafka's numbers.
 
-Without an authorizer everybody may do everything: a resource's set is then all the operations it knows.
+Responses carry sets of operations as bits. Without an authorizer everybody may do everything: a resource's set is then
+all the operations it knows.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ class AclOperation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 def _bits(operations: Iterable[AclOperation]) -> int:

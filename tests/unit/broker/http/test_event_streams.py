@@ -45,7 +45,7 @@ class Feed:
             await asyncio.sleep(0.01)
 
 
-EVENTS = Page(GET, "/events", "", None, subscribe=Feed.subscribe, content_type=EVENT_STREAM_TYPE)
+EVENTS = Page(GET, "/events", "", (), subscribe=Feed.subscribe, content_type=EVENT_STREAM_TYPE)
 
 
 class Streaming:

@@ -6,6 +6,7 @@ import pytest
 
 from flowstone.broker.http.page import GET, Answer, Integer, Page, PageRequest, Text, table_rows
 from flowstone.broker.http.pages.page_list import PAGES
+from flowstone.broker.requests.permissions import NO_PERMISSIONS
 from flowstone.errors import ApiError
 from tests.support.pages import DOCS
 
@@ -18,7 +19,7 @@ PAGE = Page(
     GET,
     "/page",
     "a page",
-    None,
+    (),
     handler=answer,
     parameters=(Text("name", 5, is_required=True), Integer("number", 100)),
 )
@@ -48,9 +49,9 @@ def test_a_parameter_out_of_bounds_is_refused(query: dict[str, str], reason: str
         PAGE.parse(query)
 
 
-def test_every_page_but_probes_declares_a_permission() -> None:
-    assert [page.path for page in PAGES if page.permission is None] == ["/health", "/ready"]
-    assert all(page.is_probe == (page.permission is None) for page in PAGES)
+def test_every_page_but_probes_declares_its_permissions() -> None:
+    assert [page.path for page in PAGES if page.permissions == NO_PERMISSIONS] == ["/health", "/ready"]
+    assert all(page.is_probe == (page.permissions == NO_PERMISSIONS) for page in PAGES)
 
 
 def test_the_table_of_pages_is_up_to_date() -> None:

@@ -37,10 +37,10 @@ async def fail(_: None, request: PageRequest) -> Answer:
 
 
 PAGES = [
-    Page(GET, "/item", "", None, handler=show, parameters=[Integer("number", 10)]),
-    Page(POST, "/item", "", None, handler=change),
-    Page(POST, "/only-posted", "", None, handler=change),
-    Page(GET, "/failing", "", None, handler=fail, parameters=[Integer("which", 10)]),
+    Page(GET, "/item", "", (), handler=show, parameters=[Integer("number", 10)]),
+    Page(POST, "/item", "", (), handler=change),
+    Page(POST, "/only-posted", "", (), handler=change),
+    Page(GET, "/failing", "", (), handler=fail, parameters=[Integer("which", 10)]),
 ]
 
 

@@ -11,10 +11,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from flowstone.broker.http.page import ACCEPTED, POST, Answer, Page, PageRequest, Permission, ResourceType
+from flowstone.broker.http.page import ACCEPTED, POST, Answer, Page, PageRequest
 from flowstone.broker.http.pages.json_documents import read_json
+from flowstone.broker.requests.permissions import TOPIC_CREATE, TOPIC_READ
 from flowstone.broker.topics.branching import BranchedTopic, BranchRequest
-from flowstone.cluster.decisions.acl_operations import AclOperation
 from flowstone.cluster.image.ids import id_text
 from flowstone.errors import ApiError, ErrorCode
 
@@ -69,6 +69,6 @@ BRANCH = Page(
     POST,
     "/branch",
     summary="make a branch of a topic: see [travel in time](time-travel.md)",
-    permission=Permission(AclOperation.CREATE, ResourceType.TOPIC),
+    permissions=(TOPIC_READ, TOPIC_CREATE),
     handler=_branch,
 )

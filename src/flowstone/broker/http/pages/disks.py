@@ -17,14 +17,12 @@ from flowstone.broker.http.page import (
     Answer,
     Page,
     PageRequest,
-    Permission,
-    ResourceType,
     Text,
 )
 from flowstone.broker.lag.next_unread import UnreadTimestamps
 from flowstone.broker.loop.time_slices import others_turn
 from flowstone.broker.requests.context import Services
-from flowstone.cluster.decisions.acl_operations import AclOperation
+from flowstone.broker.requests.permissions import CLUSTER_DESCRIBE
 from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
 
@@ -121,7 +119,7 @@ DISKS = Page(
         "the data directories, their free space and damage found in them; with a topic also what it takes there: "
         "see [disks](disks.md)"
     ),
-    permission=Permission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    permissions=(CLUSTER_DESCRIBE,),
     handler=_disks,
     parameters=(Text("topic", TOPIC_NAME_CHARACTERS_MAX),),
 )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from flowstone.broker.http.page import EVENT_STREAM_TYPE, GET, Page, PageRequest, Permission, Publish, ResourceType
-from flowstone.cluster.decisions.acl_operations import AclOperation
+from flowstone.broker.http.page import EVENT_STREAM_TYPE, GET, Page, PageRequest, Publish
+from flowstone.broker.requests.permissions import CLUSTER_DESCRIBE, GROUP_DESCRIBE, TOPIC_DESCRIBE
 
 if TYPE_CHECKING:
     from flowstone.broker.http.pages.page_context import PageContext
@@ -24,7 +24,7 @@ EVENTS = Page(
     GET,
     "/events",
     summary="a stream of changes: topics, leaders, brokers, groups: see [below](#follow-changes-as-they-happen)",
-    permission=Permission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    permissions=(CLUSTER_DESCRIBE, TOPIC_DESCRIBE, GROUP_DESCRIBE),
     subscribe=_subscribe,
     content_type=EVENT_STREAM_TYPE,
 )

@@ -12,12 +12,10 @@ from flowstone.broker.http.page import (
     Integer,
     Page,
     PageRequest,
-    Permission,
-    ResourceType,
     Text,
 )
+from flowstone.broker.requests.permissions import TOPIC_DESCRIBE
 from flowstone.broker.topics.offset_explanation import Explaining
-from flowstone.cluster.decisions.acl_operations import AclOperation
 from flowstone.config import INT_MAX, LONG_MAX
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
@@ -44,7 +42,7 @@ EXPLAIN = Page(
     GET,
     "/explain",
     summary="what the broker knows of one offset: see [travel in time](time-travel.md)",
-    permission=Permission(AclOperation.DESCRIBE, ResourceType.TOPIC),
+    permissions=(TOPIC_DESCRIBE,),
     handler=_explain,
     parameters=(
         Text("topic", TOPIC_NAME_CHARACTERS_MAX, is_required=True),

@@ -15,13 +15,11 @@ from flowstone.broker.http.page import (
     Answer,
     Page,
     PageRequest,
-    Permission,
-    ResourceType,
     Text,
 )
 from flowstone.broker.lag.group_status import GroupStatus, group_document
 from flowstone.broker.loop.time_slices import others_turn
-from flowstone.cluster.decisions.acl_operations import AclOperation
+from flowstone.broker.requests.permissions import GROUP_DESCRIBE
 
 if TYPE_CHECKING:
     from flowstone.broker.http.pages.page_context import PageContext
@@ -54,7 +52,7 @@ GROUPS = Page(
     GET,
     "/groups",
     summary="consumer groups, their members and their lag: see [consumer groups](groups.md)",
-    permission=Permission(AclOperation.DESCRIBE, ResourceType.GROUP),
+    permissions=(GROUP_DESCRIBE,),
     handler=_groups,
     parameters=(Text("group", GROUP_ID_CHARACTERS_MAX),),
 )

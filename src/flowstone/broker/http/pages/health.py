@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from flowstone.broker.http.page import GET, OK, Answer, Page, PageRequest
+from flowstone.broker.requests.permissions import NO_PERMISSIONS
 
 if TYPE_CHECKING:
     from flowstone.broker.http.pages.page_context import PageContext
@@ -35,7 +36,7 @@ HEALTH = Page(
         "200 while the broker can do its work; 503 with the reason once its data directory, or the last of several, "
         "has failed. A full disk is no failure: watch `flowstone_log_directory_free_bytes`"
     ),
-    permission=None,
+    permissions=NO_PERMISSIONS,
     handler=_health,
     is_probe=True,
 )
@@ -43,7 +44,7 @@ READY = Page(
     GET,
     "/ready",
     summary="200 while clients are let in; 503 while the broker stops or after it failed",
-    permission=None,
+    permissions=NO_PERMISSIONS,
     handler=_ready,
     is_probe=True,
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowstone.broker.http.page import GET, Answer, Page, PageRequest, Permission, ResourceType
+from flowstone.broker.http.page import GET, Answer, Page, PageRequest
 from flowstone.broker.metrics.exposition import CONTENT_TYPE
-from flowstone.cluster.decisions.acl_operations import AclOperation
+from flowstone.broker.requests.permissions import CLUSTER_DESCRIBE
 
 if TYPE_CHECKING:
     from flowstone.broker.http.pages.page_context import PageContext
@@ -20,7 +20,7 @@ METRICS = Page(
     GET,
     "/metrics",
     summary="Prometheus text format",
-    permission=Permission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    permissions=(CLUSTER_DESCRIBE,),
     handler=_metrics,
     content_type=CONTENT_TYPE,
 )

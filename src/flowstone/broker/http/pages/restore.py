@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from flowstone.broker.http.page import POST, Answer, Page, PageRequest, Permission, ResourceType
+from flowstone.broker.http.page import POST, Answer, Page, PageRequest
 from flowstone.broker.http.pages.json_documents import read_json
+from flowstone.broker.requests.permissions import TOPIC_CREATE
 from flowstone.broker.topics.restoring import RestoreRequest, restore_topic
-from flowstone.cluster.decisions.acl_operations import AclOperation
 from flowstone.cluster.image.ids import id_text
 from flowstone.errors import ApiError, ErrorCode
 
@@ -45,6 +45,6 @@ RESTORE = Page(
     POST,
     "/restore",
     summary="make a topic of what `flowstone restore` has staged: see [disks](disks.md#backup-and-restore)",
-    permission=Permission(AclOperation.CREATE, ResourceType.TOPIC),
+    permissions=(TOPIC_CREATE,),
     handler=_restore,
 )
