@@ -86,7 +86,7 @@ class State(ServerState):
     def open_connections(self) -> list[HttpConnection]:
         return [each for each in self.connections if isinstance(each, HttpConnection) and not each.is_given_up]
 
-    def make_room(self, body_bytes: int) -> bool:
+    def reserve(self, body_bytes: int) -> bool:
         """Return whether an answer of this size may be sent; closes connections that leave others' answers unread."""
         unread = [each for each in self.open_connections() if each.unsent_bytes]
         left_bytes = UNSENT_BYTES_MAX - body_bytes - sum(each.unsent_bytes for each in unread)

@@ -130,7 +130,7 @@ class PageLimits:
                 await others_turn()
         finally:
             self._under_way -= 1
-        if not self._state.make_room(len(response.body)):
+        if not self._state.reserve(len(response.body)):
             return _busy("too many answers wait to be read")
         return response
 
