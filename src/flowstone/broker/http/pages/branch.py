@@ -68,7 +68,7 @@ def _document(request: BranchRequest, branch: BranchedTopic) -> dict[str, Any]:
 BRANCH = Page(
     POST,
     "/branch",
-    summary="make a branch of a topic: see [travel in time](time-travel.md)",
+    summary="create a branch of a topic: see [travel in time](time-travel.md)",
     permissions=(TOPIC_READ, TOPIC_CREATE),
     handler=_branch,
 )

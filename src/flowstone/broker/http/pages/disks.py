@@ -116,7 +116,7 @@ DISKS = Page(
     GET,
     "/disks",
     summary=(
-        "the data directories, their free space and damage found in them; with a topic also what it takes there: "
+        "the data directories, their free space and their damage; with a topic also the space that it uses: "
         "see [disks](disks.md)"
     ),
     permissions=(CLUSTER_DESCRIBE,),

@@ -1,4 +1,4 @@
-"""The page `/explain?topic=T&partition=P&offset=O`: what the broker knows of one offset, as JSON."""
+"""The page `/explain?topic=T&partition=P&offset=O`: what the broker knows about one offset, as JSON."""
 
 from __future__ import annotations
 

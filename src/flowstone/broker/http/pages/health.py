@@ -33,8 +33,8 @@ HEALTH = Page(
     GET,
     "/health",
     summary=(
-        "200 while the broker can do its work; 503 with the reason once its data directory, or the last of several, "
-        "has failed. A full disk is no failure: watch `flowstone_log_directory_free_bytes`"
+        "200 while the broker works; 503 with the reason once its data directory, or the last of several, has failed. "
+        "A full disk does not change it: watch `flowstone_log_directory_free_bytes`"
     ),
     permissions=NO_PERMISSIONS,
     handler=_health,
@@ -43,7 +43,7 @@ HEALTH = Page(
 READY = Page(
     GET,
     "/ready",
-    summary="200 while clients are let in; 503 while the broker stops or after it failed",
+    summary="200 while the broker accepts clients; 503 while it stops or after it failed",
     permissions=NO_PERMISSIONS,
     handler=_ready,
     is_probe=True,

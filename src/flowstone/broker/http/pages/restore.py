@@ -44,7 +44,7 @@ def _read(body: bytes, cluster_id: str) -> RestoreRequest:
 RESTORE = Page(
     POST,
     "/restore",
-    summary="make a topic of what `flowstone restore` has staged: see [disks](disks.md#backup-and-restore)",
+    summary="create a topic from what `flowstone restore` has staged: see [disks](disks.md#backup-and-restore)",
     permissions=(TOPIC_CREATE,),
     handler=_restore,
 )
