@@ -12,14 +12,12 @@ subscribed.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from flowstone.broker.http.page import EVENT_STREAM_TYPE, OK, Publish
+from flowstone.broker.http.page import EVENT_STREAM_TYPE, OK, Publish, encode_event
 
 # Streams of one broker; further ones are refused with status 503.
 STREAMS_MAX = 64
@@ -31,11 +29,6 @@ HEARTBEAT = b": heartbeat\n\n"
 RESET, END = "reset", "end"
 
 
-def encode_event(event: str, document: Mapping[str, Any]) -> bytes:
-    """Return one server-sent event; JSON has no line breaks, so one `data` line holds the document."""
-    return f"event: {event}\ndata: {json.dumps(document)}\n\n".encode()
-
-
 class EventBuffer:
     """The events of one stream that wait to be written."""
 
@@ -45,11 +38,10 @@ class EventBuffer:
         self._is_ended = False
         self._has_something = asyncio.Event()
 
-    def publish(self, event: str, document: Mapping[str, Any]) -> None:
+    def publish(self, encoded: bytes) -> None:
         """Append an event. If the buffer is full, replace its contents by one event `reset`."""
         if self._is_ended:
             return
-        encoded = encode_event(event, document)
         if self._buffered_bytes + len(encoded) > BUFFERED_BYTES_MAX:
             self._clear()
             encoded = encode_event(RESET, {"reason": "events were lost because the client is too slow"})

@@ -8,10 +8,11 @@ Invariant: a handler is given only parameters that its page declares, within the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from flowstone.broker.requests.permissions import Permission
 from flowstone.errors import ApiError, ErrorCode
@@ -85,10 +86,13 @@ class Answer(NamedTuple):
     status: int = OK
 
 
-class Publish(Protocol):
-    def __call__(self, event: str, document: Mapping[str, Any]) -> None:
-        """Send one event to a stream."""
-        ...
+# Sends one event, as `encode_event` returns it, to a stream. An event is encoded once for all streams.
+Publish = Callable[[bytes], None]
+
+
+def encode_event(event: str, document: Mapping[str, Any]) -> bytes:
+    """Return a server-sent event; JSON has no line breaks, so one `data` line holds the document."""
+    return f"event: {event}\ndata: {json.dumps(document)}\n\n".encode()
 
 
 # The context is what the pages of a site are made of: `pages.page_context.PageContext` in a broker.

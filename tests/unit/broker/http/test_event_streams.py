@@ -16,7 +16,7 @@ from flowstone.broker.http import connections, event_streams
 from flowstone.broker.http.access import HttpAccess
 from flowstone.broker.http.event_streams import BUFFERED_BYTES_MAX, HEARTBEAT, EventBuffer
 from flowstone.broker.http.listener import HttpListener
-from flowstone.broker.http.page import EVENT_STREAM_TYPE, GET, Page, PageRequest, Publish, Site
+from flowstone.broker.http.page import EVENT_STREAM_TYPE, GET, Page, PageRequest, Publish, Site, encode_event
 from tests.support.running_app import TIMEOUT_S, LoopThread, get
 from tests.unit.broker.http.event_reader import reading_events
 
@@ -30,7 +30,7 @@ class Feed:
     @contextmanager
     def subscribe(self, _: PageRequest, publish: Publish) -> Iterator[None]:
         self.subscribers.append(publish)
-        publish("state", {})
+        publish(encode_event("state", {}))
         try:
             yield
         finally:
@@ -38,7 +38,7 @@ class Feed:
 
     def publish(self, text: str) -> None:
         for each in self.subscribers:
-            each("told", {"text": text})
+            each(encode_event("told", {"text": text}))
 
     async def wait_unsubscribed(self) -> None:
         while self.subscribers:
@@ -161,14 +161,14 @@ def taken(buffer: EventBuffer) -> bytes | None:
 def test_a_full_buffer_is_replaced_by_a_reset() -> None:
     buffer = EventBuffer()
     for _ in range(3):
-        buffer.publish("told", {"text": "x" * (BUFFERED_BYTES_MAX // 2)})
+        buffer.publish(b"x" * (BUFFERED_BYTES_MAX // 2))
     assert (taken(buffer) or b"").startswith(b"event: reset\n")
 
 
 def test_nothing_follows_the_last_event() -> None:
     buffer = EventBuffer()
     buffer.end("it is over")
-    buffer.publish("told", {})
+    buffer.publish(encode_event("told", {}))
     assert taken(buffer) == b'event: end\ndata: {"reason": "it is over"}\n\n'
     assert taken(buffer) is None
 

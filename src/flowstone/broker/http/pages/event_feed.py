@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from flowstone.broker.http.page import Publish
+from flowstone.broker.http.page import Publish, encode_event
 from flowstone.broker.lag.group_status import GroupStatus
 from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.requests.context import Services
@@ -20,6 +20,8 @@ from flowstone.cluster.image.records import MetadataRecord
 
 # Of one change of the metadata; a larger one is told as `reset`.
 RECORDS_PER_CHANGE_MAX = 500
+# Followed are the first ones by name; the others are neither told nor counted.
+GROUPS_FOLLOWED_MAX = 2000
 # In one event `groups`: those that have changed, by name; the others are counted.
 GROUPS_PER_EVENT_MAX = 200
 
@@ -48,7 +50,7 @@ class EventFeed:
             self._survey.on_look(self._groups_looked_at)
         if not self._subscribers:
             self._groups = _group_documents(self._survey.latest)
-        publish("state", self._state())
+        publish(encode_event("state", self._state()))
         self._subscribers.append(publish)
         try:
             yield
@@ -85,8 +87,9 @@ class EventFeed:
             self._publish(Event("groups", {"changed": told, "gone": gone_told, "left_out": left_out}))
 
     def _publish(self, event: Event) -> None:
+        encoded = encode_event(*event)
         for publish in self._subscribers:
-            publish(event.name, event.document)
+            publish(encoded)
 
 
 def metadata_events(before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> Iterator[Event]:
@@ -132,5 +135,5 @@ def _topic_events(before: TopicImage | None, after: TopicImage | None) -> Iterat
 def _group_documents(found: Sequence[GroupStatus]) -> dict[str, Document]:
     return {
         group.group_id: {"group": group.group_id, "state": group.state, "members": len(group.members), "lag": group.lag}
-        for group in found
+        for group in found[:GROUPS_FOLLOWED_MAX]
     }

@@ -77,3 +77,17 @@ def test_a_broker_that_stops_ends_the_stream(tmp_path: Path) -> None:
             events = stack.enter_context(reading_events(broker.app.http_address))
             events.until("state")
         assert events.next() == ("end", {"reason": "the broker stops"})
+
+
+def test_groups_beyond_the_limit_of_one_event_are_counted(
+    broker: RunningApp, events: EventReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed, "GROUPS_PER_EVENT_MAX", 1)
+    events.until("state")
+    with broker.client() as client:
+        client.create_topic("orders")
+        for group in ("a", "b", "c"):
+            commit(client, group, "orders", 0)
+    broker.run(broker.app.survey.look())
+    told = events.until("groups")
+    assert ([each["group"] for each in told["changed"]], told["gone"], told["left_out"]) == (["a"], [], 2)
