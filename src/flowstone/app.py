@@ -53,7 +53,8 @@ from flowstone.replication.served_partitions import Partitions
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
     from flowstone.broker.http.access import HttpAccess
-    from flowstone.broker.http.pages.broker_pages import BrokerPages
+    from flowstone.broker.http.page import Site
+    from flowstone.broker.http.pages.page_context import PageContext
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class App:
         self._http_access = self._allowed_hosts() if self._http_wanted is not None else None
         self._http: HttpListener | None = None
         self._http_problem: StartupError | None = None
-        self._pages: BrokerPages | None = None
+        self._pages: PageContext | None = None
         self._serving = False
         # Listener name -> the address it got.
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -206,11 +207,13 @@ class App:
     def is_serving(self) -> bool:
         return self._serving and not self._failed.done()
 
-    def _open_pages(self) -> BrokerPages:
-        from flowstone.broker.http.pages.broker_pages import BrokerPages
+    def _open_site(self) -> Site:
+        from flowstone.broker.http.page import Site
+        from flowstone.broker.http.pages.page_context import PageContext
+        from flowstone.broker.http.pages.page_list import PAGES
 
-        self._pages = BrokerPages(self, self.services, self._server, self.survey, self._disks)
-        return self._pages
+        self._pages = PageContext(self, self.services, self._server, self.survey, self._disks)
+        return Site(PAGES, self._pages)
 
     # Starting
 
@@ -323,7 +326,7 @@ class App:
         """Takes the address and puts it where DescribeConfigs shows it."""
         if self._http_wanted is not None and self._http_access is not None:
             try:
-                self._http = HttpListener(*self._http_wanted, self._open_pages, self._http_access)
+                self._http = HttpListener(*self._http_wanted, self._open_site, self._http_access)
             except StartupError as error:
                 if self._http_chosen:
                     raise

@@ -13,7 +13,7 @@ from flowstone.client.brokers import REQUEST_TIMEOUT_S, Brokers, Leader
 from flowstone.client.connection import Connection
 from flowstone.client.fetching import NO_SESSION_EPOCH
 from flowstone.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
-from flowstone.client.patience import monotonic
+from flowstone.client.retry_deadline import monotonic
 from flowstone.ports.network import wait_readable
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from flowstone.client.connection import CONNECT_TIMEOUT_S, Address, Connection, Response
+from flowstone.client.connection import CONNECT_TIMEOUT_S, Address, Connection
 from flowstone.client.errors import BadAddress, Disconnected, LeaderMoved, UnknownTopic, refusal
-from flowstone.client.patience import ATTEMPT_S_MIN, monotonic
+from flowstone.client.retry_deadline import ATTEMPT_S_MIN, monotonic
+from flowstone.client.wire_session import Response
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.message import Message

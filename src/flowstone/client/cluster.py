@@ -16,12 +16,12 @@ from typing import Self
 
 from flowstone.client.arrivals import wait_for_records
 from flowstone.client.brokers import Brokers
-from flowstone.client.buffers import ReceiveBuffers
 from flowstone.client.errors import Retriable
 from flowstone.client.fetching import FETCH_BYTES_MAX, Fetched, RangeReader
 from flowstone.client.groups import GroupOffsets
 from flowstone.client.offsets import ListedOffset, list_offsets
-from flowstone.client.patience import Patience
+from flowstone.client.response_buffers import ReceiveBuffers
+from flowstone.client.retry_deadline import RetryDeadline
 from flowstone.client.topics import ensure_topics, partition_counts
 from flowstone.types import TopicPartition
 
@@ -55,8 +55,8 @@ class Cluster:
 
         Raises GaveUp, which names the addresses, if no broker answers within `deadline_s`; None: within the cluster's.
         """
-        patience = Patience(self._deadline_s if deadline_s is None else deadline_s, from_now=True)
-        return partition_counts(self.brokers, names, patience)
+        deadline = RetryDeadline(self._deadline_s if deadline_s is None else deadline_s, from_now=True)
+        return partition_counts(self.brokers, names, deadline)
 
     def ensure_topics(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many partitions each topic has, after the broker created those that were missing.
@@ -72,7 +72,7 @@ class Cluster:
 
         With `read_committed` LATEST is the last stable offset. `UnknownTopic`.
         """
-        return list_offsets(self.brokers, wanted, Patience(self._deadline_s), read_committed=read_committed)
+        return list_offsets(self.brokers, wanted, RetryDeadline(self._deadline_s), read_committed=read_committed)
 
     def wait_for_records(
         self, ends: Mapping[TopicPartition, int], timeout_s: float, *, read_committed: bool = False
@@ -86,11 +86,11 @@ class Cluster:
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's offsets; partitions without one are absent."""
-        return self._groups.committed(group, partitions, Patience(self._deadline_s))
+        return self._groups.committed(group, partitions, RetryDeadline(self._deadline_s))
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """As a consumer that stands alone; `Refused` if the group has members."""
-        self._groups.commit(group, offsets, metadata, Patience(self._deadline_s))
+        self._groups.commit(group, offsets, metadata, RetryDeadline(self._deadline_s))
 
     def fetch(
         self, partition: TopicPartition, start: int, end: int, *, read_committed: bool = False
@@ -107,7 +107,7 @@ class Cluster:
             partition,
             start,
             end,
-            Patience(self._deadline_s),
+            RetryDeadline(self._deadline_s),
             read_committed=read_committed,
         )
         return reader.read()

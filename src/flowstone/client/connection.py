@@ -1,8 +1,8 @@
-"""One connection to one broker: requests out, responses in, in order.
+"""A blocking connection to one broker: requests out, responses in, in order.
 
-Owns frames, correlation ids and the versions agreed on. Requests may be sent ahead of the responses to earlier ones; a
-broker answers in order. Knows nothing of leaders, topics or retries: a failure is `Disconnected`, after which the
-connection is closed. What is not Kafka's protocol is `BadAnswer`.
+Owns the socket and the order; versions and frames are `wire_session`'s. Requests may be sent ahead of the responses to
+earlier ones; a broker answers in order. Knows nothing of leaders, topics or retries: a failure is `Disconnected`, after
+which the connection is closed. What is not Kafka's protocol is `BadAnswer`.
 
 Invariant: whatever interrupts a call closes the connection, so no later call can take an answer that is not its own.
 """
@@ -12,18 +12,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from struct import Struct
-from struct import error as struct_error
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from flowstone.client.buffers import ReceiveBuffers
-from flowstone.client.errors import BadAnswer, ClientError, Disconnected
+from flowstone.client.errors import BadAnswer, Disconnected
+from flowstone.client.response_buffers import ReceiveBuffers
+from flowstone.client.wire_session import (
+    SIZE_BYTES,
+    Response,
+    SentRequest,
+    VersionRange,
+    WireSession,
+    decode,
+    frame_size,
+)
 from flowstone.errors import ErrorCode, ProtocolError
 from flowstone.ports.network import Stream
-from flowstone.types import Bytes
-from flowstone.wire.apis import APIS, Api
-from flowstone.wire.codec import request_encoder, response_decoder
-from flowstone.wire.frames import encode_request_header, parse_response_header
+from flowstone.wire.apis import Api
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -46,14 +50,11 @@ from flowstone.wire.messages import (
 )
 
 CONNECT_TIMEOUT_S = 10.0
-# A batch of the largest request that brokers take by default (100 MiB), and what stands around it.
-RESPONSE_BYTES_MAX = 128 << 20
-
-SOFTWARE_NAME, SOFTWARE_VERSION = "flowstone-client", "1"
+_HINT = ": Flowstone, and Apache Kafka from 3.0 on, have one"
 
 # What this client is written for; the names of topics stand in requests, so the versions that have only ids are left
 # out. Kafka 3.0 and later have a version in each range; of DescribeCluster, which is to tell of dead brokers, 4.0.
-VERSIONS: dict[type[Message], tuple[int, int]] = {
+VERSIONS: dict[type[Message], VersionRange] = {
     AlterPartitionReassignmentsRequest: (0, 1),
     ApiVersionsRequest: (0, 4),
     DescribeClusterRequest: (2, 2),
@@ -72,12 +73,6 @@ VERSIONS: dict[type[Message], tuple[int, int]] = {
     UpdateFeaturesRequest: (1, 2),
 }
 
-_APIS = {api.request: api for api in APIS.values()}
-_SIZE = Struct(">i")
-_SIZE_BYTES_MIN = 4  # a correlation id
-
-Response = TypeVar("Response", bound=Message)
-
 
 class Address(NamedTuple):
     host: str
@@ -91,12 +86,9 @@ class Connection:
     def __init__(self, address: Address, client_id: str, timeout_s: float) -> None:
         """Disconnected if nobody answers there; BadAnswer if who does is not a broker."""
         self.address = address
-        self._client_id = client_id
-        self._correlation_id = 0
-        self._unanswered: deque[tuple[Api, int, int]] = deque()
-        self._ranges: dict[int, tuple[int, int]] = {}
-        self._versions: dict[type[Message], int] = {ApiVersionsRequest: VERSIONS[ApiVersionsRequest][1]}
-        self._size = memoryview(bytearray(_SIZE.size))
+        self._session = WireSession(str(address), client_id, _known_versions, _HINT)
+        self._unanswered: deque[SentRequest] = deque()
+        self._size = memoryview(bytearray(SIZE_BYTES))
         try:
             self.stream = Stream(*address, timeout_s)
         except OSError as error:
@@ -114,32 +106,17 @@ class Connection:
 
     def send(self, request: Message, timeout_s: float, *, is_answered: bool = True) -> None:
         """`timeout_s` is for how long the broker may take nothing; a produce with acks=0 is not answered."""
-        api = _APIS[type(request)]
-        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         with self._closed_by_failure():
-            version = self._version(request)
-            try:
-                body: list[Bytes] = request_encoder(api.key, version)(request)  # type: ignore[assignment]
-            except struct_error as error:
-                reason = f"a number is beyond what the protocol has room for: {error}"
-                raise ClientError(f"{type(request).__name__}: {reason}") from None
-            header = encode_request_header(api.key, version, self._correlation_id, self._client_id)
-            size = _SIZE.pack(len(header) + sum(map(len, body)))
-            self.stream.send_all((size + header, *body), timeout_s)
+            sent, parts = self._session.encode(request)
+            self.stream.send_all(parts, timeout_s)
         if is_answered:
-            self._unanswered.append((api, version, self._correlation_id))
+            self._unanswered.append(sent)
 
     def receive(self, kind: type[Response], timeout_s: float, buffers: ReceiveBuffers | None = None) -> Response:
         """The response to the oldest request not answered yet; its records are a view of the memory taken for it."""
-        api, version, expected_id = self._unanswered.popleft()
+        sent = self._unanswered.popleft()
         with self._closed_by_failure():
-            frame = self._receive_frame(timeout_s, buffers)
-            correlation_id, at = parse_response_header(frame, 0, api.has_flexible_response_header(version))
-            if correlation_id != expected_id:
-                raise ProtocolError(f"the answer to request {correlation_id} came for {expected_id}")
-            if api.key == _APIS[ApiVersionsRequest].key and _is_version_refused(frame, at):
-                version = 0
-            response = response_decoder(api.key, version)(frame, at)
+            response = decode(sent, self._receive_frame(timeout_s, buffers))
         assert isinstance(response, kind)
         return response
 
@@ -149,38 +126,19 @@ class Connection:
 
     def _receive_frame(self, timeout_s: float, buffers: ReceiveBuffers | None) -> memoryview:
         self.stream.receive_all(self._size, timeout_s)
-        (size_bytes,) = _SIZE.unpack(self._size)
-        if not _SIZE_BYTES_MIN <= size_bytes <= RESPONSE_BYTES_MAX:
-            raise ProtocolError(f"a response of {size_bytes} bytes, and {RESPONSE_BYTES_MAX} are taken at most")
+        size_bytes = frame_size(self._size)
         frame = memoryview(bytearray(size_bytes)) if buffers is None else buffers.take(size_bytes)
         self.stream.receive_all(frame, timeout_s)
         return frame
 
     def _agree(self, timeout_s: float) -> None:
-        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        request = self._session.versions_request()
         answer = self.ask(request, ApiVersionsResponse, timeout_s)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            self._versions[ApiVersionsRequest] = 0
+            self._session.ask_oldest_versions()
             answer = self.ask(request, ApiVersionsResponse, timeout_s)
-        if answer.error_code:
-            self.close()
-            raise BadAnswer(f"the broker at {self.address} does not say what it speaks: error {answer.error_code}")
-        self._ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-
-    def _version(self, request: Message) -> int:
-        kind = type(request)
-        version = self._versions.get(kind)
-        if version is None:
-            api, (lowest, highest) = _APIS[kind], VERSIONS[kind]
-            served_lowest, served_highest = self._ranges.get(api.key, (0, -1))
-            version = self._versions[kind] = min(highest, served_highest)
-            if version < max(lowest, served_lowest):
-                del self._versions[kind]
-                raise BadAnswer(
-                    f"the broker at {self.address} has no version of {api.name} between {lowest} and {highest}: "
-                    "Flowstone, and Apache Kafka from 3.0 on, have one"
-                )
-        return version
+        with self._closed_by_failure():
+            self._session.agree(answer)
 
     @contextmanager
     def _closed_by_failure(self) -> Iterator[None]:
@@ -197,6 +155,5 @@ class Connection:
             raise
 
 
-def _is_version_refused(frame: memoryview, at: int) -> bool:
-    """A broker that does not know the version of an ApiVersions request answers in version 0."""
-    return int.from_bytes(frame[at : at + 2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
+def _known_versions(api: Api) -> VersionRange:
+    return VERSIONS[api.request]

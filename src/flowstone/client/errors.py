@@ -1,8 +1,8 @@
 """What the client raises: one sentence for people, and for programs a type.
 
-`Retriable` never leaves the package while there is time: whoever meets one waits and asks again (`patience`). The other
-errors are final. An error code of the cluster becomes one or the other here (`refusal`), so that every caller agrees on
-what is worth another try.
+`Retriable` never leaves the package while there is time: it is caught, and the call is retried (`retry_deadline`). The
+other errors are final. An error code of the cluster becomes one or the other here (`refusal`), so that every caller
+agrees on what is worth another try.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from flowstone.errors import ErrorCode, FlowstoneError
 from flowstone.types import TopicPartition
 
 # A topic that was just created may not have reached every broker; one that is still unknown then does not exist.
-UNKNOWN_TOPIC_PATIENCE_S = 3.0
+UNKNOWN_TOPIC_RETRY_S_MAX = 3.0
 
 
 class ClientError(FlowstoneError):
@@ -87,9 +87,9 @@ class DeliveryFailed(ClientError):
 
 
 class Retriable(ClientError):
-    """May succeed if it is asked for again, for at most `patience_s`."""
+    """May succeed if it is asked for again, for at most `retry_s_max`."""
 
-    patience_s = inf
+    retry_s_max = inf
 
 
 class Disconnected(Retriable):
@@ -101,7 +101,7 @@ class LeaderMoved(Retriable):
 
 
 class UnknownTopic(Retriable):
-    patience_s = UNKNOWN_TOPIC_PATIENCE_S
+    retry_s_max = UNKNOWN_TOPIC_RETRY_S_MAX
 
 
 _MOVED = frozenset(

@@ -18,11 +18,11 @@ from struct import Struct
 from typing import NamedTuple
 
 from flowstone.client.brokers import REQUEST_TIMEOUT_S, Brokers
-from flowstone.client.buffers import ReceiveBuffers
 from flowstone.client.connection import Connection
 from flowstone.client.errors import BadAnswer, OffsetsLost, OffsetsNotWritten, Retriable, refusal
 from flowstone.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
-from flowstone.client.patience import Patience
+from flowstone.client.response_buffers import ReceiveBuffers
+from flowstone.client.retry_deadline import RetryDeadline
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
@@ -70,11 +70,11 @@ class RangeReader:
         partition: TopicPartition,
         start: int,
         end: int,
-        patience: Patience,
+        deadline: RetryDeadline,
         *,
         read_committed: bool,
     ) -> None:
-        self._brokers, self._buffers, self._patience = brokers, buffers, patience
+        self._brokers, self._buffers, self._deadline = brokers, buffers, deadline
         self._partition, self._read_committed = partition, read_committed
         self._position, self._end = start, end
         self._bytes_per_offset = 0.0
@@ -98,9 +98,9 @@ class RangeReader:
             fetched = self._take(answer)
         except Retriable as error:
             self._release()
-            self._patience.wait(error)
+            self._deadline.wait(error)
             return None
-        self._patience.succeeded()
+        self._deadline.succeeded()
         if self._position < self._end:
             # A failure closes the connection, and the next turn begins with another.
             with suppress(Retriable):
@@ -108,9 +108,9 @@ class RangeReader:
         return fetched
 
     def _send(self) -> None:
-        leader = self._brokers.leader(self._partition, self._patience.left_s)
+        leader = self._brokers.leader(self._partition, self._deadline.left_s)
         if self._connection is None:
-            self._connection = self._brokers.borrow(leader.address, self._patience.left_s)
+            self._connection = self._brokers.borrow(leader.address, self._deadline.left_s)
         max_bytes = self._wanted_bytes()
         wanted = FetchRequestPartition(
             partition=self._partition.partition,
@@ -189,9 +189,9 @@ class RangeReader:
         self._position = min(bound, self._end)
 
     def _explain_out_of_range(self) -> Exception:
-        patience = Patience(self._patience.left_s)
+        deadline = RetryDeadline(self._deadline.left_s)
         ends = [
-            list_offsets(self._brokers, {self._partition: place}, patience)[self._partition].offset
+            list_offsets(self._brokers, {self._partition: place}, deadline)[self._partition].offset
             for place in (EARLIEST, LATEST)
         ]
         log_start, log_end = ends

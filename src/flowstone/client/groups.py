@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from flowstone.client.brokers import Brokers
-from flowstone.client.connection import Address, Response
+from flowstone.client.connection import Address
 from flowstone.client.errors import Disconnected, LeaderMoved, Retriable, refusal
-from flowstone.client.patience import Patience
+from flowstone.client.retry_deadline import RetryDeadline
+from flowstone.client.wire_session import Response
 from flowstone.types import TopicPartition
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
@@ -34,7 +35,7 @@ class GroupOffsets:
         self._brokers = brokers
         self._coordinators: dict[str, Address] = {}
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str, patience: Patience) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str, deadline: RetryDeadline) -> None:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, offset in offsets.items():
             topics.setdefault(partition.topic, []).append(
@@ -50,16 +51,16 @@ class GroupOffsets:
         )
         while topics:  # nothing to commit, nobody to ask
             try:
-                answer = self._ask(group, request, OffsetCommitResponse, patience)
+                answer = self._ask(group, request, OffsetCommitResponse, deadline)
                 for topic in answer.topics:
                     for each in topic.partitions:
                         _check(each.error_code, f"group {group}, {topic.name}-{each.partition_index}")
                 return
             except Retriable as error:
-                self._failed(group, error, patience)
+                self._failed(group, error, deadline)
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition], patience: Patience
+        self, group: str, partitions: Iterable[TopicPartition], deadline: RetryDeadline
     ) -> dict[TopicPartition, int]:
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
@@ -68,29 +69,29 @@ class GroupOffsets:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=wanted)])
         while topics:
             try:
-                answer = self._ask(group, request, OffsetFetchResponse, patience)
+                answer = self._ask(group, request, OffsetFetchResponse, deadline)
                 return _read_committed(answer, group)
             except Retriable as error:
-                self._failed(group, error, patience)
+                self._failed(group, error, deadline)
         return {}
 
-    def _ask(self, group: str, request: Message, kind: type[Response], patience: Patience) -> Response:
+    def _ask(self, group: str, request: Message, kind: type[Response], deadline: RetryDeadline) -> Response:
         coordinator = self._coordinators.get(group)
         if coordinator is None:
-            coordinator = self._coordinators[group] = self._find(group, patience)
-        return self._brokers.ask(coordinator, request, kind, patience.left_s)
+            coordinator = self._coordinators[group] = self._find(group, deadline)
+        return self._brokers.ask(coordinator, request, kind, deadline.left_s)
 
-    def _find(self, group: str, patience: Patience) -> Address:
+    def _find(self, group: str, deadline: RetryDeadline) -> Address:
         request = FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=[group])
-        for found in self._brokers.ask_any(request, FindCoordinatorResponse, patience.left_s).coordinators:
+        for found in self._brokers.ask_any(request, FindCoordinatorResponse, deadline.left_s).coordinators:
             _check(found.error_code, f"group {group}", found.error_message)
             return Address(found.host, found.port)
         raise Retriable(f"nobody coordinates group {group} for now")
 
-    def _failed(self, group: str, error: Retriable, patience: Patience) -> None:
+    def _failed(self, group: str, error: Retriable, deadline: RetryDeadline) -> None:
         if isinstance(error, LeaderMoved | Disconnected):
             self._coordinators.pop(group, None)
-        patience.wait(error)
+        deadline.wait(error)
 
 
 def _read_committed(answer: OffsetFetchResponse, group: str) -> dict[TopicPartition, int]:

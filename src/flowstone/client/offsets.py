@@ -8,7 +8,7 @@ from typing import NamedTuple
 from flowstone.client.brokers import Brokers, Leader
 from flowstone.client.connection import Address
 from flowstone.client.errors import LeaderMoved, Retriable, refusal
-from flowstone.client.patience import Patience
+from flowstone.client.retry_deadline import RetryDeadline
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     ListOffsetsRequest,
@@ -32,17 +32,17 @@ class ListedOffset(NamedTuple):
 
 
 def list_offsets(
-    brokers: Brokers, wanted: Mapping[TopicPartition, int], patience: Patience, *, read_committed: bool = False
+    brokers: Brokers, wanted: Mapping[TopicPartition, int], deadline: RetryDeadline, *, read_committed: bool = False
 ) -> dict[TopicPartition, ListedOffset]:
     found: dict[TopicPartition, ListedOffset] = {}
     while missing := [partition for partition in wanted if partition not in found]:
         try:
-            for address, share in brokers.by_leader(missing, patience.left_s).items():
+            for address, share in brokers.by_leader(missing, deadline.left_s).items():
                 times = [(partition, leader, wanted[partition]) for partition, leader in share]
-                _ask(brokers, address, times, read_committed, patience, found)
-            patience.succeeded()
+                _ask(brokers, address, times, read_committed, deadline, found)
+            deadline.succeeded()
         except Retriable as error:
-            patience.wait(error)
+            deadline.wait(error)
     return found
 
 
@@ -51,7 +51,7 @@ def _ask(
     address: Address,
     times: list[tuple[TopicPartition, Leader, int]],
     read_committed: bool,
-    patience: Patience,
+    deadline: RetryDeadline,
     found: dict[TopicPartition, ListedOffset],
 ) -> None:
     """Adds to `found`; raises for the first partition that has an error once the others are noted."""
@@ -68,7 +68,7 @@ def _ask(
         topics=[ListOffsetsRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
     )
     failure = None
-    for topic in brokers.ask(address, request, ListOffsetsResponse, patience.left_s).topics:
+    for topic in brokers.ask(address, request, ListOffsetsResponse, deadline.left_s).topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
             if not each.error_code:

@@ -1,8 +1,8 @@
 """A broker's connection to another broker, on the event loop: requests out, responses in, in order.
 
-Owns frames, correlation ids and the versions agreed on; several requests may be on their way. What is received lies in
-memory that is used again once nobody holds a view of it: a response's records are such views. Knows nothing of leaders
-or retries.
+Owns the channel and the order; versions and frames are `wire_session`'s. Several requests may be on their way. What is
+received lies in memory that is used again once nobody holds a view of it: a response's records are such views. Knows
+nothing of leaders or retries.
 
 Invariant: whatever fails (the stream, a timeout, bytes that are not Kafka's protocol, a caller that gives up) closes
 the connection, and everybody who waits hears `Disconnected` or `BadAnswer`: no answer goes to the wrong question.
@@ -12,21 +12,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from flowstone.client.buffers import ReceiveBuffers
-from flowstone.client.connection import RESPONSE_BYTES_MAX, SOFTWARE_NAME, SOFTWARE_VERSION, Address
+from flowstone.client.connection import Address
 from flowstone.client.errors import BadAnswer, ClientError, Disconnected
-from flowstone.errors import ErrorCode, ProtocolError
+from flowstone.client.response_buffers import ReceiveBuffers
+from flowstone.client.wire_session import (
+    SIZE_BYTES,
+    Response,
+    SentRequest,
+    VersionRange,
+    WireSession,
+    decode,
+    frame_size,
+)
+from flowstone.errors import ProtocolError
 from flowstone.ports.clock import Clock, Timer
 from flowstone.ports.network import Channel, Network
-from flowstone.types import Bytes
-from flowstone.wire.apis import API_VERSIONS_KEY, APIS, Api
-from flowstone.wire.codec import request_encoder, response_decoder
-from flowstone.wire.frames import encode_request_header, parse_response_header
+from flowstone.wire.apis import Api
 from flowstone.wire.message import Message
-from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest
+from flowstone.wire.messages import ApiVersionsResponse, FetchRequest
 
 # Small responses come whole, with their length, in one call.
 RECEIVE_BYTES = 64 << 10
@@ -37,19 +42,10 @@ READS_PER_WAKEUP_MAX = 16
 # Brokers are one release apart at most while a cluster is upgraded, and each knows these of the other: a follower gives
 # its broker epoch since version 15 of Fetch, which names topics by their ids.
 VERSIONS_MIN: dict[type[Message], int] = {FetchRequest: 15}
-_API_VERSIONS_VERSION = 3
-
-_APIS = {api.request: api for api in APIS.values()}
-_SIZE = Struct(">i")
-_SIZE_BYTES_MIN = 4  # a correlation id
-
-Response = TypeVar("Response", bound=Message)
 
 
 class _Question(NamedTuple):
-    api: Api
-    version: int
-    correlation_id: int
+    sent: SentRequest
     answer: asyncio.Future[Message]
     deadline: Timer
 
@@ -58,10 +54,9 @@ class Peer:
     def __init__(self, channel: Channel, clock: Clock, address: Address, client_id: str) -> None:
         """For `connect`, which also agrees on the versions."""
         self.address = address
-        self._channel, self._clock, self._client_id = channel, clock, client_id
-        self._correlation_id = 0
+        self._channel, self._clock = channel, clock
+        self._session = WireSession(str(address), client_id, _known_versions, "")
         self._unanswered: deque[_Question] = deque()
-        self._served: dict[int, tuple[int, int]] = {}
         self._closed_with: ClientError | None = None
         self._unsent: list[memoryview] = []
         # Received and not looked at yet: less than a whole frame.
@@ -89,22 +84,14 @@ class Peer:
 
     async def ask(self, request: Message, kind: type[Response], timeout_s: float) -> Response:
         """The response; its records are views that keep their memory for as long as they are held."""
-        api = _APIS[type(request)]
-        return await self._exchange(api, self._version(api), request, kind, timeout_s)
-
-    def close(self) -> None:
-        self._fail(Disconnected(f"the connection to {self.address} was closed"))
-
-    async def _exchange(
-        self, api: Api, version: int, request: Message, kind: type[Response], timeout_s: float
-    ) -> Response:
         if self._closed_with is not None:
             raise self._closed_with
-        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        sent, parts = self._session.encode(request)
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         deadline = self._clock.call_later(timeout_s, self._timed_out)
-        self._unanswered.append(_Question(api, version, self._correlation_id, answer, deadline))
-        self._send(api, version, request)
+        self._unanswered.append(_Question(sent, answer, deadline))
+        self._unsent.extend(memoryview(each) for each in parts if len(each))
+        self._writable()
         try:
             response = await answer
         except asyncio.CancelledError:
@@ -115,34 +102,18 @@ class Peer:
         assert isinstance(response, kind)
         return response
 
-    # Versions
+    def close(self) -> None:
+        self._fail(Disconnected(f"the connection to {self.address} was closed"))
 
     async def _agree(self, timeout_s: float) -> None:
-        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
-        api = APIS[API_VERSIONS_KEY]
-        answer = await self._exchange(api, _API_VERSIONS_VERSION, request, ApiVersionsResponse, timeout_s)
-        if answer.error_code:
-            reason = f"the broker at {self.address} does not say what it speaks: error {answer.error_code}"
-            self._fail(BadAnswer(reason))
-            raise BadAnswer(reason)
-        self._served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-
-    def _version(self, api: Api) -> int:
-        """The newest that both know; a peer may be older or newer while a cluster is upgraded."""
-        lowest, highest = self._served.get(api.key, (0, -1))
-        version = min(api.max_version, highest)
-        if version < max(lowest, VERSIONS_MIN.get(api.request, api.min_version)):
-            raise BadAnswer(f"the broker at {self.address} has no version of {api.name} that this one knows")
-        return version
+        answer = await self.ask(self._session.versions_request(), ApiVersionsResponse, timeout_s)
+        try:
+            self._session.agree(answer)
+        except BadAnswer as error:
+            self._fail(error)
+            raise
 
     # Sending
-
-    def _send(self, api: Api, version: int, request: Message) -> None:
-        body: list[Bytes] = request_encoder(api.key, version)(request)  # type: ignore[assignment]
-        header = encode_request_header(api.key, version, self._correlation_id, self._client_id)
-        size = _SIZE.pack(len(header) + sum(map(len, body)))
-        self._unsent.extend(memoryview(each) for each in (size + header, *body) if len(each))
-        self._writable()
 
     def _writable(self) -> None:
         unsent = self._unsent
@@ -184,11 +155,9 @@ class Peer:
         """
         end = self._kept_bytes + self._received_into(self._kept[self._kept_bytes :])
         at = 0
-        while end - at >= _SIZE.size:
-            (size_bytes,) = _SIZE.unpack_from(self._kept, at)
-            if not _SIZE_BYTES_MIN <= size_bytes <= RESPONSE_BYTES_MAX:
-                raise ProtocolError(f"a response of {size_bytes} bytes, and {RESPONSE_BYTES_MAX} are taken at most")
-            at += _SIZE.size
+        while end - at >= SIZE_BYTES:
+            size_bytes = frame_size(self._kept, at)
+            at += SIZE_BYTES
             frame = self._buffers.take(size_bytes)
             got_bytes = min(end - at, size_bytes)
             frame[:got_bytes] = self._kept[at : at + got_bytes]
@@ -218,13 +187,8 @@ class Peer:
     def _answered(self, frame: memoryview) -> None:
         if not self._unanswered:
             raise ProtocolError("a response to no request")
-        api, version, expected_id, answer, _ = self._unanswered[0]
-        correlation_id, at = parse_response_header(frame, 0, api.has_flexible_response_header(version))
-        if correlation_id != expected_id:
-            raise ProtocolError(f"the answer to request {correlation_id} came for {expected_id}")
-        if api.key == API_VERSIONS_KEY and _is_version_refused(frame, at):
-            version = 0  # whoever does not know the version answers in the oldest one
-        response = response_decoder(api.key, version)(frame, at)
+        sent, answer, _ = self._unanswered[0]
+        response = decode(sent, frame)
         self._unanswered.popleft()
         if not answer.done():
             answer.set_result(response)
@@ -251,5 +215,6 @@ class Peer:
         self._unanswered.clear()
 
 
-def _is_version_refused(frame: memoryview, at: int) -> bool:
-    return int.from_bytes(frame[at : at + 2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
+def _known_versions(api: Api) -> VersionRange:
+    """Return the versions that this broker serves; a peer may have older or newer ones while a cluster is upgraded."""
+    return VERSIONS_MIN.get(api.request, api.min_version), api.max_version

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flowstone.client.brokers import Brokers
 from flowstone.client.connection import Address, Connection
 from flowstone.client.errors import ClientError, Disconnected, Retriable
-from flowstone.client.patience import Patience, monotonic
+from flowstone.client.retry_deadline import RetryDeadline, monotonic
 from flowstone.ports.network import Stream
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
@@ -41,10 +41,10 @@ class Batch(NamedTuple):
 class PartitionQueue:
     """The batches of one partition, in order; the first may be on its way."""
 
-    __slots__ = ("batches", "end_offset", "partition", "patience", "sequence")
+    __slots__ = ("batches", "deadline", "end_offset", "partition", "sequence")
 
     def __init__(self, partition: TopicPartition, deadline_s: float) -> None:
-        self.partition, self.patience = partition, Patience(deadline_s)
+        self.partition, self.deadline = partition, RetryDeadline(deadline_s)
         self.batches: deque[Batch] = deque()
         self.sequence = 0
         self.end_offset: int | None = None
@@ -83,7 +83,7 @@ class ProduceLink:
             self._requests.append((queues, monotonic() + ANSWER_TIMEOUT_S))
             try:
                 if self._connection is None:
-                    self._connection = self._brokers.borrow(self._address, queues[0].patience.left_s)
+                    self._connection = self._brokers.borrow(self._address, queues[0].deadline.left_s)
                 self._connection.send(self._request(queues), ANSWER_TIMEOUT_S, is_answered=self._acks != NOT_ANSWERED)
             except ClientError as error:
                 self._broken(error)

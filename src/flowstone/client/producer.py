@@ -18,8 +18,8 @@ from typing import Self
 from flowstone.client.cluster import Cluster
 from flowstone.client.connection import Address
 from flowstone.client.errors import ClientError, DeliveryFailed, GaveUp, LeaderMoved, Retriable, UnknownTopic, refusal
-from flowstone.client.patience import Patience, monotonic
 from flowstone.client.produce_link import NOT_ANSWERED, Batch, Outcome, PartitionQueue, ProduceLink
+from flowstone.client.retry_deadline import RetryDeadline, monotonic
 from flowstone.errors import ErrorCode
 from flowstone.ports.network import wait_readable
 from flowstone.types import TopicPartition
@@ -132,15 +132,15 @@ class Producer:
 
     def _init_producer_id(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
-        patience = Patience(self._deadline_s)
+        deadline = RetryDeadline(self._deadline_s)
         while True:
             try:
-                answer = self._brokers.ask_any(request, InitProducerIdResponse, patience.left_s)
+                answer = self._brokers.ask_any(request, InitProducerIdResponse, deadline.left_s)
                 if answer.error_code:
                     raise refusal(answer.error_code, "a producer id was asked for")
                 return answer.producer_id, answer.producer_epoch
             except Retriable as error:
-                patience.wait(error)
+                deadline.wait(error)
 
     # Sending
 
@@ -169,7 +169,7 @@ class Producer:
 
     def _make_ready(self, queue: PartitionQueue) -> None:
         try:
-            leader = self._brokers.leader(queue.partition, queue.patience.left_s)
+            leader = self._brokers.leader(queue.partition, queue.deadline.left_s)
         except Retriable as error:
             self._rest(queue, error)
             return
@@ -196,7 +196,7 @@ class Producer:
                 return
             if outcome.base_offset >= 0:
                 queue.end_offset = outcome.base_offset + batch.record_count
-        queue.patience.succeeded()
+        queue.deadline.succeeded()
         queue.batches.popleft()
         self._queued_bytes -= len(batch.data)
         if queue.batches:
@@ -211,7 +211,7 @@ class Producer:
 
     def _rest(self, queue: PartitionQueue, error: Retriable) -> None:
         try:
-            delay_s = queue.patience.delay_s(error)
+            delay_s = queue.deadline.delay_s(error)
         except UnknownTopic:
             raise self._failed(queue, str(error)) from error
         except GaveUp as gave_up:

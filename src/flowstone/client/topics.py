@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from flowstone.client.brokers import Brokers
 from flowstone.client.errors import Retriable, UnknownTopic, refusal
-from flowstone.client.patience import Patience
+from flowstone.client.retry_deadline import RetryDeadline
 from flowstone.errors import ErrorCode
 from flowstone.wire.messages import DescribeConfigsRequest, DescribeConfigsRequestResource, DescribeConfigsResponse
 
@@ -20,13 +20,13 @@ BROKER_RESOURCE = 4
 
 
 def partition_counts(
-    brokers: Brokers, names: Sequence[str] | None, patience: Patience, *, creates_missing: bool = False
+    brokers: Brokers, names: Sequence[str] | None, deadline: RetryDeadline, *, creates_missing: bool = False
 ) -> dict[str, int]:
     """Return how many partitions each topic has. None: all topics but internal ones. Unknown topics are absent."""
     while True:
         try:
             counts = {}
-            for topic in brokers.describe(names, patience.left_s, creates_missing=creates_missing):
+            for topic in brokers.describe(names, deadline.left_s, creates_missing=creates_missing):
                 if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (names is None and topic.is_internal):
                     continue
                 if topic.error_code:
@@ -34,7 +34,7 @@ def partition_counts(
                 counts[topic.name or ""] = len(topic.partitions)
             return counts
         except Retriable as error:
-            patience.wait(error)
+            deadline.wait(error)
 
 
 def ensure_topics(brokers: Brokers, names: Sequence[str], deadline_s: float) -> dict[str, int]:
@@ -42,19 +42,19 @@ def ensure_topics(brokers: Brokers, names: Sequence[str], deadline_s: float) -> 
 
     Topics that the broker does not create are absent.
     """
-    patience = Patience(deadline_s)
+    deadline = RetryDeadline(deadline_s)
     while True:
-        counts = partition_counts(brokers, names, patience, creates_missing=True)
+        counts = partition_counts(brokers, names, deadline, creates_missing=True)
         missing = [name for name in names if name not in counts]
-        if not missing or not _creates_topics(brokers, patience):
+        if not missing or not _creates_topics(brokers, deadline):
             return counts
         try:
-            patience.wait(UnknownTopic(f"there is no topic {missing[0]}"))
+            deadline.wait(UnknownTopic(f"there is no topic {missing[0]}"))
         except UnknownTopic:
             return counts
 
 
-def _creates_topics(brokers: Brokers, patience: Patience) -> bool:
+def _creates_topics(brokers: Brokers, deadline: RetryDeadline) -> bool:
     """Return False if a broker says that it creates no topics, and True if it does not tell."""
     node_id = brokers.any_node_id()
     if node_id is None:
@@ -64,7 +64,7 @@ def _creates_topics(brokers: Brokers, patience: Patience) -> bool:
     )
     try:
         answer = brokers.ask_node(
-            node_id, DescribeConfigsRequest(resources=[wanted]), DescribeConfigsResponse, patience.left_s
+            node_id, DescribeConfigsRequest(resources=[wanted]), DescribeConfigsResponse, deadline.left_s
         )
     except Retriable:
         return True

@@ -12,7 +12,7 @@ import itertools
 import time
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Timer(Protocol):
@@ -47,6 +47,16 @@ class SystemClock:
 
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
+
+
+async def done_within(clock: Clock, waited: asyncio.Future[Any], timeout_s: float) -> bool:
+    """Wait until `waited` is done, for `timeout_s` at most. Return whether it is done; it is not cancelled if not."""
+    timeout = asyncio.ensure_future(clock.sleep(timeout_s))
+    try:
+        await asyncio.wait((waited, timeout), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timeout.cancel()
+    return waited.done()
 
 
 class VirtualClock:

@@ -244,7 +244,6 @@ class Partition:
         else:
             local.uncommitted = add_waiter(local.uncommitted, offset, callback)
 
-
     # The high watermark
 
     def flushed(self) -> None:

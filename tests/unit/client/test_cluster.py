@@ -63,13 +63,13 @@ def test_offsets_of_many_partitions_are_asked_for_at_once(cluster: Cluster, fill
 
 
 def test_a_topic_that_stays_unknown_is_named_long_before_the_deadline(broker: Broker, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(UnknownTopic, "patience_s", 0.1)
+    monkeypatch.setattr(UnknownTopic, "retry_s_max", 0.1)
     with Cluster(broker.bootstrap) as cluster, pytest.raises(UnknownTopic, match="no topic nowhere"):
         cluster.list_offsets({TopicPartition("nowhere", 0): LATEST})
 
 
 def test_a_partition_that_a_topic_does_not_have_is_named(cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(UnknownTopic, "patience_s", 0.1)
+    monkeypatch.setattr(UnknownTopic, "retry_s_max", 0.1)
     with pytest.raises(UnknownTopic, match=f"{topic} has 2 partitions, and no partition 7"):
         cluster.list_offsets({TopicPartition(topic, 7): LATEST})
 

@@ -176,7 +176,7 @@ def test_offsets_beyond_the_log_end_are_not_waited_for(cluster: Cluster, fill: F
 
 
 def test_a_topic_that_was_deleted_is_named(broker: Broker, cluster: Cluster, fill: Fill, monkeypatch):
-    monkeypatch.setattr(UnknownTopic, "patience_s", 0.1)
+    monkeypatch.setattr(UnknownTopic, "retry_s_max", 0.1)
     partition = fill(1)
     assert cluster.list_offsets({partition: LATEST})[partition].offset == 10
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})

@@ -165,7 +165,7 @@ def test_nothing_is_taken_after_a_failure(writer: Producer, partition: TopicPart
 
 
 def test_a_topic_that_stays_unknown_is_named(writer: Producer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(UnknownTopic, "patience_s", 0.1)
+    monkeypatch.setattr(UnknownTopic, "retry_s_max", 0.1)
     with pytest.raises(DeliveryFailed, match="there is no topic nowhere"):
         deliver(writer, TopicPartition("nowhere", 0), batch_of(b"value"))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowstone.client import BadAnswer, Cluster, GaveUp, OffsetsLost, fetching
-from flowstone.client.connection import RESPONSE_BYTES_MAX
+from flowstone.client.wire_session import RESPONSE_BYTES_MAX
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import (

@@ -43,7 +43,7 @@ def test_a_topic_that_the_broker_is_still_creating_is_waited_for(broker: Broker,
 def test_a_topic_that_never_appears_is_absent(
     broker: Broker, cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(UnknownTopic, "patience_s", 0.1)
+    monkeypatch.setattr(UnknownTopic, "retry_s_max", 0.1)
     with broker.fault("Metadata", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         assert cluster.ensure_topics([name]) == {}
 

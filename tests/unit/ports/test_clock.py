@@ -1,6 +1,6 @@
 import asyncio
 
-from flowstone.ports.clock import SimulatedClock, SystemClock
+from flowstone.ports.clock import SimulatedClock, SystemClock, done_within
 
 
 def test_a_simulated_clock_stands_still_until_it_is_advanced() -> None:
@@ -61,3 +61,30 @@ def test_the_system_clock_calls_back_on_the_running_loop() -> None:
         await clock.sleep(0)
 
     asyncio.run(main())
+
+
+def test_waiting_ends_when_what_is_waited_for_is_done() -> None:
+    async def run() -> bool:
+        waited = asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(done_within(SimulatedClock(), waited, 5.0))
+        await asyncio.sleep(0)
+        waited.set_result(None)
+        return await waiting
+
+    assert asyncio.run(run())
+
+
+def test_waiting_ends_at_the_time_limit_and_cancels_nothing() -> None:
+    async def run() -> None:
+        clock, waited = SimulatedClock(), asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(done_within(clock, waited, 5.0))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        clock.advance(4.9)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        clock.advance(0.2)
+        assert not await waiting
+        assert not waited.done()
+
+    asyncio.run(run())

@@ -22,7 +22,7 @@ from flowstone.cluster.image.ids import random_id
 from flowstone.cluster.logs.consensus import Consensus
 from flowstone.cluster.metadata import Metadata
 from flowstone.errors import ApiError, StartupError, StorageFault
-from flowstone.ports.clock import Clock
+from flowstone.ports.clock import Clock, done_within
 from flowstone.replication.lease import Lease
 
 logger = logging.getLogger(__name__)
@@ -64,10 +64,7 @@ class Membership:
         self._stop()
         node_id, epoch = self._broker.node_id, self._broker.epoch
         handing = asyncio.ensure_future(self._metadata.change(lambda image: shut_down(image, node_id, epoch)))
-        patience = asyncio.ensure_future(self._clock.sleep(HAND_OVER_WAIT_S))
-        await asyncio.wait((handing, patience), return_when=asyncio.FIRST_COMPLETED)
-        patience.cancel()
-        if not handing.done():
+        if not await done_within(self._clock, handing, HAND_OVER_WAIT_S):
             handing.cancel()
             logger.warning("broker %d stops without handing over what it leads: nobody answers", node_id)
         elif (error := handing.exception()) is not None:

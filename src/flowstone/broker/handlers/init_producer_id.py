@@ -16,6 +16,7 @@ import asyncio
 
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.ports.clock import done_within
 from flowstone.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 
 PRODUCER_ID_WAIT_S_MAX = 1.0
@@ -31,12 +32,9 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
     except ApiError:
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     asking = asyncio.ensure_future(services.metadata.next_producer_id())
-    patience = asyncio.ensure_future(services.clock.sleep(PRODUCER_ID_WAIT_S_MAX))
     try:
-        await asyncio.wait((asking, patience), return_when=asyncio.FIRST_COMPLETED)
-        if not asking.done():
+        if not await done_within(services.clock, asking, PRODUCER_ID_WAIT_S_MAX):
             return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
         return InitProducerIdResponse(producer_id=asking.result(), producer_epoch=0)
     finally:
         asking.cancel()
-        patience.cancel()

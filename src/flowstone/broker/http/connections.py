@@ -1,9 +1,10 @@
 """The connections of the HTTP listener: uvicorn's protocol with the limits it lacks.
 
 Every connection has a deadline for what it does next: its first request must be complete within `HEAD_TIMEOUT_S`, an
-answer within `ANSWER_TIMEOUT_S`, the next request within `KEEP_ALIVE_S` and `HEAD_TIMEOUT_S`. That bounds slow heads,
-endless bodies, unread answers and idle peers alike. Timers are the event loop's own and not the clock port's: moving a
-virtual clock is no reason to hang up.
+answer must begin within `ANSWER_TIMEOUT_S`, and the peer must take `PROGRESS_BYTES_MIN` of it, or the rest, in each
+further `ANSWER_TIMEOUT_S`; the next request must be complete within `KEEP_ALIVE_S` and `HEAD_TIMEOUT_S`. That bounds
+slow heads, endless bodies, unread answers and idle peers alike, and lets a long answer, such as a stream, go on. Timers
+are the event loop's own and not the clock port's: moving a virtual clock is no reason to hang up.
 
 A new connection is always let in, because it may be a health probe. If there are too many, another one is closed for
 it: first one that has not asked anything, then one whose body is awaited, then one that does not read its answer; of
@@ -30,8 +31,9 @@ CONNECTIONS_MAX = 512
 REQUEST_HEAD_BYTES_MAX = 16 * 1024
 # Until a connection's first request is complete, its body excepted.
 HEAD_TIMEOUT_S = 5.0
-# From a request until its answer is complete.
+# From a request until its answer begins, and then between two looks at whether the peer takes it.
 ANSWER_TIMEOUT_S = 30.0
+PROGRESS_BYTES_MIN = 1024
 KEEP_ALIVE_S = 20
 # Parsed before others on the loop have their turn: a body in chunks of one byte takes 15 microseconds for each.
 SLICE_BYTES = 4 * 1024
@@ -84,7 +86,7 @@ class State(ServerState):
     def open_connections(self) -> list[HttpConnection]:
         return [each for each in self.connections if isinstance(each, HttpConnection) and not each.is_given_up]
 
-    def make_room(self, body_bytes: int) -> bool:
+    def reserve(self, body_bytes: int) -> bool:
         """Return whether an answer of this size may be sent; closes connections that leave others' answers unread."""
         unread = [each for each in self.open_connections() if each.unsent_bytes]
         left_bytes = UNSENT_BYTES_MAX - body_bytes - sum(each.unsent_bytes for each in unread)
@@ -115,6 +117,9 @@ class HttpConnection(H11Protocol):
         self.access_log = False  # uvicorn would log every request where somebody configures its loggers
         self._deadline: asyncio.TimerHandle | None = None
         self._unparsed = b""
+        # At the last look: bytes of an answer that the peer had not taken, and whether it has taken all of them since.
+        self._unsent_bytes_seen = 0
+        self._has_taken_all = False
         # When it last did something, counted in steps of all connections: many begin at one instant of the loop's time.
         self.since = state.next_step()
         self.address = ""
@@ -143,6 +148,9 @@ class HttpConnection(H11Protocol):
             self._state.close_one()
         is_refused = self._state.is_closed or len(self._state.open_connections()) >= CONNECTIONS_MAX
         super().connection_made(transport)
+        # The next chunk of an answer is written once the last one was taken: bytes that are unsent only become fewer
+        # between two looks if the peer takes some.
+        transport.set_write_buffer_limits(high=0)
         self.address = self.client[0] if self.client else ""
         if is_refused:
             self.is_given_up = True
@@ -190,9 +198,34 @@ class HttpConnection(H11Protocol):
         self._expect(KEEP_ALIVE_S + HEAD_TIMEOUT_S)
         super().on_response_complete()
 
+    def resume_writing(self) -> None:
+        self._has_taken_all = True
+        super().resume_writing()
+
     def _expect(self, timeout_s: float) -> None:
-        """Closes the connection if it has done nothing further by then."""
+        """Close the connection unless the peer does something further, or takes some of an answer, by then."""
         self.since = self._state.next_step()
+        self._look_again(timeout_s)
+
+    def _look_again(self, timeout_s: float) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self.loop.call_later(timeout_s, self.transport.abort)
+        self._unsent_bytes_seen, self._has_taken_all = self.unsent_bytes, False
+        self._deadline = self.loop.call_later(timeout_s, self._check_progress)
+
+    def _check_progress(self) -> None:
+        if self._has_progressed():
+            self._look_again(ANSWER_TIMEOUT_S)
+        else:
+            self.transport.abort()
+
+    def _has_progressed(self) -> bool:
+        """Return whether an answer goes on: the peer has taken some of it since the last look, or all there is yet."""
+        seen, unsent = self._unsent_bytes_seen, self.unsent_bytes
+        if not unsent and not self._is_answering:
+            return False
+        return not unsent or not seen or self._has_taken_all or seen - unsent >= PROGRESS_BYTES_MIN
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete

@@ -1,16 +1,16 @@
 """The HTTP listener: its address, its life, and when the libraries behind it are loaded.
 
 The address is taken while the broker starts, so that one already in use is known at once. The libraries (uvicorn,
-starlette: 0.1 s) and the pages are loaded in a thread once the broker serves its own clients; who connects before that
-waits. Knows nothing of what the pages say: `Pages` is the broker as seen from here.
+starlette: 0.1 s) and the pages are loaded in a thread once the broker serves its own clients; connections that are made
+before that wait. Knows nothing of what the pages say: they are declared (`page`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from flowstone.broker.network.listeners import check_port, is_number
 from flowstone.errors import ConfigError, StartupError
@@ -18,49 +18,15 @@ from flowstone.ports import network
 
 if TYPE_CHECKING:
     from flowstone.broker.http.access import HttpAccess
+    from flowstone.broker.http.page import Site
     from flowstone.broker.http.routes import HttpServer
 
 logger = logging.getLogger(__name__)
 
 OFF = ("", "off")
-
-
-class Condition(Protocol):
-    """How the broker is."""
-
-    def failure(self) -> str | None:
-        """Why the broker cannot do its work any more; None while it can."""
-        ...
-
-    def is_serving(self) -> bool:
-        """Whether clients are let in."""
-        ...
-
-
-class Pages(Condition, Protocol):
-    """What is served."""
-
-    async def metrics(self) -> bytes: ...
-
-    async def groups(self, group_id: str | None) -> bytes:
-        """JSON about consumer groups: all of them, or one."""
-        ...
-
-    async def disks(self, topic: str | None) -> bytes:
-        """JSON about the log directories, and about what a topic takes there."""
-        ...
-
-    async def explain(self, asked: Mapping[str, str]) -> tuple[int, bytes]:
-        """The HTTP status, and JSON about one offset."""
-        ...
-
-    async def restore(self, body: bytes) -> tuple[int, bytes]:
-        """The HTTP status, and JSON about the topic that was restored."""
-        ...
-
-    async def branch(self, body: bytes) -> tuple[int, bytes]:
-        """The HTTP status, and JSON about the branch that was made."""
-        ...
+# What the kernel buffers of a response. A small buffer shows the progress of a slow client: with the default of several
+# megabytes, minutes can pass before the kernel takes more.
+SEND_BUFFER_BYTES = 64 * 1024
 
 
 def parse_address(text: str) -> tuple[str, int] | None:
@@ -75,12 +41,12 @@ def parse_address(text: str) -> tuple[str, int] | None:
 
 
 class HttpListener:
-    def __init__(self, host: str, port: int, open_pages: Callable[[], Pages], access: HttpAccess) -> None:
+    def __init__(self, host: str, port: int, open_site: Callable[[], Site], access: HttpAccess) -> None:
         """Takes the address, port 0 for any free one. StartupError if it cannot be had.
 
-        `open_pages` is called in a thread and may load what it needs.
+        `open_site` is called in a thread and may load what it needs.
         """
-        self._open_pages, self._access = open_pages, access
+        self._open_site, self._access = open_site, access
         self._socket = _listen(host, port)
         self.address = _address_text(host, self._socket.getsockname()[1])
         self._opening: asyncio.Task[None] | None = None
@@ -114,12 +80,12 @@ class HttpListener:
     def _load(self) -> HttpServer:
         from flowstone.broker.http.routes import HttpServer
 
-        return HttpServer(self._open_pages(), self._access)
+        return HttpServer(self._open_site(), self._access)
 
 
 def _listen(host: str, port: int) -> network.Socket:
     try:
-        return network.listen(host, port)
+        return network.listen(host, port, send_buffer_bytes=SEND_BUFFER_BYTES)
     except OSError as error:
         problem = error.strerror or str(error)
     raise StartupError(

@@ -1,34 +1,36 @@
-"""The pages of the HTTP listener, on starlette's routes; the connections are `http_connections`'.
+"""The routes of the HTTP listener, made from the declarations of its pages; the connections are `connections`'.
 
-Importing this costs 0.1 s and 4 MB: see `http`. Of uvicorn only the protocol and its settings are used, not its
-server, which would take over signals and wake up ten times a second.
+Importing this module costs 0.1 s and 4 MB: see `listener`. Of uvicorn only the protocol and its settings are used, not
+its server, which would take over signals and wake up ten times a second.
 
-`/health` and `/ready` are always answered. Of the other pages a few are made at once, and a further request for one is
-refused with status 503.
+Probes are always answered. Of the other pages a few are made at once, and a further request for one is refused with
+status 503. Streams have limits of their own (`event_streams`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flowstone.broker.http.connections import KEEP_ALIVE_S, REQUEST_HEAD_BYTES_MAX, HttpConnection, State
+from flowstone.broker.http.event_streams import STREAMS_MAX, EventStreams
+from flowstone.broker.http.page import ACCEPTED, GET, JSON_TYPE, OK, Answer, Page, PageRequest, Site
+from flowstone.broker.http.pages.json_documents import BAD_REQUEST, PAGE_ERRORS, error_answer
 from flowstone.broker.loop.time_slices import others_turn
-from flowstone.broker.metrics.exposition import CONTENT_TYPE
 from flowstone.ports.network import Acceptor, Socket
 
 if TYPE_CHECKING:
     from flowstone.broker.http.access import HttpAccess
-    from flowstone.broker.http.listener import Pages
 
 BODY_BYTES_MAX = 16 * 1024
 # Requests for pages other than health and readiness that are being answered; so many of those pages are made at once,
@@ -38,17 +40,15 @@ PAGES_AT_ONCE_MAX = 8
 # What a stop grants to answers under way.
 FINISH_TIMEOUT_S = 0.5
 
-OK, BAD_REQUEST, TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 200, 400, 413, 415, 503
-JSON_TYPE = "application/json"
-
-Page = Callable[[Request], Coroutine[Any, Any, Response]]
+TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 413, 415, 503
 
 
 class HttpServer:
-    def __init__(self, pages: Pages, access: HttpAccess) -> None:
+    def __init__(self, site: Site, access: HttpAccess) -> None:
         self._state = State()
+        self._streams = EventStreams()
         self._config = uvicorn.Config(
-            _AccessCheck(_build_app(pages, PageLimits(self._state)), access),
+            _AccessCheck(_Routes(site, PageLimits(self._state), self._streams).app(), access),
             http=HttpConnection,
             ws="none",
             lifespan="off",
@@ -72,6 +72,7 @@ class HttpServer:
         self._close()
         for connection in self._state.open_connections():
             connection.shutdown()
+        self._streams.stop("the broker stops")
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=FINISH_TIMEOUT_S)
 
@@ -118,18 +119,18 @@ class PageLimits:
         self._under_way = 0
         self._turns = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
 
-    async def respond(self, make: Callable[[], Awaitable[Response]]) -> Response:
-        """Return what `make` makes, or a response with status 503 if too many are made or unsent."""
+    async def respond(self, page: Page, make: Callable[[], Awaitable[Answer]]) -> Response:
+        """Return the answer that `make` makes, or a response with status 503 if too many are made or unsent."""
         if self._under_way >= PAGES_MAX:
             return _busy(f"{PAGES_MAX} requests for pages are being answered")
         self._under_way += 1
         try:
             async with self._turns:
-                response = await make()
+                response = _response(page, await make())
                 await others_turn()
         finally:
             self._under_way -= 1
-        if not self._state.make_room(len(response.body)):
+        if not self._state.reserve(len(response.body)):
             return _busy("too many answers wait to be read")
         return response
 
@@ -138,58 +139,38 @@ def _busy(reason: str) -> Response:
     return _state(UNAVAILABLE, "busy", reason=f"{reason}; ask again later")
 
 
-def _build_app(pages: Pages, limits: PageLimits) -> Starlette:
-    async def health(_: Request) -> Response:
-        failure = pages.failure()
-        if failure is None:
-            return _state(OK, "ok")
-        return _state(UNAVAILABLE, "failed", reason=failure)
+class _Routes:
+    """The endpoints of a site's pages: each checks a request against the page's declaration and calls its handler."""
 
-    async def ready(_: Request) -> Response:
-        return _state(OK, "ready") if pages.is_serving() else _state(UNAVAILABLE, "not ready")
+    def __init__(self, site: Site, limits: PageLimits, streams: EventStreams) -> None:
+        self._context, self._limits, self._streams = site.context, limits, streams
+        self._by_path: dict[str, dict[str, Page]] = {}
+        for page in site.pages:
+            self._by_path.setdefault(page.path, {})[page.method] = page
 
-    async def metrics(_: Request) -> Response:
-        return Response(await pages.metrics(), media_type=CONTENT_TYPE)
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[Route(path, self._endpoint(pages), methods=list(pages)) for path, pages in self._by_path.items()],
+            exception_handlers={HTTPException: _refuse},
+        )
 
-    async def groups(request: Request) -> Response:
-        return Response(await pages.groups(request.query_params.get("group")), media_type=JSON_TYPE)
+    def _endpoint(self, pages: Mapping[str, Page]) -> Callable[[Request], Awaitable[ASGIApp]]:
+        async def answer(request: Request) -> ASGIApp:
+            # HEAD is answered as GET, without the body.
+            page = pages[GET if request.method == "HEAD" else request.method]
+            try:
+                return await self._answer(page, request)
+            except PAGE_ERRORS as error:
+                return _response(page, error_answer(error))
 
-    async def disks(request: Request) -> Response:
-        return Response(await pages.disks(request.query_params.get("topic")), media_type=JSON_TYPE)
+        return answer
 
-    async def explain(request: Request) -> Response:
-        status, document = await pages.explain(request.query_params)
-        return Response(document, status, media_type=JSON_TYPE)
-
-    posting = {"/branch": pages.branch, "/restore": pages.restore}
-    reading = {"/metrics": metrics, "/groups": groups, "/disks": disks, "/explain": explain}
-    return Starlette(
-        routes=[
-            Route("/health", health),
-            Route("/ready", ready),
-            *(Route(path, _limited(page, limits)) for path, page in reading.items()),
-            *(Route(path, _posted(page, limits), methods=["POST"]) for path, page in posting.items()),
-        ]
-    )
-
-
-def _limited(page: Page, limits: PageLimits) -> Page:
-    """A page of which only so many are made at once."""
-
-    async def answer(request: Request) -> Response:
-        return await limits.respond(partial(page, request))
-
-    return answer
-
-
-def _posted(page: Callable[[bytes], Awaitable[tuple[int, bytes]]], limits: PageLimits) -> Page:
-    """A page that is given JSON and answers with it."""
-
-    async def make(body: bytes) -> Response:
-        status, document = await page(body)
-        return Response(document, status, media_type=JSON_TYPE)
-
-    async def answer(request: Request) -> Response:
+    async def _answer(self, page: Page, request: Request) -> ASGIApp:
+        parameters = page.parse(request.query_params)
+        if page.subscribe is not None:
+            return self._stream(page, request, PageRequest(parameters))
+        if page.method == GET:
+            return await self._make(page, PageRequest(parameters))
         # Other sites' pages may have a browser post forms and text here, but not JSON.
         if request.headers.get("content-type", "").partition(";")[0].strip() != JSON_TYPE:
             return _state(UNSUPPORTED_TYPE, "refused", reason=f"the body must be {JSON_TYPE}")
@@ -199,13 +180,37 @@ def _posted(page: Callable[[bytes], Awaitable[tuple[int, bytes]]], limits: PageL
             return Response(status_code=BAD_REQUEST)
         if body is None:
             return _state(TOO_LARGE, "refused", reason=f"the body has more than {BODY_BYTES_MAX} bytes")
-        return await limits.respond(partial(make, body))
+        return await self._make(page, PageRequest(parameters, body))
 
-    return answer
+    async def _make(self, page: Page, asked: PageRequest) -> Response:
+        assert page.handler is not None
+        make = partial(page.handler, self._context, asked)
+        if page.is_probe:
+            return _response(page, await make())
+        return await self._limits.respond(page, make)
+
+    def _stream(self, page: Page, request: Request, asked: PageRequest) -> ASGIApp:
+        assert page.subscribe is not None
+        if request.method == "HEAD":
+            return Response(media_type=page.content_type)
+        response = self._streams.open(partial(page.subscribe, self._context, asked))
+        return response or _busy(f"{STREAMS_MAX} streams are open")
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """The answer 404 or 405, and of other refusals by the library."""
+    assert isinstance(error, HTTPException)
+    reason = f"there is no page {request.method} {request.url.path}"
+    return _state(error.status_code, "refused", headers=error.headers, reason=reason)
+
+
+def _response(page: Page, answer: Answer) -> Response:
+    media_type = page.content_type if answer.status in (OK, ACCEPTED) else JSON_TYPE
+    return Response(answer.body, answer.status, media_type=media_type)
 
 
 async def _read_body(request: Request) -> bytes | None:
-    """None if it is too large."""
+    """Return the body of the request, or None if it is larger than `BODY_BYTES_MAX`."""
     body = b""
     async for part in request.stream():
         body += part
@@ -214,5 +219,5 @@ async def _read_body(request: Request) -> bytes | None:
     return body
 
 
-def _state(code: int, status: str, **more: str) -> Response:
-    return JSONResponse({"status": status, **more}, code)
+def _state(code: int, status: str, *, headers: Mapping[str, str] | None = None, **more: str) -> Response:
+    return JSONResponse({"status": status, **more}, code, headers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag
@@ -61,6 +61,7 @@ class GroupSurvey:
         # The look under way or the last one, and the one that begins after it.
         self._surveying: asyncio.Task[Sequence[GroupStatus]] | None = None
         self._next: asyncio.Task[Sequence[GroupStatus]] | None = None
+        self._look_listeners: list[Callable[[Sequence[GroupStatus]], None]] = []
         # As of the last look.
         self.latest: Sequence[GroupStatus] = ()
 
@@ -73,6 +74,10 @@ class GroupSurvey:
         # Who has asked gets an answer: it comes soon, once the coordinator is closed.
         if self._sampling is not None:
             self._sampling.cancel()
+
+    def on_look(self, listener: Callable[[Sequence[GroupStatus]], None]) -> None:
+        """Have `listener` called with all groups after each look, every few seconds."""
+        self._look_listeners.append(listener)
 
     async def all_groups(self) -> Sequence[GroupStatus]:
         """By name. Groups whose coordinator is not here, or is still loading, are left out.
@@ -180,6 +185,8 @@ class GroupSurvey:
         self.latest = await self.all_groups()
         self.lags.forget_unasked()
         self._alarm.look(self.latest)
+        for listener in self._look_listeners:
+            listener(self.latest)
 
 
 def _member(member: DescribedMember, is_consumer: bool) -> GroupMember:

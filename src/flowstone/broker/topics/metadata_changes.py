@@ -18,6 +18,7 @@ from flowstone.broker.requests.context import Services
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.metadata import Decision
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.ports.clock import done_within
 
 # Of requests that do not say how long they wait.
 CHANGE_TIMEOUT_MS = 30_000
@@ -76,12 +77,7 @@ async def change(
 ) -> Result:
     """As `Metadata.change`; ApiError if it is not made in time."""
     changing = start(services.metadata.change(decide))
-    patience = asyncio.ensure_future(services.clock.sleep(max(timeout_ms, CHANGE_TIMEOUT_MIN_MS) / 1000))
-    try:
-        await asyncio.wait((changing, patience), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        patience.cancel()
-    if changing.done():
+    if await done_within(services.clock, changing, max(timeout_ms, CHANGE_TIMEOUT_MIN_MS) / 1000):
         return changing.result()
     changing.add_done_callback(_forget)
     raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the cluster's metadata cannot be reached; it may still be done")

@@ -31,7 +31,7 @@ from flowstone.cli.backup.backup_files import (
 from flowstone.cli.backup.backup_groups import read_groups
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect, fetch_metadata, find_topic
 from flowstone.cli.common.errors import CommandError, system_errors
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.progress import Advance, progress_bar
 from flowstone.cli.common.text import counted
 from flowstone.cli.topic.commands import own_settings

@@ -27,7 +27,7 @@ from flowstone.cli.backup.backup_groups import check_groups, restore_groups
 from flowstone.cli.common.broker_pages import BrokerPages, find_pages
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect, fetch_metadata
 from flowstone.cli.common.errors import CommandError, system_errors
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.progress import Advance, progress_bar
 from flowstone.cli.common.text import counted, size_text
 from flowstone.cli.topic.alter import read_assignment

@@ -14,7 +14,7 @@ from flowstone.cli.cluster.reassign import reassign
 from flowstone.cli.cluster.state import ClusterReader, ClusterState, PartitionState
 from flowstone.cli.cluster.unregister import unregister
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.cli.group.tables import NOTHING
 

@@ -16,8 +16,8 @@ from flowstone.cli.cluster.plans import plan_empty, plan_leaders_off
 from flowstone.cli.cluster.state import ClusterReader, ClusterState
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.numbers import BROKER_MAX, THROTTLE_MAX
-from flowstone.cli.common.output import JsonOutput, print_document
 from flowstone.cli.common.text import counted
 from flowstone.cluster.decisions.elections import ElectionType
 

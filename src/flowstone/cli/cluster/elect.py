@@ -13,7 +13,7 @@ import typer
 from flowstone.cli.cluster.state import ClusterReader, check
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.common.text import counted
 from flowstone.cluster.decisions.elections import ElectionType
 from flowstone.errors import ErrorCode

@@ -9,9 +9,9 @@ import typer
 from flowstone.cli.cluster.state import ClusterReader, check
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.text import screen_width, table
-from flowstone.client.connection import SOFTWARE_NAME, SOFTWARE_VERSION
+from flowstone.client.wire_session import SOFTWARE_NAME, SOFTWARE_VERSION
 from flowstone.cluster.decisions.feature_changes import UpgradeType
 from flowstone.wire.messages import (
     ApiVersionsRequest,

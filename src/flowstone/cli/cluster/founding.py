@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from flowstone.cli.common.output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.common.text import counted
 from flowstone.cli.up.settings import check_zookeeper
 from flowstone.cluster.image.cluster_image import ClusterImage

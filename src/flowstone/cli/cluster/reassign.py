@@ -11,8 +11,8 @@ from flowstone.cli.cluster.plans import Plan, changes, plan_document, plan_sprea
 from flowstone.cli.cluster.state import ClusterReader, ClusterState
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.numbers import BROKER_MAX, REPLICATION_FACTOR_MAX, THROTTLE_MAX, parse_whole
-from flowstone.cli.common.output import JsonOutput, print_document
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.types import TopicPartition
 

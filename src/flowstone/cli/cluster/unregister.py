@@ -8,8 +8,8 @@ import typer
 
 from flowstone.cli.cluster.state import ClusterReader, check
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.numbers import BROKER_MAX
-from flowstone.cli.common.output import JsonOutput, print_document
 from flowstone.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 

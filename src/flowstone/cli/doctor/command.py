@@ -9,7 +9,7 @@ import typer
 
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, connect, fetch_metadata
 from flowstone.cli.common.errors import EXIT_FAILURE, CommandError
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.text import counted
 from flowstone.cli.doctor.checks import (
     Finding,

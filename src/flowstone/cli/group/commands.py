@@ -9,7 +9,7 @@ import typer
 from flowstone.broker.lag.group_status import GroupStatus
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, REQUEST_TIMEOUT_S, Bootstrap, connect, result_of
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.cli.group.reading import GroupName, GroupReader
 from flowstone.cli.group.reset import reset

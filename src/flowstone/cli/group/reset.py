@@ -22,8 +22,8 @@ from flowstone.cli.common.clients import (
     result_of,
 )
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.common.numbers import OFFSET_MAX, PARTITION_DIGITS_MAX
-from flowstone.cli.common.output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.cli.common.times import parse_time
 from flowstone.cli.group.reading import GroupName, GroupReader

@@ -17,8 +17,8 @@ import typer
 
 from flowstone.broker.lag.group_status import GroupStatus
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.numbers import SECONDS_MAX, finite
-from flowstone.cli.common.output import JsonOutput, print_document
 from flowstone.cli.common.text import screen_width, table
 from flowstone.cli.group.reading import GroupName, GroupReader
 from flowstone.cli.group.tables import (

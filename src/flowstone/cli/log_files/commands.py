@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from flowstone.cli.common.errors import EXIT_FAILURE, CommandError, system_errors
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.numbers import PARTITION_MAX
-from flowstone.cli.common.output import JsonOutput, print_document
 from flowstone.cli.common.progress import progress_bar
 from flowstone.cli.common.text import counted
 from flowstone.cli.log_files.forget import forget

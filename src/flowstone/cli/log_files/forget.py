@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.errors import StorageFault
 from flowstone.log.lifecycle.directory_identity import LogDirectory
 from flowstone.ports.system_files import SystemFiles

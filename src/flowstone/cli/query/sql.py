@@ -5,13 +5,10 @@ A topic is a table of its name, read when the query scans it and not before.
 
 from __future__ import annotations
 
-import base64
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
@@ -19,8 +16,9 @@ import typer
 
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, REQUEST_TIMEOUT_S, Bootstrap, connect, fetch_metadata
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.json_output import JsonOutput, encode
+from flowstone.cli.common.json_values import plain_value
 from flowstone.cli.common.numbers import OFFSET_MAX, parse_whole
-from flowstone.cli.common.output import JsonOutput, encode
 from flowstone.cli.common.text import screen_width, table
 
 CLIENT_ID = "flowstone-cli"
@@ -103,7 +101,7 @@ def _answer(database: Any, query: str, *, json_output: bool) -> Iterator[str]:
     rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
     if json_output:
         for row in rows:
-            yield encode({name: _plain(value) for name, value in zip(names, row, strict=True)})
+            yield encode({name: plain_value(value) for name, value in zip(names, row, strict=True)})
     else:
         yield table(names, [[_cell(value) for value in row] for row in rows], screen_width())
 
@@ -112,27 +110,6 @@ def _cell(value: Any) -> str:
     """As text on a screen, where a value has no line of its own to break."""
     if value is None:
         return ""
-    plain = _plain(value)
+    plain = plain_value(value)
     text = plain if isinstance(plain, str) else encode(plain)
     return text.replace("\n", " ")
-
-
-def _plain(value: Any) -> Any:
-    """What JSON lacks becomes text (times as ISO 8601, bytes as base64), or null (NaN and infinities)."""
-    match value:
-        case float() if not math.isfinite(value):
-            return None
-        case datetime() | date() | time():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case Decimal():
-            return str(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case Mapping():
-            return {str(name): _plain(each) for name, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
-        case _:
-            return value

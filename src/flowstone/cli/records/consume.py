@@ -11,8 +11,8 @@ from confluent_kafka import Message
 
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap, TopicName
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.json_output import JsonOutput
 from flowstone.cli.common.numbers import OFFSET_MAX, PARTITION_MAX
-from flowstone.cli.common.output import JsonOutput
 from flowstone.cli.common.text import counted
 from flowstone.cli.common.times import parse_time
 from flowstone.cli.records.reading import Reader

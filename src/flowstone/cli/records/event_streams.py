@@ -18,7 +18,7 @@ from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
-from flowstone.cli.common.output import encode
+from flowstone.cli.common.json_output import encode
 
 
 class Event(NamedTuple):

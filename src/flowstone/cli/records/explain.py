@@ -11,7 +11,7 @@ import typer
 from flowstone.cli.common.broker_pages import find_pages
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect, find_topic
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.times import format_time
 from flowstone.cli.group.tables import duration
 

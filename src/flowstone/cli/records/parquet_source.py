@@ -1,19 +1,15 @@
 """Rows of a Parquet file as records, with pyarrow, which is an extra: it is large, and few need it.
 
-A row becomes a JSON object. What JSON lacks becomes text (times as ISO 8601, decimals in full, bytes as base64) or null
-(NaN and infinities).
+A row becomes a JSON object, with values as `plain_value` has them.
 """
 
 from __future__ import annotations
 
-import base64
-import math
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any
 
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.output import encode
+from flowstone.cli.common.json_output import encode
+from flowstone.cli.common.json_values import plain_value
 from flowstone.cli.records.record_sources import Records, Shape
 
 ROWS_PER_BATCH = 1000
@@ -41,7 +37,8 @@ class ParquetRows:
             for batch in self._file.iter_batches(ROWS_PER_BATCH):
                 for row in _without_nanoseconds(batch).to_pylist():
                     self.position += 1
-                    plain = {name: _plain(value) for name, value in row.items()}
+                    # Parquet's times without a zone are not local times: its own tools take them for UTC.
+                    plain = {name: plain_value(value, assume_utc=True) for name, value in row.items()}
                     yield shape.record(plain, encode(plain).encode(), f"row {self.position} of {self._path}")
         except self._unreadable as error:
             raise CommandError(f"{self._path} cannot be read after row {self.position}: {error}") from None
@@ -65,26 +62,3 @@ def _nanoseconds(kind: Any) -> Any:
     import pyarrow
 
     return pyarrow.timestamp("ns", kind.tz) if pyarrow.types.is_timestamp(kind) else None
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case float() if not math.isfinite(value):
-            return None
-        case datetime():
-            # Parquet's times without a zone are nobody's local time; UTC is what its own tools take them for.
-            return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-        case date() | time():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case Decimal():
-            return str(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case dict():
-            return {str(name): _plain(each) for name, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
-        case _:
-            return value

@@ -14,8 +14,8 @@ import typer
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap, TopicName
 from flowstone.cli.common.errors import EXIT_INTERRUPTED, CommandError
 from flowstone.cli.common.interrupts import Interrupts
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.numbers import SECONDS_MAX, finite
-from flowstone.cli.common.output import JsonOutput, print_document
 from flowstone.cli.common.progress import progress_bar
 from flowstone.cli.common.text import counted
 from flowstone.cli.records.record_sources import (

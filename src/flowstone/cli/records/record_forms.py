@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from flowstone.cli.common.output import encode
+from flowstone.cli.common.json_output import encode
 
 COLUMNS = ("key", "offset", "partition", "timestamp", "headers")
 

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.output import encode
+from flowstone.cli.common.json_output import encode
 from flowstone.cli.common.times import TIME_MS_MAX
 from flowstone.cli.records.sending import RECORD_BYTES_MAX, Header, OutgoingRecord
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, REQUEST_TIMEOUT_S, Bootstrap, connect, find_topic, result_of
 from flowstone.cli.common.errors import EXIT_INTERRUPTED, CommandError
 from flowstone.cli.common.interrupts import Interrupts
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.progress import Advance, progress_bar
 from flowstone.cli.common.text import counted
 from flowstone.cli.common.times import TIME_HELP, parse_time

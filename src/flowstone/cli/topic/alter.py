@@ -26,8 +26,8 @@ from flowstone.cli.common.clients import (
     result_of,
 )
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.common.numbers import PARTITIONS_MAX
-from flowstone.cli.common.output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.common.text import counted
 from flowstone.config import nearest
 

@@ -9,7 +9,7 @@ import typer
 from flowstone.cli.common.broker_pages import ACCEPTED, find_pages
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap, connect, find_topic
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.text import counted, screen_width, size_text, table
 from flowstone.cli.common.times import format_time, parse_time
 

@@ -20,8 +20,8 @@ from flowstone.cli.common.clients import (
     result_of,
 )
 from flowstone.cli.common.errors import CommandError
+from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.common.numbers import PARTITIONS_MAX, REPLICATION_FACTOR_MAX
-from flowstone.cli.common.output import JsonOutput, Yes, get_leave, print_document
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.cli.group.tables import NOTHING
 from flowstone.cli.topic.alter import alter, read_assignment

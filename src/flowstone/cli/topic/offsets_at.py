@@ -17,7 +17,7 @@ from flowstone.cli.common.clients import (
     find_topic,
     result_of,
 )
-from flowstone.cli.common.output import JsonOutput, print_document
+from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.text import screen_width, table
 from flowstone.cli.common.times import TIME_HELP, format_time, parse_time
 

@@ -23,7 +23,7 @@ from flowstone.cluster.zookeeper.client import LOST, SessionState, ZooKeeperClie
 from flowstone.cluster.zookeeper.log import ZooKeeperLog
 from flowstone.cluster.zookeeper.nodes import MEMBERS, SESSIONS, decode_member, encode_member
 from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
-from flowstone.ports.clock import Clock
+from flowstone.ports.clock import Clock, done_within
 
 JOIN_PAUSE_S = 0.1
 # How long a broker that stops tries to tell ZooKeeper: if it cannot, its membership runs out by itself.
@@ -152,9 +152,7 @@ class ZooKeeperConsensus:
         self._end()
         if self._member is not None:
             leaving = asyncio.ensure_future(self._client.ask(self._removal(self._member)))
-            patience = asyncio.ensure_future(self._clock.sleep(LEAVE_TIMEOUT_S))
-            await asyncio.wait((leaving, patience), return_when=asyncio.FIRST_COMPLETED)
-            patience.cancel()
+            await done_within(self._clock, leaving, LEAVE_TIMEOUT_S)
             leaving.cancel()
             if leaving.done() and not leaving.cancelled() and (error := leaving.exception()) is not None:
                 logger.info("the membership is left to run out: %r", error)

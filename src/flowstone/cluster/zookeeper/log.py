@@ -36,7 +36,7 @@ from flowstone.cluster.zookeeper.snapshots import LOG_NODES_KEPT, ZooKeeperSnaps
 from flowstone.cluster.zookeeper.store import End, TooLarge, Truncated, ZooKeeperStore
 from flowstone.cluster.zookeeper.upkeep import SNAPSHOT_NODES, Upkeep
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.ports.clock import Clock
+from flowstone.ports.clock import Clock, done_within
 
 # How long a broker that stops waits for appends under way, when ZooKeeper does not answer.
 CLOSE_TIMEOUT_S = 5.0
@@ -94,10 +94,8 @@ class ZooKeeperLog:
     async def close(self) -> None:
         self._is_closed = True
         finishing = asyncio.ensure_future(self._finish())
-        patience = asyncio.ensure_future(self._clock.sleep(CLOSE_TIMEOUT_S))
-        await asyncio.wait((finishing, patience), return_when=asyncio.FIRST_COMPLETED)
-        for each in (finishing, patience):
-            each.cancel()
+        await done_within(self._clock, finishing, CLOSE_TIMEOUT_S)
+        finishing.cancel()
         self._end()
         await self._client.release()
 

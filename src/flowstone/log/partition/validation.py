@@ -87,13 +87,8 @@ def check_batch(
             raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
     if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
         _check_kind(header, takes_transactional)
-    if count <= 0 or count != last_delta + 1:
-        raise RecordError(
-            ErrorCode.INVALID_RECORD,
-            f"the batch says it has {count} records and a last offset delta of {last_delta}",
-        )
-    if producer_id >= 0 and sequence < 0:
-        raise RecordError(ErrorCode.INVALID_RECORD, f"producer {producer_id} sends no sequence number")
+    if count <= 0 or count != last_delta + 1 or (producer_id >= 0 and sequence < 0):
+        raise _refuse_numbers(header)
     is_stamped = config.message_timestamp_type == "LogAppendTime"
     if attributes & LOG_APPEND_TIME_FLAG and not is_stamped:
         raise RecordError(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type to LogAppendTime")
@@ -112,6 +107,16 @@ def check_batch(
     if is_stamped:
         return header, stamp(header, now_ms)
     return header, header if newest == stated_newest else header._replace(max_timestamp=newest)
+
+
+def _refuse_numbers(header: BatchHeader) -> RecordError:
+    """Return the error for a header in which the numbers of records, or producer and sequence, do not fit together."""
+    count, last_delta = header.record_count, header.last_offset_delta
+    if count <= 0 or count != last_delta + 1:
+        reason = f"the batch says it has {count} records and a last offset delta of {last_delta}"
+    else:
+        reason = f"producer {header.producer_id} sends no sequence number"
+    return RecordError(ErrorCode.INVALID_RECORD, reason)
 
 
 def _open_inline(records: Bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,11 @@ import pytest
 from flowstone.broker.http import connections, routes
 from flowstone.broker.http.access import HttpAccess
 from flowstone.broker.http.listener import HttpListener
+from flowstone.broker.http.page import Answer, PageRequest, Site
+from flowstone.broker.http.pages.branch import BRANCH
+from flowstone.broker.http.pages.groups import GROUPS
+from flowstone.broker.http.pages.health import HEALTH, READY
+from flowstone.broker.http.pages.metrics import METRICS
 from tests.support.running_app import TIMEOUT_S, LoopThread, get
 
 MANY = connections.CONNECTIONS_MAX + 50
@@ -30,11 +36,12 @@ LARGE_PAGE = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n
 A_SLOW_PAGE = b"GET /groups HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
-class Pages:
-    """A broker whose metrics are large and whose page of groups is made when the test ends."""
+class Broker:
+    """A broker whose page of groups is made when the test ends."""
 
     def __init__(self) -> None:
         self.is_ending = asyncio.Event()
+        self.condition = self
 
     def failure(self) -> str | None:
         return None
@@ -42,29 +49,39 @@ class Pages:
     def is_serving(self) -> bool:
         return True
 
-    async def metrics(self) -> bytes:
-        return bytes(LARGE_BYTES)
 
-    async def groups(self, group_id: str | None) -> bytes:
-        await self.is_ending.wait()
-        return b"{}"
+async def large_metrics(_: Broker, __: PageRequest) -> Answer:
+    return Answer(bytes(LARGE_BYTES))
 
-    async def branch(self, body: bytes) -> tuple[int, bytes]:
-        return 200, body
 
-    restore = branch
+async def slow_groups(broker: Broker, _: PageRequest) -> Answer:
+    await broker.is_ending.wait()
+    return Answer(b"{}")
+
+
+async def echo(_: Broker, request: PageRequest) -> Answer:
+    return Answer(request.body)
+
+
+PAGES = (
+    HEALTH,
+    READY,
+    replace(METRICS, handler=large_metrics),
+    replace(GROUPS, handler=slow_groups),
+    replace(BRANCH, handler=echo),
+)
 
 
 @pytest.fixture
 def listener() -> Iterator[HttpListener]:
-    pages = Pages()
+    broker = Broker()
     with LoopThread() as loop:
         access = HttpAccess((), ())
-        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, lambda: pages, access))  # type: ignore[arg-type]
+        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, lambda: Site(PAGES, broker), access))
         loop.call(listener.start)
         assert get(listener.address, "/health")[0] == 200  # from now on nothing is loaded any more
         yield listener
-        loop.call(pages.is_ending.set)
+        loop.call(broker.is_ending.set)
         loop.run(listener.stop())
 
 
@@ -179,6 +196,43 @@ def test_a_body_that_does_not_come_is_cut_off(listener: HttpListener, monkeypatc
     with connect(listener) as connection:
         connection.sendall(A_BODY_TO_COME)
         assert received(connection) == b""
+
+
+def test_a_large_answer_is_not_cut_off_while_its_reader_makes_progress(
+    listener: HttpListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(connections, "KEEP_ALIVE_S", 0.2)
+    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.2)
+    with connect(listener, receive_buffer_bytes=64 << 10) as connection:
+        started = time.monotonic()
+        connection.sendall(LARGE_PAGE)
+        read_bytes = 0
+        while part := connection.recv(64 << 10):
+            read_bytes += len(part)
+            time.sleep(0.02)  # a slow reader
+        assert read_bytes > LARGE_BYTES
+        assert time.monotonic() - started > 3 * connections.ANSWER_TIMEOUT_S
+
+
+def test_an_answer_that_its_reader_stops_taking_is_cut_off(
+    listener: HttpListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connections, "KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.1)
+    with connect(listener, receive_buffer_bytes=4096) as connection:
+        connection.sendall(LARGE_PAGE)
+        assert connection.recv(1)
+        assert listener._server is not None
+        wait_until(lambda: not listener._server._state.open_connections())  # type: ignore[union-attr]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_body_without_end_is_cut_off(listener: HttpListener, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ import pytest
 from flowstone.broker.http import connections, routes
 from flowstone.broker.http.access import HttpAccess
 from flowstone.broker.http.listener import HttpListener, parse_address
+from flowstone.broker.http.page import Answer, PageRequest, Site
+from flowstone.broker.http.pages.health import HEALTH, READY
+from flowstone.broker.http.pages.metrics import METRICS
 from flowstone.config import BROKER_SETTINGS
 from flowstone.errors import ConfigError, StartupError
 from flowstone.ports.simulated_files import SimulatedFiles
@@ -28,12 +32,13 @@ BROKER_RESOURCE = 4
 ACCESS = HttpAccess((), ())
 
 
-class Pages:
-    """The broker as the listener sees it, in whatever state a test wants."""
+class Broker:
+    """The broker as probes see it, in whatever state a test wants."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
         self.serving = True
+        self.condition = self
 
     def failure(self) -> str | None:
         return self.reason
@@ -41,17 +46,20 @@ class Pages:
     def is_serving(self) -> bool:
         return self.serving
 
-    async def metrics(self) -> bytes:
-        return b"up 1\n"
 
-    async def branch(self, body: bytes) -> tuple[int, bytes]:
-        return 200, body
+async def answer_metrics(_: Broker, __: PageRequest) -> Answer:
+    return Answer(b"up 1\n")
 
-    restore = branch
+
+PAGES = (HEALTH, READY, replace(METRICS, handler=answer_metrics))
+
+
+def new_site() -> Site:
+    return Site(PAGES, Broker())
 
 
 class Listening:
-    def __init__(self, loop: LoopThread, listener: HttpListener, pages: Pages) -> None:
+    def __init__(self, loop: LoopThread, listener: HttpListener, pages: Broker) -> None:
         self.loop, self.listener, self.pages = loop, listener, pages
         self.address = listener.address
 
@@ -65,9 +73,9 @@ class Listening:
 
 @pytest.fixture
 def listening() -> Iterator[Listening]:
-    pages = Pages()
+    pages = Broker()
     with LoopThread() as loop:
-        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, lambda: pages, ACCESS))
+        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, lambda: Site(PAGES, pages), ACCESS))
         loop.call(listener.start)
         yield Listening(loop, listener, pages)
         loop.run(listener.stop())
@@ -191,7 +199,7 @@ def test_a_stopped_listener_gives_its_address_back(listening: Listening) -> None
 
 def test_it_can_be_stopped_before_it_serves() -> None:
     with LoopThread() as loop:
-        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, Pages, ACCESS))
+        listener = loop.call(lambda: HttpListener("127.0.0.1", 0, new_site, ACCESS))
         loop.call(listener.start)
         loop.run(listener.stop())
         with pytest.raises(ConnectionRefusedError):
@@ -202,7 +210,7 @@ def test_an_address_in_use_is_an_error_that_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartupError, match=rf"cannot serve HTTP on 127\.0\.0\.1:{port}: .*in use.*--http"):
-            HttpListener("127.0.0.1", port, Pages, ACCESS)
+            HttpListener("127.0.0.1", port, new_site, ACCESS)
 
 
 @pytest.mark.parametrize("text", ["", "off", "OFF"])

@@ -36,6 +36,14 @@ SETTLED_WITHIN_MS = 2 * SESSION_TIMEOUT_MAX_MS + 6_000
 ROUND_MS = 1_000
 DRAINING_ROUNDS = 60
 CHAOS_STEPS = 200
+# What befalls a client, up to each of these parts of all that may happen.
+_CLIENT_FATES: tuple[tuple[float, Callable[[Client], object]], ...] = (
+    (0.90, Client.die),
+    (0.92, Client.leave),
+    (0.94, Client.give_up_waiting),
+    (0.95, Client.rejoin),
+    (0.97, Client.work_on),
+)
 
 
 class World:
@@ -76,16 +84,8 @@ class World:
             self.coordinator.commit()
         elif fate < 0.87:
             client.pause(rng.randint(500, 15_000))
-        elif fate < 0.90:
-            client.die()
-        elif fate < 0.92:
-            client.leave()
-        elif fate < 0.94:
-            client.give_up_waiting()
-        elif fate < 0.95:
-            client.rejoin()
         elif fate < 0.97:
-            client.work_on()
+            next(act for end, act in _CLIENT_FATES if fate < end)(client)
         elif fate < 0.985 and self.delayed:
             self.ask(None, "commit", self.delayed.pop(rng.randrange(len(self.delayed))))
         elif fate >= 0.985:

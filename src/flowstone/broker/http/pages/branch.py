@@ -9,37 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowstone.broker.http.pages.json_bodies import read_json
-from flowstone.broker.http.pages.json_errors import error_answer
-from flowstone.broker.topics.branching import BranchedTopic, BranchRequest, TopicBranches
+from flowstone.broker.http.page import ACCEPTED, POST, Answer, Page, PageRequest
+from flowstone.broker.http.pages.json_documents import read_json
+from flowstone.broker.requests.permissions import TOPIC_CREATE, TOPIC_READ
+from flowstone.broker.topics.branching import BranchedTopic, BranchRequest
 from flowstone.cluster.image.ids import id_text
-from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from flowstone.broker.http.pages.page_context import PageContext
 
 # Below the time that a connection has for an answer.
 ANSWER_WAIT_S = 20.0
-OK, ACCEPTED = 200, 202
 TIME_MS_MAX = 2**63 - 1
 
-Answer = tuple[int, bytes]
 
-
-async def branch_page(branches: TopicBranches, cluster_id: str, body: bytes) -> Answer:
-    """The HTTP status and the JSON."""
-    try:
-        request = _read(body, cluster_id)
-        task = branches.begin(request)
-        await asyncio.wait([task], timeout=ANSWER_WAIT_S)
-        if not task.done():
-            return ACCEPTED, json.dumps({"state": "under way"}).encode()
-        if task.cancelled():
-            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops")
-        return OK, json.dumps(_document(request, task.result())).encode()
-    except ApiError as error:
-        return error_answer(error)
-    except StorageFault as fault:
-        return error_answer(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)))
+async def _branch(context: PageContext, asked: PageRequest) -> Answer:
+    request = _read(asked.body, context.cluster_id)
+    task = context.branches.begin(request)
+    await asyncio.wait([task], timeout=ANSWER_WAIT_S)
+    if not task.done():
+        return Answer(json.dumps({"state": "under way"}).encode(), ACCEPTED)
+    if task.cancelled():
+        raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops")
+    return Answer(json.dumps(_document(request, task.result())).encode())
 
 
 def _read(body: bytes, cluster_id: str) -> BranchRequest:
@@ -68,3 +63,12 @@ def _document(request: BranchRequest, branch: BranchedTopic) -> dict[str, Any]:
         "groups": list(branch.group_ids),
         "took_ms": branch.took_ms,
     }
+
+
+BRANCH = Page(
+    POST,
+    "/branch",
+    summary="create a branch of a topic: see [travel in time](time-travel.md)",
+    permissions=(TOPIC_READ, TOPIC_CREATE),
+    handler=_branch,
+)

@@ -8,14 +8,26 @@ from __future__ import annotations
 import json
 import math
 import posixpath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowstone.broker.disks.disk_space import DirectorySpace, DiskSpace
+from flowstone.broker.http.page import (
+    GET,
+    TOPIC_NAME_CHARACTERS_MAX,
+    Answer,
+    Page,
+    PageRequest,
+    Text,
+)
 from flowstone.broker.lag.next_unread import UnreadTimestamps
 from flowstone.broker.loop.time_slices import others_turn
 from flowstone.broker.requests.context import Services
+from flowstone.broker.requests.permissions import CLUSTER_DESCRIBE
 from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
+
+if TYPE_CHECKING:
+    from flowstone.broker.http.pages.page_context import PageContext
 
 
 class DiskPage:
@@ -94,3 +106,20 @@ def _directory_document(space: DirectorySpace) -> dict[str, Any]:
 
 def _offline_document(path: str, reason: str) -> dict[str, Any]:
     return {"path": posixpath.abspath(path), "state": "offline", "reason": reason}
+
+
+async def _disks(context: PageContext, request: PageRequest) -> Answer:
+    return Answer(await context.disk_page.write(request.text("topic")))
+
+
+DISKS = Page(
+    GET,
+    "/disks",
+    summary=(
+        "the data directories, their free space and their damage; with a topic also the space that it uses: "
+        "see [disks](disks.md)"
+    ),
+    permissions=(CLUSTER_DESCRIBE,),
+    handler=_disks,
+    parameters=(Text("topic", TOPIC_NAME_CHARACTERS_MAX),),
+)

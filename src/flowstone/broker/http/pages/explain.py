@@ -1,34 +1,52 @@
-"""The page `/explain?topic=T&partition=P&offset=O`: what the broker knows of one offset, as JSON."""
+"""The page `/explain?topic=T&partition=P&offset=O`: what the broker knows about one offset, as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from flowstone.broker.http.pages.json_errors import error_answer
+from flowstone.broker.http.page import (
+    GET,
+    TOPIC_NAME_CHARACTERS_MAX,
+    Answer,
+    Integer,
+    Page,
+    PageRequest,
+    Text,
+)
+from flowstone.broker.requests.permissions import TOPIC_DESCRIBE
 from flowstone.broker.topics.offset_explanation import Explaining
+from flowstone.config import INT_MAX, LONG_MAX
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import CorruptBatch
 
-OK = 200
-NUMBER_DIGITS_MAX = 19
+if TYPE_CHECKING:
+    from flowstone.broker.http.pages.page_context import PageContext
 
 
-async def explain_page(explaining: Explaining, cluster_id: str, asked: Mapping[str, str]) -> tuple[int, bytes]:
-    """The HTTP status and the JSON."""
+async def _explain(context: PageContext, request: PageRequest) -> Answer:
+    topic, partition, offset = request.text("topic"), request.integer("partition"), request.integer("offset")
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    explaining = Explaining(context.services, context.survey)
     try:
-        where = TopicPartition(asked.get("topic", ""), _number(asked, "partition"))
-        document = await explaining.explain(where, _number(asked, "offset"))
+        document = await explaining.explain(TopicPartition(topic, partition), offset)
     except CorruptBatch as error:
-        return error_answer(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the batch is damaged: {error.message}"))
-    except ApiError as error:
-        return error_answer(error)
-    return OK, json.dumps({**document, "cluster_id": cluster_id}).encode()
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the batch is damaged: {error.message}") from None
+    return Answer(json.dumps({**document, "cluster_id": context.cluster_id}).encode())
 
 
-def _number(asked: Mapping[str, str], name: str) -> int:
-    text = asked.get(name, "")
-    if not (text.isascii() and text.isdecimal() and len(text) <= NUMBER_DIGITS_MAX):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is a number, not {text!r}")
-    return int(text)
+EXPLAIN = Page(
+    GET,
+    "/explain",
+    summary="what the broker knows of one offset: see [travel in time](time-travel.md)",
+    permissions=(TOPIC_DESCRIBE,),
+    handler=_explain,
+    parameters=(
+        Text("topic", TOPIC_NAME_CHARACTERS_MAX, is_required=True),
+        Integer("partition", INT_MAX, is_required=True),
+        Integer("offset", LONG_MAX, is_required=True),
+    ),
+)

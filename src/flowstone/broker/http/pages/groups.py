@@ -7,23 +7,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from flowstone.broker.http.page import (
+    GET,
+    GROUP_ID_CHARACTERS_MAX,
+    Answer,
+    Page,
+    PageRequest,
+    Text,
+)
 from flowstone.broker.lag.group_status import GroupStatus, group_document
-from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.requests.permissions import GROUP_DESCRIBE
+
+if TYPE_CHECKING:
+    from flowstone.broker.http.pages.page_context import PageContext
 
 GROUPS_MAX = 1000
 # About 3 MB. One group is shown whole, however large.
 PARTITIONS_MAX = 10_000
 
 
-async def groups_page(survey: GroupSurvey, group_id: str | None, cluster_id: str) -> bytes:
-    """The cluster's id tells a client whether the page it found is that of the broker it has asked."""
+async def _groups(context: PageContext, request: PageRequest) -> Answer:
+    group_id = request.text("group")
     if group_id is not None:
-        one = await survey.group(group_id)
+        one = await context.survey.group(group_id)
         found: Sequence[GroupStatus] = [one] if one is not None else []
     else:
-        found = await survey.all_groups()
+        found = await context.survey.all_groups()
     encoded: list[str] = []
     partition_count = 0
     for group in found:
@@ -32,5 +44,15 @@ async def groups_page(survey: GroupSurvey, group_id: str | None, cluster_id: str
             break
         encoded.append(json.dumps(group_document(group)))
         await others_turn()
-    rest = json.dumps({"left_out": len(found) - len(encoded), "cluster_id": cluster_id})
-    return f'{{"groups": [{", ".join(encoded)}], {rest[1:]}'.encode()
+    rest = json.dumps({"left_out": len(found) - len(encoded), "cluster_id": context.cluster_id})
+    return Answer(f'{{"groups": [{", ".join(encoded)}], {rest[1:]}'.encode())
+
+
+GROUPS = Page(
+    GET,
+    "/groups",
+    summary="consumer groups, their members and their lag: see [consumer groups](groups.md)",
+    permissions=(GROUP_DESCRIBE,),
+    handler=_groups,
+    parameters=(Text("group", GROUP_ID_CHARACTERS_MAX),),
+)

@@ -7,30 +7,23 @@ broker at an address may be another one than the client takes it for. Answered o
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowstone.broker.http.pages.json_bodies import read_json
-from flowstone.broker.http.pages.json_errors import error_answer
-from flowstone.broker.requests.context import Services
+from flowstone.broker.http.page import POST, Answer, Page, PageRequest
+from flowstone.broker.http.pages.json_documents import read_json
+from flowstone.broker.requests.permissions import TOPIC_CREATE
 from flowstone.broker.topics.restoring import RestoreRequest, restore_topic
 from flowstone.cluster.image.ids import id_text
-from flowstone.errors import ApiError, ConfigError, ErrorCode, StorageFault
+from flowstone.errors import ApiError, ErrorCode
 
-OK = 200
+if TYPE_CHECKING:
+    from flowstone.broker.http.pages.page_context import PageContext
 
 
-async def restore_page(services: Services, body: bytes) -> tuple[int, bytes]:
-    """The HTTP status and the JSON."""
-    try:
-        request = _read(body, services.logs.identity.cluster_id)
-        topic_id = await restore_topic(services, request)
-        return OK, json.dumps({"topic": request.topic, "topic_id": id_text(topic_id)}).encode()
-    except ApiError as error:
-        return error_answer(error)
-    except ConfigError as error:
-        return error_answer(ApiError(ErrorCode.INVALID_CONFIG, str(error)))
-    except StorageFault as fault:
-        return error_answer(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)))
+async def _restore(context: PageContext, asked: PageRequest) -> Answer:
+    request = _read(asked.body, context.cluster_id)
+    topic_id = await restore_topic(context.services, request)
+    return Answer(json.dumps({"topic": request.topic, "topic_id": id_text(topic_id)}).encode())
 
 
 def _read(body: bytes, cluster_id: str) -> RestoreRequest:
@@ -46,3 +39,12 @@ def _read(body: bytes, cluster_id: str) -> RestoreRequest:
     if type(request.partition_count) is not int or not all(isinstance(each, str) for each in texts):
         raise refused
     return request
+
+
+RESTORE = Page(
+    POST,
+    "/restore",
+    summary="create a topic from what `flowstone restore` has staged: see [disks](disks.md#backup-and-restore)",
+    permissions=(TOPIC_CREATE,),
+    handler=_restore,
+)

@@ -1,6 +1,6 @@
-"""How long a call goes on trying, and how it waits in between.
+"""The deadline of a call that is retried, and the delays between its attempts.
 
-The time counts from the first failure after something succeeded: a long read that moves on never runs out of it.
+The time counts from the first failure after the last success: a long read that makes progress never reaches it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ATTEMPT_S_MIN = 0.05
 monotonic = SystemClock.monotonic
 
 
-class Patience:
+class RetryDeadline:
     def __init__(self, deadline_s: float, *, from_now: bool = False) -> None:
         """With `from_now` the time counts from here, not from the first failure: a first attempt that hangs counts."""
         self.deadline_s = deadline_s
@@ -42,7 +42,7 @@ class Patience:
         now = monotonic()
         if self._troubled_since is None:
             self._troubled_since = now
-        left_s = self._troubled_since + min(self.deadline_s, error.patience_s) - now
+        left_s = self._troubled_since + min(self.deadline_s, error.retry_s_max) - now
         if left_s <= 0:
             if isinstance(error, UnknownTopic):
                 raise error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowstone.client.buffers import BUFFERS_KEPT_MAX, ReceiveBuffers
+from flowstone.client.response_buffers import BUFFERS_KEPT_MAX, ReceiveBuffers
 
 BUFFER_BYTES = 1 << 20
 

@@ -1,0 +1,30 @@
+"""The page `/events`: a stream of what changes in the cluster, as server-sent events.
+
+The first event, `state`, says from which version of the metadata on changes are told. A client reads the other pages
+after it, and again after an event `reset`; then it misses nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from flowstone.broker.http.page import EVENT_STREAM_TYPE, GET, Page, PageRequest, Publish
+from flowstone.broker.requests.permissions import CLUSTER_DESCRIBE, GROUP_DESCRIBE, TOPIC_DESCRIBE
+
+if TYPE_CHECKING:
+    from flowstone.broker.http.pages.page_context import PageContext
+
+
+def _subscribe(context: PageContext, _: PageRequest, publish: Publish) -> AbstractContextManager[None]:
+    return context.feed.subscribe(publish)
+
+
+EVENTS = Page(
+    GET,
+    "/events",
+    summary="a stream of changes: topics, leaders, brokers, groups: see [below](#follow-changes-as-they-happen)",
+    permissions=(CLUSTER_DESCRIBE, TOPIC_DESCRIBE, GROUP_DESCRIBE),
+    subscribe=_subscribe,
+    content_type=EVENT_STREAM_TYPE,
+)

@@ -1,0 +1,45 @@
+"""JSON that clients post to pages, and the JSON of errors: Kafka's code by name, and a sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from flowstone.broker.http.page import Answer
+from flowstone.errors import ApiError, ConfigError, ErrorCode, StorageFault
+
+BAD_REQUEST = 400
+_STATUS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    ErrorCode.OFFSET_OUT_OF_RANGE: 404,
+    ErrorCode.TOPIC_ALREADY_EXISTS: 409,
+    ErrorCode.INCONSISTENT_CLUSTER_ID: 421,
+    ErrorCode.POLICY_VIOLATION: 429,
+    ErrorCode.KAFKA_STORAGE_ERROR: 503,
+    ErrorCode.REQUEST_TIMED_OUT: 503,
+    ErrorCode.BROKER_NOT_AVAILABLE: 503,
+}
+# The errors that handlers of pages may raise.
+PageError = ApiError | ConfigError | StorageFault
+PAGE_ERRORS = (ApiError, ConfigError, StorageFault)
+
+
+def read_json(body: bytes) -> Any:
+    """Return the value of the JSON in `body`. Raises ValueError if it is not JSON, or nested too deeply."""
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def error_answer(error: PageError) -> Answer:
+    """Return the answer to a request that failed: JSON, with the HTTP status that comes nearest to the error's code."""
+    match error:
+        case ApiError(code=code, message=message):
+            pass
+        case ConfigError():
+            code, message = ErrorCode.INVALID_CONFIG, str(error)
+        case StorageFault():
+            code, message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+    document = {"error": code.name, "message": message or code.name}
+    return Answer(json.dumps(document).encode(), _STATUS.get(code, BAD_REQUEST))
