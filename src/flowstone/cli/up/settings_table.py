@@ -31,11 +31,11 @@ def render() -> str:
     return "\n".join(
         [
             BEGIN_MARK,
-            "### The broker's own",
+            "### Broker settings",
             "",
             *_table(BROKER_SETTINGS.values()),
             "",
-            "### A topic's",
+            "### Topic settings",
             "",
             *_table(TOPIC_SETTINGS.values()),
             END_MARK,
