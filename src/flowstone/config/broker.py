@@ -1,4 +1,4 @@
-"""The settings of a broker, beside the broker-wide values of topic settings; those of clusters are `cluster`'s."""
+"""The settings of a broker, except its cluster settings (`cluster`) and broker-wide values of topic settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowstone.config.setting import DAY_MS, HOUR_MS, INT_MAX, KIB, MIB, MINUTE_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(ClusterConfig):
-    """What can be set for a broker, beside the broker-wide values of topic settings."""
+    """The settings of a broker, except broker-wide values of topic settings."""
 
     log_dirs: str = broker_setting(
         "log.dirs",

@@ -1,4 +1,4 @@
-"""The settings of a broker that tie it to its cluster: who it is, how its members agree, how replicas follow."""
+"""The cluster settings of a broker: identity, ZooKeeper, and replication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RACK_AWARE_REPLICA_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """What a broker must be told to be one of several."""
+    """The settings of a broker as a member of a cluster."""
 
     node_id: int = broker_setting("node.id", Kind.INT, 1, "This broker's id in the cluster.", low=0)
     broker_rack: str = broker_setting(

@@ -9,7 +9,7 @@ from flowstone.config.setting import DAY_MS, GIB, HOUR_MS, LONG_MAX, MIB, MINUTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What can be set for one topic."""
+    """The settings of a topic."""
 
     cleanup_policy: tuple[str, ...] = topic_setting(
         "cleanup.policy",

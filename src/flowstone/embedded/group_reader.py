@@ -1,6 +1,7 @@
-"""Consumer groups, read from the coordinator of a broker in this process, and waited for without asking ever again.
+"""Reader of consumer groups from the coordinator of a broker in this process, with waiting but without polling.
 
-A group that settles stores its assignment: who waits for it watches the end of its partition of `__consumer_offsets`.
+A group that becomes stable stores its assignment, so waiting means watching the end of its partition of
+`__consumer_offsets`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOAD_WAIT_S = 10.0
 
 
 class GroupReader:
-    """Lives on the broker's loop."""
+    """Reader of groups; lives on the broker's event loop."""
 
     def __init__(self, services: Services, survey: GroupSurvey) -> None:
         self._services, self._survey = services, survey
@@ -30,9 +31,10 @@ class GroupReader:
         return {group.group_id: group for group in await self._survey.all_groups()}
 
     async def wait_stable(self, group_id: str, members: int | None) -> GroupStatus:
-        """Returns once the group is stable, with that many members, and every partition of its topics has an owner.
+        """Wait until the group is stable, has that many members, and all partitions of its topics have owners.
 
-        The last is for cooperative members, who settle in two steps: in between, partitions belong to nobody.
+        The last condition is for cooperative members, whose rebalance has two steps: in between, some partitions have
+        no owner.
         """
         bell = Bell()
         self._waiting.add(bell)
@@ -55,7 +57,7 @@ class GroupReader:
                 watched.unwatch(bell)
 
     async def describe(self, group_id: str) -> str:
-        """What became of a group that was waited for in vain."""
+        """Return a description of the group's state, for the message of a timeout."""
         group = await self._survey.group(group_id)
         if group is None:
             return "there is no such group"

@@ -1,7 +1,7 @@
-"""A broker in a process of its own: what a signal does to it, it does to nothing else.
+"""A broker in a separate process, to which signals can be sent without affecting this one.
 
-The process is `child`, in a session of its own so that Ctrl-C in the terminal reaches only the program that embeds it.
-It ends with that program, however that ends. Records are read over the wire, with a client like any other.
+The process runs `child` in its own session, so Ctrl-C in the terminal reaches only the embedding program. It ends when
+that program ends, for whatever reason. Records are read over the wire with an ordinary client.
 """
 
 from __future__ import annotations
@@ -115,5 +115,5 @@ class ProcessHost:
 
 
 def _python_path() -> str:
-    """The child imports the same package, wherever this process has found it."""
+    """Return the PYTHONPATH with which the child imports the same package as this process."""
     return os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH"))))

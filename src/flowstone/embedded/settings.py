@@ -1,4 +1,4 @@
-"""The settings that differ in a broker made for a test, by Kafka's names. What is not here has its usual value."""
+"""The settings that differ for an embedded broker, by Kafka's names. All others have their normal defaults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TEMPORARY_SETTINGS: Mapping[str, str] = {"log.flush.interval.messages": str(LONG
 
 
 def broker_settings(data: str, port: int, given: Mapping[str, object], *, is_temporary: bool) -> dict[str, str]:
-    """`given` may hold numbers and booleans too: a test's author should not have to write them as text."""
+    """Return the settings as text; `given` may also contain numbers and booleans, for convenience in tests."""
     return {
         **DEFAULT_SETTINGS,
         **(TEMPORARY_SETTINGS if is_temporary else {}),

@@ -1,8 +1,8 @@
-"""A broker in a thread of this process, with an event loop of its own.
+"""A broker in a thread of this process, with its own event loop.
 
-Pausing blocks that thread: nothing is read, answered or timed, as in a stopped process. Killing breaks connections and
-ends the thread without flushing: once `kill` returns nothing more is written, and the next start recovers. Each start
-has a virtual clock of its own, which is ahead by what the broker was advanced by before.
+`pause` blocks that thread: nothing is read, answered or timed, as in a stopped process. `kill` closes the connections
+and ends the thread without flushing: when it returns nothing more is written, and the next start recovers. Each start
+creates a virtual clock, which includes the time by which the previous one was advanced.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 class Surroundings(Protocol):
-    """What a broker of a cluster has around it. Asked on the broker's loop, with each start."""
+    """The parts of a cluster that a broker in it uses. Called on the broker's event loop at each start."""
 
     def consensus(self, node_id: int, clock: VirtualClock) -> Consensus | None:
-        """None where the settings say how the brokers agree."""
+        """Return the metadata store, or None if the settings name it."""
         ...
 
     def network(self, node_id: int) -> Network: ...
@@ -55,7 +55,7 @@ class Surroundings(Protocol):
 
 class ThreadHost:
     def __init__(self, values: Mapping[str, str], faults: Faults, surroundings: Surroundings | None = None) -> None:
-        """`surroundings`: None for a broker that is alone."""
+        """`surroundings` is None for a single broker."""
         self._values, self._faults, self._surroundings = values, faults, surroundings
         self.clock = VirtualClock()
         self._thread: threading.Thread | None = None
@@ -141,11 +141,11 @@ class ThreadHost:
             offsets = found + count - len(records)  # some offsets have no record any more
 
     def led_records(self, topic: str) -> list[Record]:
-        """Of the partitions that this broker of several leads."""
+        """Return the records of the partitions that this broker of a cluster leads."""
         return decode(self._call(self._reader.read_led(topic)))
 
     def image(self) -> ClusterImage:
-        """The cluster as this broker knows it."""
+        """Return this broker's image of the cluster metadata."""
         self._check_running()
         return self._app.services.metadata.image
 
@@ -167,7 +167,10 @@ class ThreadHost:
             return None
 
     def _call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Runs it on the broker's loop. NotServing, TimeoutError."""
+        """Run the coroutine on the broker's event loop and return its result.
+
+        Raises NotServing if the broker does not run, and TimeoutError if the call takes too long.
+        """
         if self._thread is None or not self._may_run.is_set():
             coroutine.close()
             self._check_running()

@@ -1,7 +1,7 @@
-"""A topic's committed records, read straight from the partitions of a broker in this process.
+"""Reader of a topic's committed records directly from the partitions of a broker in this process.
 
-No client, no connection: faults on the wire do not concern it. Batches are collected on the broker's loop and decoded
-by the caller, in the caller's own thread.
+It uses no client and no connection, so injected faults do not affect it. It collects batches on the broker's event
+loop; the caller decodes them in its own thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READ_BYTES = 1 << 20
 
 
 class Batches(NamedTuple):
-    """Whole batches of one partition; records below `first_offset` are no longer part of it."""
+    """Whole batches of one partition; records below `first_offset` have been deleted and must be ignored."""
 
     partition: int
     first_offset: int
@@ -33,7 +33,7 @@ class Batches(NamedTuple):
 
 
 class TopicReader:
-    """Lives on the broker's loop."""
+    """Reader of topics; lives on the broker's event loop."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -44,13 +44,13 @@ class TopicReader:
         return await self._read(self._known(topic))
 
     async def read_led(self, topic: str) -> list[Batches]:
-        """Of the partitions that this broker of several leads."""
+        """Return the batches of the partitions that this broker of a cluster leads."""
         partitions = self._services.partitions
         found = (partitions.find(TopicPartition(topic, index)) for index in range(self._count_partitions(topic)))
         return await self._read([each for each in found if each is not None and each.is_leader])
 
     async def wait(self, topic: str, count: int) -> int:
-        """Returns once the topic has `count` offsets, with how many it has."""
+        """Wait until the topic has `count` offsets; return how many it has."""
         bell = Bell()
         self._waiting.add(bell)
         watched: set[Partition] = set()
@@ -67,7 +67,7 @@ class TopicReader:
                 partition.unwatch(bell)
 
     def count(self, topic: str) -> int | None:
-        """How many offsets lie between a consumer's first and last; None if there is no such topic."""
+        """Return the number of offsets that a consumer could read, or None if the topic does not exist."""
         partitions = self._partitions(topic)
         if partitions is None:
             return None
@@ -130,7 +130,7 @@ def decode(batches: Sequence[Batches]) -> list[Record]:
 
 
 def _whole_batches(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where each whole batch ends, and the offset after it; the last batch may be cut short and is left out."""
+    """Yield the end of each whole batch and the offset after it; an incomplete last batch is omitted."""
     position = 0
     while len(data) - position >= HEADER_BYTES:
         header = parse_header(data, position)

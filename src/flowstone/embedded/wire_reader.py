@@ -1,4 +1,4 @@
-"""Topics made and read over the wire, with a stock client: all that can be done with a broker in another process."""
+"""Creation and reading of topics over the wire with a standard client, for a broker in another process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WireReader:
 
 
 class _Reading:
-    """One pass over a topic, from its first record on."""
+    """One pass over a topic from its first record."""
 
     def __init__(self, config: Mapping[str, object], topic: str) -> None:
         from confluent_kafka import Consumer

@@ -1,7 +1,7 @@
-"""What the loops of compaction take and give, whichever form runs: compaction_native.py or compaction_twin.py.
+"""The types and checks shared by both implementations of compaction, compaction_native.py and compaction_twin.py.
 
-Keep equal to compaction.h. It knows batches and records: nothing of files, segments, codecs or transactions, for which
-a walk stops.
+Keep equal to compaction.h. The module knows batches and records, but no files, segments, codecs or transactions: a walk
+stops where one of these is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INDEXED_MAX = 2**31 - 1  # the largest offset, counted from the segment's first 
 
 
 class Stop(IntEnum):
-    """Why a walk over batches has ended. Keep equal to `enum stop` in compaction.h."""
+    """The reason why a walk over batches ended. Keep equal to `enum stop` in compaction.h."""
 
     MORE = 0  # what is left of the buffer is no whole batch
     COMPRESSED = 1  # the next batch must be decompressed first
@@ -38,7 +38,7 @@ class Stop(IntEnum):
 
 
 class Damage(IntEnum):
-    """What is wrong with the next batch. Keep equal to `enum damage` in compaction.h."""
+    """The defect of the next batch. Keep equal to `enum damage` in compaction.h."""
 
     NO_DAMAGE = 0
     BAD_HEADER = 1
@@ -48,7 +48,7 @@ class Damage(IntEnum):
 
 
 class Walk(NamedTuple):
-    """Where a walk has ended, before which offset no batch may begin, and why."""
+    """The position at which a walk ended, the lowest offset that the next batch may have, and the reason."""
 
     stop: Stop
     position: int
@@ -58,7 +58,7 @@ class Walk(NamedTuple):
 
 
 class BatchFields(NamedTuple):
-    """What a header says, as far as the filter must know it."""
+    """The fields of a batch header that the filter needs."""
 
     base_offset: int
     last_offset: int
@@ -80,7 +80,7 @@ class FilteredRecords(NamedTuple):
 
 
 def map_capacity(memory_bytes: int, seed: bytes) -> int:
-    """Return how many keys a map in that much memory takes. Raises ValueError if that is none, or the seed is wrong."""
+    """Return how many keys a map of that size can hold. Raises ValueError if that is none or the seed is invalid."""
     if len(seed) != SEED_BYTES:
         raise ValueError(f"the seed has {len(seed)} bytes, not {SEED_BYTES}")
     capacity = memory_bytes // SLOT_BYTES * LOAD_PERCENT_MAX // 100
@@ -90,25 +90,25 @@ def map_capacity(memory_bytes: int, seed: bytes) -> int:
 
 
 def check_position(buffer: Bytes, position: int) -> None:
-    """Raise ValueError unless the position lies in the buffer or at its end."""
+    """Raise ValueError unless the position is in the buffer or at its end."""
     if not 0 <= position <= len(buffer):
         raise ValueError(f"position {position} of {len(buffer)} bytes")
 
 
 def check_output(unused_bytes: int, wanted_bytes: int) -> None:
-    """Raise ValueError unless an output has that much room left."""
+    """Raise ValueError unless the output has `wanted_bytes` left."""
     if wanted_bytes > unused_bytes:
         raise ValueError(f"{wanted_bytes} bytes for an output that has room for {unused_bytes}")
 
 
 def check_taken(untaken_bytes: int) -> None:
-    """Raise ValueError unless everything was taken from an output."""
+    """Raise ValueError unless the caller has taken all bytes of the output."""
     if untaken_bytes:
         raise ValueError(f"{untaken_bytes} bytes of output were not taken")
 
 
 def not_indexable(position: int) -> ValueError:
-    """Return the error of a batch that the index of its segment cannot name, or that is none."""
+    """Return the error for a position that is no batch or that the segment's index cannot represent."""
     return ValueError(
         f"the batch at position {position} is damaged, or its offset or position is {INDEXED_MAX + 1} or more "
         "beyond the beginning of the segment"
@@ -116,4 +116,4 @@ def not_indexable(position: int) -> ValueError:
 
 
 class BadRecord(Exception):
-    """A payload is not what its batch's header says. Its checksum was right: whoever wrote it is to blame."""
+    """A payload does not match its batch's header although its checksum is correct: its producer wrote it so."""

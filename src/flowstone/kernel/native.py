@@ -1,9 +1,10 @@
-"""The kernel through ctypes: finds a buffer's address, makes the call, reads the results.
+"""The kernel through ctypes: gets a buffer's address, makes the call, reads the results.
 
-Importing this module raises ImportError unless the library is there, loads, and has the call layout known here.
+Importing this module raises ImportError if the library is missing, cannot be loaded, or has another call layout.
 
-A call passes two pointers only, the buffer and a block of int64 that holds arguments and results: converting each
-argument costs ctypes 80 ns, packing them all into a block 100 ns. The block is the call's own, so any thread may call.
+A call passes only two pointers: the buffer, and a block of int64 values with arguments and results. Converting one
+argument costs ctypes 80 ns, packing all of them into a block 100 ns. Each call has its own block, so any thread may
+call.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _KernelFunction = Callable[[Any, Any], None]
 
 
 class _PyBuffer(ctypes.Structure):
-    """CPython's Py_buffer, part of its stable ABI since 3.11."""
+    """CPython's Py_buffer, which is part of the stable ABI since 3.11."""
 
     _fields_ = (
         ("buf", ctypes.c_void_p),
@@ -117,7 +118,7 @@ def find_timestamp(
 
 
 def _run(function: _KernelFunction, buffer: Bytes, call: Any) -> None:
-    """Calls with the buffer's address. Meanwhile it is held (bytes) or exported, so it can neither move nor go."""
+    """Call `function` with the buffer's address; the buffer is held or exported during the call, so it cannot move."""
     if type(buffer) is bytes:
         function(buffer, call)
     elif not buffer:
@@ -130,7 +131,7 @@ def _run(function: _KernelFunction, buffer: Bytes, call: Any) -> None:
 
 
 def _run_read_only(function: _KernelFunction, buffer: memoryview, call: Any) -> None:
-    """ctypes exports writable buffers only; the address of others comes from CPython itself, which takes longer."""
+    """Call `function` with a read-only buffer, whose address CPython returns: ctypes exports only writable ones."""
     if buffer.nbytes <= COPY_BYTES_MAX:
         function(bytes(buffer), call)
         return

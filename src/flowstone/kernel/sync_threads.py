@@ -1,9 +1,9 @@
-"""Native sync threads through ctypes: descriptors in, outcomes out. Nothing here knows what the descriptors are.
+"""Native threads that sync files, through ctypes: takes file descriptors, returns results.
 
-Importing this module raises ImportError unless the library is there and has the calls. There is no Python twin: Python
-threads that call `fdatasync` do the same work, and whoever wants them has them (log/lifecycle/flusher.py).
+Importing this module raises ImportError if the library is missing or lacks the calls. There is no Python twin: Python
+threads that call `fdatasync` do the same work, and log/lifecycle/flusher.py uses them instead.
 
-The calls hold the GIL: each keeps a lock for a few list operations, which takes less time than getting the GIL back.
+The calls keep the GIL: each holds a lock for a few list operations, which takes less time than acquiring the GIL again.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _free.argtypes, _free.restype = (_Pointer,), None
 
 
 class SyncThreads:
-    """Belongs to one thread. Every outcome is taken before `free`."""
+    """A pool of sync threads, to be used by one Python thread. All results must be taken before `free`."""
 
     def __init__(self, thread_count: int, wake_descriptor: int) -> None:
-        """Eight bytes are written to `wake_descriptor` when there is something to take again."""
+        """Start the threads. They write eight bytes to `wake_descriptor` when there are new results to take."""
         threads = _start(thread_count, wake_descriptor)
         if threads is None:
             raise OSError(f"{thread_count} sync threads do not start")
@@ -53,25 +53,25 @@ class SyncThreads:
         self._outcomes = _Outcomes()
 
     def submit(self, descriptors: Sequence[int], ticket: int) -> None:
-        """One job: its outcome is there when all of them are synced, or one has failed."""
+        """Submit one job, which is done when all its descriptors are synced or one of them has failed."""
         block = array("q", descriptors)
         if _submit(self._threads, block.buffer_info()[0], len(block), ticket) != 0:
             raise MemoryError
 
     def lend(self, ticket: int, socket: int, reply: bytes) -> bool:
-        """Has the reply sent on the socket when the job is done, if it is not yet; False: it will not be sent.
+        """Attach a reply, which a thread sends on the socket when the job is done; return False if it is already done.
 
-        The socket stays open until the job's outcome was taken, or the reply back.
+        The socket must stay open until the job's result or the reply has been taken back.
         """
         return bool(_lend(self._threads, ticket, socket, reply, len(reply)))
 
     def take_back(self, ticket: int) -> int:
-        """How many bytes were sent of the reply of a job whose outcome is not taken; no more will be."""
+        """Detach the reply from a job whose result is not taken; return how many of its bytes were sent."""
         sent_bytes: int = _take_back(self._threads, ticket)
         return sent_bytes
 
     def take(self) -> list[tuple[int, int, int]]:
-        """(ticket, errno, bytes of the reply that were sent) of what is done."""
+        """Return (ticket, errno, bytes of the reply that were sent) of every finished job."""
         taken: list[tuple[int, int, int]] = []
         outcomes = self._outcomes
         while count := _take(self._threads, outcomes, OUTCOMES_PER_TAKE_MAX):
@@ -82,7 +82,7 @@ class SyncThreads:
         return taken
 
     def stop(self) -> None:
-        """Returns when everything submitted is done; `take` still works."""
+        """Wait until all submitted jobs are done and stop the threads; `take` still works afterwards."""
         _stop(self._threads)
 
     def free(self) -> None:

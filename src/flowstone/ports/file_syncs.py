@@ -1,9 +1,9 @@
-"""Files made durable by native threads, and the event loop told of it.
+"""Syncing of files by native threads, with results delivered to the event loop.
 
-Owns the descriptor that wakes the loop and the files while they are synced: their descriptors stay open until the
-outcome is known. Whoever wants something else than syncing one file uses threads of its own.
+Owns the descriptor that wakes the event loop, and the files during a sync: their descriptors stay open until the result
+is known. Work other than syncing single files uses separate threads.
 
-A reply lent to a job is sent by the thread that has synced its files (see `replies`).
+A reply that is attached to a job is sent by the thread that has synced the job's files (see `replies`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WAKE_BYTES = 4096  # as much as one look takes from a pipe; an event descriptor
 
 
 class FileSyncs(Generic[Token]):
-    """Syncs the files given to `submit` together; `on_done(token, error)` comes on the loop."""
+    """Syncs the files of each `submit` together, and then calls `on_done(token, error)` on the event loop."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class FileSyncs(Generic[Token]):
         loop.add_reader(self._wake_read, self._woken)
 
     def submit(self, token: Token, files: Sequence[File]) -> int:
-        """The job's ticket, good until its outcome is told."""
+        """Submit a job and return its ticket, which is valid until the result is delivered."""
         self._tickets += 1
         self._under_way[self._tickets] = token, files
         self._threads.submit([file.fileno() for file in files], self._tickets)
         return self._tickets
 
     def lend(self, ticket: int, reply: Reply) -> bool:
-        """Has it sent by the thread that the job is with; False if that is done, and nobody will."""
+        """Attach the reply to the job, whose thread then sends it; return False if the job is already done."""
         if ticket in self._lent or not self._threads.lend(ticket, reply.socket, reply.data):
             return False
         self._lent[ticket] = reply
@@ -68,7 +68,7 @@ class FileSyncs(Generic[Token]):
             self._on_done(token, error)
 
     def stop(self) -> list[tuple[Token, OSError | None]]:
-        """Waits for the syncs under way; their outcomes, which `on_done` does not hear of."""
+        """Wait for the running syncs and return their results, for which `on_done` is not called."""
         self._threads.stop()
         outcomes = self._take()
         assert not self._under_way

@@ -1,7 +1,7 @@
-"""Memory as the operating system gives and takes it back.
+"""Memory allocated from and returned to the operating system.
 
-Large buffers whose memory is taken only as it is written to: a length that was only promised costs nothing. This is
-anonymous memory, no file: the rule against mapping files stands.
+A large buffer uses memory only as it is written: a request that announces a large size costs nothing yet. This is
+anonymous memory, not a mapped file, so the rule against mapping files is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import mmap
 
 
 def lazy_buffer(size_bytes: int) -> memoryview:
-    """A writable buffer of zeros; unlike a bytearray's, its pages are not touched before they are used."""
+    """Return a writable buffer of zeros whose pages are allocated on first use, unlike a bytearray's."""
     return memoryview(mmap.mmap(-1, size_bytes))
 
 
@@ -25,10 +25,10 @@ TRIMMED_BYTES_MIN = 8 << 20
 
 
 def return_freed_blocks() -> bool:
-    """Have the allocator give freed memory back to the system; return whether the allocator can be told so (glibc).
+    """Make glibc return freed memory to the system; return whether the allocator supports it.
 
-    By itself glibc raises both limits up to 32 and 64 MiB once large blocks have been freed. Large blocks then lie on
-    the heap between small ones that stay, and hundreds of megabytes are kept although nobody uses them.
+    By default glibc raises both thresholds up to 32 and 64 MiB after large blocks were freed. Large blocks are then
+    placed on the heap between small ones that stay, and hundreds of megabytes remain allocated unused.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,6 +1,6 @@
-"""What the system says about this process: memory, processor time, descriptors.
+"""Resource usage of this process: memory, processor time, descriptors.
 
-What a system does not tell is None: only Linux has all of it.
+A value that the system does not provide is None: only Linux provides all of them.
 """
 
 from __future__ import annotations

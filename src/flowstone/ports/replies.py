@@ -1,7 +1,7 @@
-"""An answer that a flush thread sends by itself, once what it answers is on disk.
+"""A response that a flush thread sends itself when the records that it acknowledges are on disk.
 
-The loop may answer in another way as long as it was not sent, or close the connection: it asks `settle` first, and the
-thread sends nothing after that.
+Until it is sent, the event loop may respond differently or close the connection. It calls `settle` first, after which
+the thread sends nothing.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Protocol
 
 
 class Lender(Protocol):
-    """Who has lent a reply to its threads."""
+    """The owner of the sync threads to which a reply is attached."""
 
     def take_back(self, ticket: int) -> int:
-        """How many bytes of it were sent; no more will be."""
+        """Detach the reply; return how many of its bytes were sent."""
         ...
 
     def look(self) -> None:
-        """Takes the outcomes that there are, without having been woken up."""
+        """Take the available results without waiting for a wake-up."""
         ...
 
 
@@ -38,12 +38,12 @@ class Reply:
         self._lender, self._sent_bytes = None, sent_bytes
 
     def look(self) -> None:
-        """What it answers may be done: whoever got it must not meet a loop that does not know."""
+        """Take available results, so that the event loop knows about a sent reply before it handles other requests."""
         if self._lender is not None:
             self._lender.look()
 
     def settle(self) -> bytes | None:
-        """What is left to send of it; None if nothing of it was sent, and something else may be."""
+        """Return the unsent rest of the response, or None if nothing was sent and another may be sent instead."""
         if self._lender is not None:
             self.came_back(self._lender.take_back(self._ticket))
         return self.data[self._sent_bytes :] if self._sent_bytes else None

@@ -1,11 +1,12 @@
-"""A network in memory: hosts by name, byte streams between them, links that are slow or cut.
+"""A network in memory: named hosts, byte streams between them, links that can be slow or cut.
 
-A `SimulatedNetwork` is one network; `host(name)` is a machine on it, which binds and connects as a `Network` does. Who
-connects names the other by its host's name and its port. A stream has a bounded buffer each way. What is sent arrives
-in order, after the delay that the hook asks for; while the link from one host to another is cut nothing arrives that
-way, an end of stream included, and once it is mended everything does, as TCP would have it. Connecting takes both ways.
+A `SimulatedNetwork` is one network; `host(name)` is a machine on it, which binds and connects like a `Network`.
+Connections use the target host's name and port. A stream has a bounded buffer per direction. Data arrives in order,
+after the delay that the hook returns. While the link from one host to another is cut, nothing arrives in that
+direction, not even the end of a stream; when it is restored, everything arrives, as with TCP. Connecting needs both
+directions.
 
-Deterministic: nothing here depends on chance, on the machine's time or on the order of a set.
+The simulation is deterministic: nothing depends on randomness, the machine's time or the order of a set.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SimulatedChannel:
     descriptor: int | None = None
 
     def __init__(self, peer: str, link: Link | None = None) -> None:
-        """`link` is the way to the other end; without one everything arrives at once."""
+        """`link` is the direction to the peer; without it, data arrives immediately."""
         self.peer = peer
         self.other: SimulatedChannel
         self.capacity_bytes = BUFFER_BYTES_MAX
@@ -87,7 +88,7 @@ class SimulatedChannel:
         self._carry(_END)
 
     def arrive(self, data: bytes) -> None:
-        """What the other end sent; nothing is the end of its stream."""
+        """Receive data from the peer; empty data is the end of its stream."""
         self.other._under_way_bytes -= len(data)
         if self._closed:
             return
@@ -113,7 +114,7 @@ class SimulatedChannel:
             asyncio.get_running_loop().call_soon(self._ready_to_read)
 
     def _ready_to_read(self) -> None:
-        """Readiness is level-triggered: as long as there is something to read, the owner is called again."""
+        """Call the owner while there is data to read: readiness is level-triggered."""
         if self._readable is not None and (self._received or self._ended):
             self._readable()
             if self._received:
@@ -135,7 +136,7 @@ def channel_pair() -> tuple[SimulatedChannel, SimulatedChannel]:
 
 
 class Link:
-    """One direction between two hosts. What was sent earlier arrives earlier, on whichever stream."""
+    """One direction between two hosts. Data arrives in the order in which it was sent, across all streams."""
 
     def __init__(self, network: SimulatedNetwork, sender: str, receiver: str) -> None:
         self._network, self._sender, self._receiver = network, sender, receiver
@@ -148,7 +149,7 @@ class Link:
         self.deliver(channel.arrive, data)
 
     def deliver(self, arrive: Callable[[bytes], None], data: bytes) -> None:
-        """Calls with the data when it has come over."""
+        """Call `arrive` with the data after the link's delay."""
         network = self._network
         now = network.clock.monotonic()
         delay_s = network.delay(self._sender, self._receiver, len(data)) if network.delay is not None else 0.0
@@ -185,11 +186,11 @@ class SimulatedNetwork:
         return SimulatedHost(self, name)
 
     def cut(self, sender: str, receiver: str) -> None:
-        """Nothing gets from one host to the other any more; the other way is another matter."""
+        """Cut the link from `sender` to `receiver`; the opposite direction is not affected."""
         self.link(sender, receiver).cut(True)
 
     def separate(self, some: Sequence[str], others: Sequence[str]) -> None:
-        """Cuts every link between two sides, both ways."""
+        """Cut every link between two sets of hosts, in both directions."""
         for one in some:
             for other in others:
                 self.cut(one, other)
@@ -245,13 +246,13 @@ class SimulatedListener:
 
 
 class SimulatedHost:
-    """A machine, as the broker on it sees the network."""
+    """A machine on the network, as its broker uses it."""
 
     def __init__(self, network: SimulatedNetwork, name: str) -> None:
         self.network, self.name = network, name
 
     def bind(self, host: str, port: int, accept: Accept, *, send_buffer_bytes: int = -1) -> SimulatedListener:
-        """The address is this machine's, whatever it is called within."""
+        """Bind a port of this machine, whatever `host` says."""
         listener = SimulatedListener(self.network, self.name, port or self.network.free_port(), accept)
         self.network.add(listener)
         return listener

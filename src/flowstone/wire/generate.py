@@ -1,9 +1,9 @@
-"""Writes `messages/generated.py`, the typed classes of all messages, from the schema text.
+"""Generator of `messages/generated.py`, the typed classes of all messages, from the schema text.
 
     python -m flowstone.wire.generate [--check]
 
-With `--check` nothing is written; the exit status says whether the module is up to date. The output is already in the
-form that `ruff format` gives it.
+`--check` writes nothing; the exit status says whether the module is up to date. The output is formatted as `ruff
+format` would.
 """
 
 from __future__ import annotations
