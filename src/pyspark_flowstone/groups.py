@@ -1,7 +1,7 @@
-"""A query's progress as the offsets of a consumer group, for everybody who watches lag.
+"""Commits of a query's progress to a consumer group, for monitoring of lag.
 
-The checkpoint is what a query goes on from; the group is never read. So a commit that fails is warned of and does not
-stop the query: the next one says more than the one that was lost.
+The query resumes from its checkpoint; the group is never read. A failed commit therefore only causes a warning: the
+next commit replaces it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GroupProgress:
         self._not_before_s = 0.0
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """What is finished. Called often with the same offsets; the broker is asked only for new ones."""
+        """Commit finished offsets; repeated calls with the same offsets send no request."""
         new = {partition: offset for partition, offset in offsets.items() if self._committed.get(partition) != offset}
         if not new or time.monotonic() < self._not_before_s:
             return

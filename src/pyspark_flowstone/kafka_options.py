@@ -1,7 +1,7 @@
-"""The options of the Kafka connector, and what the source does with each of those it has no use for.
+"""The options of the Kafka connector that this source does not use, and how it treats each of them.
 
-Tables only. A query that moves over from the Kafka connector brings its options along: what tunes a JVM consumer is
-taken and has no effect; what would change the result, and cannot be had here, is refused by name.
+This module contains only tables. A query that is moved from the Kafka connector keeps its options: those that tune a
+JVM consumer are accepted without effect; those that would change the result and are not supported are refused by name.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The sink: rows of a batch query or of a micro-batch, as Arrow, become records of topics.
+"""The sink: writes the rows of a batch query or micro-batch, as Arrow batches, to topics.
 
-The driver checks options, columns and the topic before a task writes; a missing topic is created if the broker allows
-it. A task builds record batches, hands them to an idempotent producer, and is done when the cluster has all of them.
-Nothing is held back for the driver's commit: a task that failed, or a micro-batch that was not marked as done, is run
-again and writes its rows again. That is at-least-once; within one run of a task the producer's sequence numbers keep
-retries from becoming duplicates.
+The driver checks options, columns and the topic before a task writes; it creates a missing topic if the broker permits
+it. A task builds record batches, passes them to an idempotent producer, and finishes when the cluster has stored all of
+them. Nothing waits for the driver's commit: a failed task, or a micro-batch that was not recorded as finished, is run
+again and writes its rows again. Delivery is therefore at least once; within one run of a task, the producer's sequence
+numbers prevent duplicates by retries.
 
-A transaction, which would make a micro-batch's records and its mark one thing, goes around `_write_rows`: only there do
-records meet a producer.
+To make a micro-batch and its record of completion atomic, a transaction would enclose `_write_rows`, the only place
+where records reach a producer.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SAVE_DEADLINE_S = 15.0
 
 
 class RowWriter:
-    """What batch and streaming writers share: made and checked on the driver, pickled, and run by the tasks."""
+    """The common part of batch and streaming writers: created on the driver, pickled, and run by the tasks."""
 
     deadline_s = DEADLINE_S  # for how long the driver tries to reach a broker
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        """OptionError if rows of this schema could not be written with these options."""
+        """Raises OptionError if rows of this schema cannot be written with these options."""
         self._options = parse_sink_options(given)
         self._columns = columns_written(schema, self._options.topic)
         if self._options.topic is not None:
@@ -64,7 +64,7 @@ class RowWriter:
 
 
 class FlowstoneWriter(RowWriter, DataSourceArrowWriter):
-    """`df.write.format("flowstone")`."""
+    """The writer of batch queries, `df.write.format("flowstone")`."""
 
     deadline_s = SAVE_DEADLINE_S
 
@@ -75,11 +75,14 @@ class FlowstoneWriter(RowWriter, DataSourceArrowWriter):
 
 
 class FlowstoneStreamWriter(RowWriter, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("flowstone")`. In complete mode each micro-batch appends the whole result."""
+    """The writer of streaming queries. In complete mode each micro-batch appends the whole result."""
 
 
 def _write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Cluster, producer: Producer) -> None:
-    """Returns when all of them are written. ClientError, or an error that names the row, if one cannot be."""
+    """Write all rows and return when they are stored.
+
+    Raises ClientError, or an error that names the row, if a row cannot be written.
+    """
     encoder = Encoder(
         compression=options.compression,
         batch_bytes_max=options.record_bytes_max,
@@ -95,7 +98,7 @@ def _write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster
 
 
 def _learn_counts(counts: dict[str, int], rows: pa.RecordBatch, topic: str | None, cluster: Cluster) -> None:
-    """How many partitions each topic of these rows has: asked once by each task, so that new ones are used."""
+    """Look up the number of partitions of each topic in the rows, once per task, so that new partitions are used."""
     topics = [topic] if topic is not None else pc.unique(rows.column("topic")).to_pylist()
     unknown = [each for each in topics if each is not None and each not in counts]
     if unknown:
@@ -106,7 +109,7 @@ def _learn_counts(counts: dict[str, int], rows: pa.RecordBatch, topic: str | Non
 
 
 def _first_partition() -> int:
-    """Where rows without a key begin: the tasks of a micro-batch one after the other, and the next batch one further.
+    """Return the first partition for rows without a key, which differs between the tasks of a micro-batch.
 
     A task that is run again begins where it did before.
     """

@@ -1,8 +1,8 @@
-"""The options and the columns of the sink: read and checked on the driver, before a task writes anything.
+"""The options and columns of the sink, parsed and checked on the driver before a task writes.
 
-Owns their names and defaults. Asks no broker. Every `OptionError` is one sentence that says what to do. Names are the
-Kafka connector's; of its producer settings those that tune a JVM producer are taken and have no effect, and those that
-would change what is written, and cannot be had here, are refused by name.
+Owns the names and defaults and contacts no broker. Every `OptionError` is one sentence that says what to do. Names are
+the Kafka connector's. Producer settings that tune a JVM producer are accepted without effect; those that would change
+what is written and are not supported are refused by name.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class SinkOptions:
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """OptionError if one of them is not as it should be."""
+    """Return the parsed options. Raises OptionError if one is invalid."""
     options = GivenOptions(given)
     for name in options.names():
         _check_name(name, options.get(name) or "")
@@ -183,9 +183,9 @@ COLUMNS: dict[str, tuple[Callable[[DataType], bool], str]] = {
 
 
 def columns_written(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """Which of the rows' columns become part of a record; the others are left out, as the Kafka connector does.
+    """Return the columns that become part of a record; others are ignored, as in the Kafka connector.
 
-    OptionError if one that is needed is missing, or is not of a type that can be written.
+    Raises OptionError if a required column is missing or a column has an unsupported type.
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     if "value" not in kinds:

@@ -1,4 +1,4 @@
-"""Every command but `up`, as typer knows them. Each group's module registers its own."""
+"""The typer application with every command except `up`. Each group's module registers its own commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HELP_WIDTH_MAX = 120
 
 
 def build_app(command: str) -> typer.Typer:
-    """Only the group that `command` names is loaded; all of them if it names none."""
+    """Return the typer application with only the group that `command` names, or all groups if it names none."""
     app = typer.Typer(
         help="Flowstone: a log-based message broker that speaks Kafka's wire protocol.",
         rich_markup_mode=None,
@@ -52,7 +52,7 @@ def build_app(command: str) -> typer.Typer:
 
 
 def _list_whole_sentences(app: typer.Typer) -> None:
-    """Have lists of commands show each one's first paragraph: without a short help, click cuts it to a line's width."""
+    """Show each command's first paragraph in lists: without a short help, click truncates it to one line."""
     for command in app.registered_commands:
         paragraph = (inspect.getdoc(command.callback) or "").split("\n\n")[0]
         command.short_help = command.short_help or " ".join(paragraph.split())
@@ -72,7 +72,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options before any command."""
+    """Handle the options before any command."""
 
 
 def _up() -> None:

@@ -1,7 +1,7 @@
-"""The `flowstone` command: finds the command that was asked for and says in one sentence why it failed.
+"""The `flowstone` command: runs the requested command and prints one sentence if it fails.
 
-`up` is parsed by argparse and never loads typer, which would cost as much as starting the broker. The other commands
-are typer's (`commands`).
+`up` is parsed by argparse and never imports typer, which would take as long as starting the broker. The other commands
+use typer (`commands`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The HTTP pages of a cluster's brokers, as the commands ask them: where they are, and what they answer.
+"""Client of the HTTP pages of a cluster's brokers.
 
-Where the pages are, each broker says itself (its setting `http.listener`). A loopback address of another machine is
-somebody else's here, so every page says, or is told, which cluster is meant.
+Each broker reports the address of its pages (its setting `http.listener`). A loopback address of another machine would
+reach a different broker, so every request or response names the cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BrokerPages(NamedTuple):
     cluster_id: str
 
     def ask(self, path: str, document: Any = None, timeout_s: float = HTTP_TIMEOUT_S) -> tuple[int, Any]:
-        """The status and the answer of a broker to what its own pages alone can do. CommandError: it refuses."""
+        """Return the status and response of a broker for its own page. Raises CommandError if the broker refuses."""
         if not self.addresses:
             raise CommandError(
                 f"this is asked over HTTP, which the broker does not serve: start it with --http HOST:PORT ({SETTING})"
@@ -62,7 +62,7 @@ def find_pages(admin: AdminClient, bootstrap: str) -> BrokerPages:
 
 
 def ask(address: Address, path: str, document: Any = None, timeout_s: float = HTTP_TIMEOUT_S) -> tuple[int, Any]:
-    """The status, and the JSON that a page answers: to a GET, or to a document that is posted. `PAGE_ERRORS`."""
+    """Return the status and JSON response of a page, for a GET or, with a document, a POST. Raises PAGE_ERRORS."""
     connection = http.client.HTTPConnection(*address, timeout=timeout_s)
     try:
         if document is None:

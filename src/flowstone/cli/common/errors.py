@@ -1,4 +1,4 @@
-"""How a command fails: one sentence for people, and the exit status."""
+"""Failure of a command: one sentence for users, and the exit status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXIT_CLOSED_PIPE = 141  # and by SIGPIPE: whoever read its output, such as `head
 
 
 class CommandError(FlowstoneError):
-    """The command cannot do what was asked. The message is one sentence that says what to do about it."""
+    """The command cannot do what was requested. The message is one sentence that says what to do about it."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""What `flowstone doctor` looks at on this machine: Python, packages, the native kernel, limits, the clock.
+"""The checks of `flowstone doctor` on this machine: Python, packages, the native kernel, limits, the clock.
 
-Each check gives one Finding and changes nothing. A warning costs speed or comfort; bad means that a broker will not
-serve, or not safely.
+Each check returns one Finding and changes nothing. A warning means less speed or convenience; bad means that a broker
+will not run, or not safely.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _why_not_native() -> str:
 
 
 def check_compiler() -> Finding:
-    """Only of interest where the kernel is not built."""
+    """Check for a C compiler, which matters only if the kernel is not built."""
     from flowstone import kernel
     from flowstone.kernel import build
 
@@ -131,7 +131,7 @@ def _limit(limit: int) -> str:
 
 
 def check_clock() -> Finding:
-    """Records without a time of their own get the clock's, and retention goes by it."""
+    """Check the clock, which sets timestamps of records without one and controls retention."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if sys.platform == "linux" and ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) == _TIME_ERROR:
         advice = "nothing keeps it right: run an NTP client such as chrony, if the host does not"

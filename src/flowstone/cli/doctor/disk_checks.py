@@ -1,7 +1,7 @@
-"""What `flowstone doctor` looks at where a broker keeps its data: room, file system, and how long a flush takes.
+"""The checks of `flowstone doctor` on a data directory: free space, file system, and the time of a flush.
 
-Flushes are tried in a small file of a name of its own, removed again. Where the directory does not exist yet, its
-nearest parent is looked at, and nothing is made.
+Flush times are measured with a small temporary file. If the directory does not exist yet, its nearest existing parent
+is checked, and nothing is created.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _check_file_system(place: str) -> Finding:
 
 
 def _file_system(place: str) -> str:
-    """Of the longest mount point above the place; where the system does not tell, that is said."""
+    """Return the file system type of the longest mount point above the path, or a text that it is unknown."""
     try:
         with open("/proc/mounts", encoding="utf-8") as file:
             mounts = [line.split()[1:3] for line in file]

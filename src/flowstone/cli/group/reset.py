@@ -1,4 +1,4 @@
-"""`flowstone group reset`: where a group that has no members goes on reading. The plan is shown before it is done."""
+"""`flowstone group reset`: sets the offsets of a group without members, after showing the plan."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def reset(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set the offsets at which a group goes on reading. It must have no members."""
+    """Set the offsets from which a group continues. The group must have no members."""
     timestamp_ms = parse_time("--to-timestamp", to_timestamp) if to_timestamp is not None else None
     target = Target(to_earliest, to_latest, timestamp_ms, shift_by, to_offset)
     if target.count + (from_file is not None) != 1:
@@ -95,7 +95,7 @@ def reset(
 
 
 def _committed(reader: GroupReader, group_id: str) -> dict[TopicPartition, int]:
-    """Nothing for a group that is not there yet: a reset makes it. CommandError while it has members."""
+    """Return the group's committed offsets, empty if it does not exist. Raises CommandError if it has members."""
     group = reader.find(group_id)
     if group is None:
         return {}

@@ -1,4 +1,4 @@
-"""`flowstone log`: look into a data directory's files, verify them, and repair a damaged partition."""
+"""`flowstone log`: inspects and verifies the files of a data directory, and repairs a damaged partition."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ def repair(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be lost is shown.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Take the damage out of a partition, so that the broker serves it again.
+    """Repair a damaged partition, so that the broker serves it again.
 
-    The damaged batches are lost; every other record stays, at its offset. Readers skip the lost offsets. The damaged
-    file is kept under a new name ending in .damaged. Where files are missing at the log's start, the log begins after
-    them. The broker must be stopped.
+    The damaged batches are lost; every other record stays at its offset. Readers skip the lost offsets. The damaged
+    file is kept with the suffix .damaged. If files are missing at the start of the log, the log then starts after them.
+    The broker must be stopped.
     """
     with system_errors(data_directory), _locked(data_directory):
         directory, topic_partition = DataDirectory(data_directory), TopicPartition(topic, partition)
@@ -165,7 +165,7 @@ def repair(
 
 
 def _repair(report: PartitionReport) -> dict[str, str]:
-    """Each repaired file, and where the damaged one is kept."""
+    """Repair all damaged files; return where each damaged one is kept."""
     paths = dict.fromkeys(damage.path for damage in report.damages)
     return {path: repair_segment(path, [each for each in report.damages if each.path == path]) for path in paths}
 
@@ -179,7 +179,7 @@ def _print_report(report: PartitionReport, *, json_output: bool) -> None:
 
 @contextmanager
 def _locked(data_directory: str) -> Iterator[None]:
-    """Nothing else may use the directory meanwhile."""
+    """Lock the directory, so that nothing else uses it."""
     if not os.path.isdir(data_directory):
         raise CommandError(f"{data_directory} is no directory: name the broker's data directory")
     try:

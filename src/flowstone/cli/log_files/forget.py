@@ -1,4 +1,4 @@
-"""`flowstone log forget`: a broker goes on without a log directory whose disk is gone for good."""
+"""`flowstone log forget`: lets a broker run without a log directory that is permanently lost."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be lost is said.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Give up a data directory whose disk is gone for good, so that its partitions begin anew, empty.
+    """Give up a data directory whose disk is lost permanently, so that its partitions start again, empty.
 
-    The broker says the id of a directory it misses when it starts, and keeps the partitions offline that may be there.
+    When the broker starts, it logs the id of a missing directory, and keeps the partitions offline that may be there.
     The broker must be stopped.
     """
     with ExitStack() as opened:

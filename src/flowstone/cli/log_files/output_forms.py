@@ -1,4 +1,4 @@
-"""What `flowstone log` found, as lines for people and as JSON for programs."""
+"""Output of `flowstone log` as lines for users and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def record_line(record: Record) -> str:
 
 
 def record_document(path: str, record: Record) -> dict[str, Any]:
-    """Keys and values as they lie in the file: base64, whatever they are."""
+    """Return a record as a JSON document, with keys and values in base64."""
     return {
         "file": path,
         "offset": record.offset,

@@ -1,6 +1,6 @@
-"""`flowstone sql`: a question to topics in SQL, answered by DuckDB, which is an extra.
+"""`flowstone sql`: runs SQL queries over topics with DuckDB, an optional dependency.
 
-A topic is a table of its name, read when the query scans it and not before.
+A topic is a table of the same name, which is read only when the query scans it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def sql(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Answer a question about topics, such as select value->>'country', count(*) from orders group by all."""
+    """Run a query over topics, such as select value->>'country', count(*) from orders group by all."""
     try:
         import duckdb
 
@@ -69,7 +69,7 @@ def sql(
 
 
 def _explain(error: Exception, topics: Iterable[str]) -> str:
-    """The first line of DuckDB's own words, but for a table that is not there: it guesses among tables of its own."""
+    """Return the first line of DuckDB's error, with our own hint for a missing table: DuckDB suggests internal ones."""
     missing = _MISSING_TABLE.search(str(error))
     if missing is None:
         return f"DuckDB: {str(error).splitlines()[0]}"
@@ -92,7 +92,7 @@ def _place(option: str, text: str) -> str | int | datetime:
 
 
 def _answer(database: Any, query: str, *, json_output: bool) -> Iterator[str]:
-    """What to print: a document for each row, or one table. A statement without rows prints nothing."""
+    """Yield what to print: a document per row, or one table; nothing for a statement without rows."""
     import pyarrow as pa
 
     relation = database.sql(query)
@@ -109,7 +109,7 @@ def _answer(database: Any, query: str, *, json_output: bool) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    """As text on a screen, where a value has no line of its own to break."""
+    """Return a value as text without line breaks, for a table cell."""
     if value is None:
         return ""
     plain = _plain(value)
@@ -118,7 +118,7 @@ def _cell(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON lacks becomes text (times as ISO 8601, bytes as base64), or null (NaN and infinities)."""
+    """Return a value for JSON: unsupported types become text (times in ISO 8601, bytes in base64) or null (NaN)."""
     match value:
         case float() if not math.isfinite(value):
             return None

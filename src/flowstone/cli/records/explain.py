@@ -1,4 +1,4 @@
-"""`flowstone explain`: everything the broker knows of one offset."""
+"""`flowstone explain`: prints everything that the broker knows about one offset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show where a record lies, who wrote it, whether it is safe, who has read it, and when it will go."""
+    """Show a record's position and producer, whether it is durable, who has read it, and when it will be deleted."""
     match = _PLACE.fullmatch(place)
     if match is None:
         raise CommandError(f"{place}: expected TOPIC/PARTITION@OFFSET, such as orders/0@1234")

@@ -1,4 +1,4 @@
-"""`flowstone generate`: events that look real, for trying things out. What they are is in `event_streams`."""
+"""`flowstone generate`: writes realistic test events, which `event_streams` defines."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def generate_events(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Write events that look real, as JSON with keys, to a topic: orders, clicks or readings of devices.
+    """Write realistic test events, as JSON with keys, to a topic: orders, clicks or device readings.
 
-    All at once their times are those of an hour, up to now unless --start says otherwise; with --rate they are live.
-    Some are late: their event_time is minutes before the record's own time.
+    By default all are written at once, with times within the last hour, unless --start is given; with --rate they are
+    written live. Some are late: their event_time is minutes before the record's timestamp.
     """
     if kind not in KINDS:
         raise CommandError(f"there are no {kind}: choose one of {', '.join(KINDS)}")
@@ -85,7 +85,7 @@ def _events(kind: str, rows: int, rate: float | None, seed: int, start: str | No
 
 
 def _live(events: Iterator[Event]) -> Iterator[Event]:
-    """Each when its time has come."""
+    """Yield each event when its time has come."""
     for event in events:
         wait_s = event.timestamp_ms / 1000 - time.time()
         if wait_s > 0:

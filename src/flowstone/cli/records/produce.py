@@ -1,4 +1,4 @@
-"""`flowstone produce`: lines of standard input, or the contents of a file, become records."""
+"""`flowstone produce`: writes lines of standard input, or the contents of a file, as records."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def produce(
 ) -> None:
     """Write lines from standard input, or a file of JSON lines, CSV or Parquet, to a topic; print how many were stored.
 
-    Of a file of objects or rows, each one is a record, and its value is the object as JSON.
+    In a file of objects or rows, each one becomes a record whose value is the object as JSON.
     """
     if acks not in ACKS:
         raise CommandError(f"--acks {acks}: expected {', '.join(ACKS)}")
@@ -127,7 +127,7 @@ class _Source(NamedTuple):
 
 @contextmanager
 def _open(path: str | None, source_format: str, separator: bytes, shape: Shape) -> Iterator[_Source]:
-    """CommandError if the file cannot be read."""
+    """Open the input as a source of records. Raises CommandError if the file cannot be read."""
     if path is None:
         yield _Source(_read(sys.stdin.buffer, STANDARD_INPUT, source_format, separator, shape), "", None, int)
         return

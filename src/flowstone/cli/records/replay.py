@@ -1,8 +1,8 @@
-"""`flowstone replay`: a range of a topic's records published again, to another topic.
+"""`flowstone replay`: writes a range of a topic's records to another topic.
 
-Records keep their partition, their order, keys, headers and timestamps. They go as whole batches (`replay_batches`), by
-the narrow client that Spark and Arrow use: no record is decoded. With --speed they are sent in the rhythm of their
-timestamps, partitions side by side; without, partition by partition, as fast as it goes.
+Records keep their partition, order, keys, headers and timestamps. They are sent as whole batches (`replay_batches`) by
+the client that Spark and Arrow use, without decoding. With --speed they are sent at the intervals of their timestamps,
+all partitions in parallel; without it partition by partition, as fast as possible.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def replay(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Publish a range of a topic's records again, to another topic, with keys, headers and timestamps kept.
+    """Write a range of a topic's records to another topic, with the same keys, headers and timestamps.
 
-    Interrupted, it goes on where it was when the same command is given again.
+    If it was interrupted, the same command continues where it stopped.
     """
     factor = _read_speed(speed) if speed is not None else None
     bounds = [
@@ -109,7 +109,10 @@ class Replay:
         self._began: tuple[float, int] | None = None  # when the first record was sent, and what time it has
 
     def run(self, interrupts: Interrupts) -> None:
-        """Until all is stored, or an interrupt; then what was sent is stored, and known to be. ClientError."""
+        """Send until all records are stored or an interrupt arrives; then store progress.
+
+        Raises ClientError if it fails.
+        """
         total = sum(span.end - span.start for span in self._spans.values())
         with progress_bar(f"{self._source} to {self._target}", total) as advance, Producer(self._cluster) as producer:
             advance(self._done())
@@ -130,7 +133,7 @@ class Replay:
             self._progress.forget()
 
     def _save(self, producer: Producer, advance: Advance) -> None:
-        """What was sent is stored, and the next replay knows it."""
+        """Wait until all sent records are stored, and commit the progress."""
         producer.flush()
         self.stored = self._sent
         self._spans.update(self._unsaved)
@@ -155,7 +158,7 @@ class Replay:
             yield from part
 
     def _wait_turn(self, timestamp_ms: int, producer: Producer, interrupts: Interrupts) -> None:
-        """At a certain speed, until it is the turn of records of this time; or until an interrupt."""
+        """With a speed, wait until records of this timestamp are due, or until an interrupt."""
         if self._speed is None:
             return
         if self._began is None:
@@ -169,7 +172,7 @@ class Replay:
 
 
 def _settle(cluster: Cluster, source: str, from_ms: int | None, to_ms: int | None) -> dict[int, Span]:
-    """The offsets that the times stand for now."""
+    """Return the offsets that the times currently stand for."""
     count = cluster.topics([source])[source]
     parts = [TopicPartition(source, index) for index in range(count)]
     latest = cluster.list_offsets(dict.fromkeys(parts, LATEST), read_committed=True)

@@ -1,4 +1,4 @@
-"""Records to a topic, with an account of how many are stored. Memory is bounded: a full queue makes the reader wait."""
+"""Producer of records to a topic that counts the stored ones. Memory is bounded: a full queue blocks the caller."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OutgoingRecord(NamedTuple):
 
 
 class Sender:
-    """CommandError if there is no such topic."""
+    """A producer for one topic. Raises CommandError if the topic does not exist."""
 
     def __init__(self, bootstrap: str, topic: str, acks: str, timeout_s: float) -> None:
         find_topic(connect(bootstrap), bootstrap, topic)
@@ -57,7 +57,7 @@ class Sender:
         )
 
     def send(self, record: OutgoingRecord) -> bool:
-        """Waits while the queue is full. False: an earlier record has failed, and nothing more is taken."""
+        """Send a record, waiting while the queue is full; return False if an earlier record has failed."""
         value, key, headers, timestamp_ms = record
         if timestamp_ms is not None:
             self._earliest_ms = min(self._earliest_ms, timestamp_ms)
@@ -83,7 +83,7 @@ class Sender:
         return self._failure is None
 
     def finish(self) -> None:
-        """Returns when every record has been answered; CommandError if some were not stored."""
+        """Wait until every record is acknowledged. Raises CommandError if some were not stored."""
         left, waited_s = self._producer.flush(0), 0.0
         # In short waits: an interrupt is heard only between them.
         while left and waited_s < self._timeout_s + TIMEOUT_NOTICED_S:
@@ -107,7 +107,7 @@ class Sender:
         return str(explain(failure, self._bootstrap))
 
     def _timestamp_reason(self) -> str:
-        """Name the setting that a record's time is beyond, and its value."""
+        """Return the name and value of the setting that a record's timestamp exceeds."""
         ahead, behind = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
         admin = AdminClient(client_config(self._bootstrap))

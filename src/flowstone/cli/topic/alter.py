@@ -1,4 +1,4 @@
-"""`flowstone topic alter`: settings, and more partitions, which is not undone and moves keys."""
+"""`flowstone topic alter`: changes settings, and adds partitions, which moves keys and cannot be undone."""
 
 from __future__ import annotations
 
@@ -53,9 +53,10 @@ def alter(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Change a topic's settings, or give it more partitions.
+    """Change a topic's settings or add partitions.
 
-    A key's partition depends on how many there are. If records have keys, this is said and leave is asked for.
+    A key's partition depends on the number of partitions. If records have keys, the command warns and asks for
+    confirmation.
     """
     settings = dict(read_assignment("--set", each) for each in set_values or ())
     if partitions is None and not settings and not unset:
@@ -87,7 +88,7 @@ def read_assignment(option: str, text: str) -> tuple[str, str]:
 
 
 def _check_names(admin: AdminClient, bootstrap: str, topic: str, unset: list[str]) -> None:
-    """To unset what there is not would succeed: brokers take it for done, and a misspelt name would go unnoticed."""
+    """Raise CommandError if a setting to unset is unknown: brokers ignore such names, and typos would be missed."""
     if not unset:
         return
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -111,7 +112,7 @@ def _check_growth(bootstrap: str, topic: str, count: int, wanted: int, *, yes: b
 
 
 def has_keys(bootstrap: str, topic: str, count: int) -> bool:
-    """Whether some of the newest records have a key."""
+    """Return whether some of the newest records have a key."""
     consumer = Consumer(reader_config(bootstrap))
     try:
         newest = []

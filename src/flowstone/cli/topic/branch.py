@@ -1,4 +1,4 @@
-"""`flowstone branch`: a topic as it was at a point in time, as a topic of its own."""
+"""`flowstone branch`: creates a topic with the records that another topic contained at a point in time."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def branch(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Make a topic that holds what another one held at a point in time. Nothing written to either shows in the other.
+    """Create a topic with the records that another topic contained at a point in time. The two are independent.
 
-    The two share their files: a branch takes no room and no time, however large the topic is. TIME is
+    The topics share files: a branch takes no disk space and almost no time, however large the topic is. TIME is
     milliseconds since 1970, ISO 8601, '2 hours ago' or 'yesterday 09:00'.
     """
     topic, at, text = source.partition("@")

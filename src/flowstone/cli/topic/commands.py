@@ -1,4 +1,4 @@
-"""`flowstone topic`: create, list, describe and delete topics. `alter` has a module of its own."""
+"""`flowstone topic`: creates, lists, describes and deletes topics. `alter` has a separate module."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def list_topics(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_
 
 
 def describe(topic: TopicName, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show a topic's partitions, their offsets, what they take on disk, and the settings that are its own."""
+    """Show a topic's partitions with offsets and sizes on disk, and the settings that it overrides."""
     admin = connect(bootstrap)
     partitions = _partitions(admin, bootstrap, topic)
     settings = own_settings(admin, bootstrap, topic)
@@ -125,7 +125,7 @@ def describe(topic: TopicName, json_output: JsonOutput = False, bootstrap: Boots
 def delete(
     topic: TopicName, yes: Yes = False, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> None:
-    """Delete a topic and its records. Asks first on a terminal; elsewhere it needs --yes."""
+    """Delete a topic and its records. Asks for confirmation on a terminal; elsewhere it needs --yes."""
     admin = connect(bootstrap)
     count = len(find_topic(admin, bootstrap, topic, to_use=False).partitions)
     if not yes:
@@ -164,7 +164,7 @@ def _partitions(admin: AdminClient, bootstrap: str, topic: str) -> list[dict[str
 def _offsets(
     admin: AdminClient, bootstrap: str, topic: str, partitions: list[int], spec: OffsetSpec
 ) -> dict[int, int | None]:
-    """None for a partition that is offline."""
+    """Return the offsets that `spec` selects by partition, None for a partition that is offline."""
     asked = {TopicPartition(topic, number): spec for number in partitions}
     answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
     found: dict[int, int | None] = {}

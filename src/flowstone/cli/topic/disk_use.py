@@ -1,7 +1,7 @@
-"""What a topic takes on the brokers' disks, as their page `/disks` tells it: for `flowstone topic describe`.
+"""A topic's disk usage from the brokers' page `/disks`, for `flowstone topic describe`.
 
-Where the page cannot be had, be it off, out of reach or a broker of another make, the reason is kept for people to be
-told, and the command goes on without it.
+If the page is off or unreachable, or the broker is not Flowstone, the reason is kept for the output, and the command
+continues without this data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TopicDisks(NamedTuple):
     problem: str | None  # why they are not known
 
     def fields(self, number: int) -> dict[str, Any]:
-        """A partition's part of the document; null where it is not known."""
+        """Return a partition's part of the JSON document, with null for unknown values."""
         found = self.partitions.get(number, {})
         return {name: found.get(name) for name in _FIELDS}
 
@@ -89,7 +89,7 @@ def _directory_line(directory: dict[str, Any], *, with_forecast: bool) -> str:
 
 
 def _forecast(directory: dict[str, Any]) -> str:
-    """When the disk is full, and what says so."""
+    """Return when the disk will be full, and on what this forecast is based."""
     if not directory.get("has_enough_history"):
         return "no forecast yet: too little history"
     history, grown_bytes = duration(directory["history_seconds"]), directory["grown_bytes"]

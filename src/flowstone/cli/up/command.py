@@ -1,8 +1,8 @@
-"""`flowstone up`: a broker in the foreground, until a signal or a failed disk ends it.
+"""`flowstone up`: runs a broker in the foreground until a signal or a failed disk ends it.
 
-Standard output is for whoever waits for the broker: what it runs on, then `ready HOST:PORT` once it serves. What it
-has to say later is logged, on standard error. The first SIGTERM or SIGINT stops it cleanly; a second SIGINT kills it.
-Before it serves, a signal ends the process on the spot: recovery can be run again.
+Standard output is for programs that wait for the broker: startup information, then `ready HOST:PORT` when it accepts
+connections. The log goes to standard error. The first SIGTERM or SIGINT stops the broker cleanly; a second SIGINT kills
+it. Before the broker is ready, a signal ends the process immediately, because recovery can be repeated.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EPILOG = (
 
 
 def run_up(arguments: list[str]) -> int:
-    """Runs the command to its end; the exit status. ConfigError and StartupError are for people."""
+    """Run the command and return the exit status. ConfigError and StartupError carry messages for users."""
     options = build_parser().parse_args(arguments)
     log_output.set_up_logging(options.log_format, options.log_level)
     values = _values(options)
@@ -128,7 +128,7 @@ def _values(options: argparse.Namespace) -> dict[str, str]:
 async def serve(
     values: dict[str, str], *, as_json: bool, default_http: str = DEFAULT_HTTP, with_input: bool = False
 ) -> int:
-    """Runs a broker until a signal, or `with_input` the end of standard input, asks for its end; the exit status."""
+    """Run a broker until a signal (or, with `with_input`, the end of standard input); return the exit status."""
     raise_open_files_limit()
     return_freed_blocks()
     with collector_paused():
@@ -154,7 +154,7 @@ async def serve(
 
 
 def _advice(error: StartupError) -> str:
-    """What to do about it, as the end of a sentence, where the system's own error tells."""
+    """Return what to do about a system error, as the end of a sentence, if that is known."""
     cause = error.__cause__ or error.__context__
     if isinstance(cause, BlockingIOError):
         return "; stop that one, or choose another directory with --data"
@@ -172,7 +172,7 @@ def _advice(error: StartupError) -> str:
 
 
 def watch_signals() -> asyncio.Future[str]:
-    """Done when a signal asks for an end, with its name."""
+    """Return a future that completes with a signal's name when SIGTERM or SIGINT arrives."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[str] = loop.create_future()
 
@@ -189,7 +189,7 @@ def watch_signals() -> asyncio.Future[str]:
 
 
 def _watch_input(stopping: asyncio.Future[str]) -> None:
-    """Nothing more is ever written to it: that it can be read means that whoever had its other end is gone."""
+    """Complete `stopping` at the end of standard input, which means that the parent process has ended."""
     loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def on_end() -> None:
@@ -218,7 +218,7 @@ def _announce(app: App, *, as_json: bool) -> None:
 
 
 def say(text: str, ready: str) -> None:
-    """Whoever started us may have closed their end of standard output: no reason not to serve."""
+    """Print to standard output; ignore an error, because the parent process may have closed its end."""
     try:
         print(text, flush=True)
     except (BrokenPipeError, OutputClosed):
