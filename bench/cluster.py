@@ -1,8 +1,8 @@
-"""`python -m bench.cluster`: three brokers of Flowstone with a ZooKeeper, and three of Apache Kafka, side by side.
+"""`python -m bench.cluster`: a Flowstone cluster with a ZooKeeper and an Apache Kafka cluster, three brokers each.
 
-One cluster runs at a time: two do not fit on two cores. A pass starts each in turn, warms it, measures it, kills a
-broker of it and removes it; the order is reversed from pass to pass, and broker `n` is killed in pass `n`, be it the
-controller or not. Writes JSON (every round), Markdown and SVG to bench/results; docs/benchmarks.md says more.
+One cluster runs at a time, because two do not fit on two cores. A pass starts each in turn, warms it up, measures it,
+kills one of its brokers and removes it; the order is reversed from pass to pass, and pass `n` kills broker `n`, whether
+or not it is the controller. Writes JSON (every round), Markdown and SVG to bench/results; see docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HEADLINES = {THROUGHPUT: "produce_mb_per_s", SYNCHRONOUS: "p50_ms", FAILOVER: "l
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A cluster with the comparisons its figures count for."""
+    """A cluster and the comparisons for which its figures are used."""
 
     broker: str
     kind: type[Cluster]
@@ -69,7 +69,7 @@ SUBJECTS = (
 
 
 class Run:
-    """What was chosen, and what came of it."""
+    """The options and results of one run."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self._subjects = [each for each in SUBJECTS if chosen.only in (None, each.broker)]
@@ -97,7 +97,7 @@ class Run:
         return Outcome(cases, verdicts(cases) if len(self._subjects) == len(SUBJECTS) else [], self._failures)
 
     def _measure(self, subject: Subject, victim: int) -> None:
-        """The life of one cluster."""
+        """Start one cluster, measure it and remove it."""
         os.sync()
         with subject.kind(subject.settings) as cluster:
             if subject.is_as_started:
@@ -113,7 +113,7 @@ class Run:
             cluster.check_running()
 
     def _warm_rounds(self, subject: Subject, workload: str, measure: Callable[[], Figures], rounds: int) -> None:
-        """Those count that come after two in a row that agree: a JVM compiles as it runs."""
+        """Run rounds and keep those after two consecutive ones that agree: a JVM compiles while it runs."""
         if workload not in self._only:
             return
         before = 0.0

@@ -1,9 +1,9 @@
-"""A broker is killed while producers wait for it: how long until they have their acknowledgements again.
+"""Failover: measures how long producers wait for acknowledgements after a broker is killed.
 
-The producer is confluent-kafka in a process of its own, all its settings and the brokers' timeouts at their defaults.
-`longest_gap` keeps up a steady rate to partitions led by each broker; the figure is the longest time that one of them
-went without an acknowledgement. `many_partitions` sends one record to each of a thousand partitions once the broker is
-dead. Every record has to be acknowledged in the end, or the round fails.
+The producer is confluent-kafka in a separate process; its settings and the brokers' timeouts are the defaults.
+`longest_gap` sends at a constant rate to partitions led by each broker; the result is the longest time without an
+acknowledgement for one of them. `many_partitions` sends one record to each of a thousand partitions after the broker
+was killed. Every record must finally be acknowledged, or the round fails.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def many_partitions(cluster: Cluster, victim: int) -> Figures:
 
 
 def _kill(cluster: Cluster, victim: int, topic: str, partitions: int, watch: Callable[..., None]) -> float:
-    """What the watcher of a new topic's partitions made of the kill."""
+    """Kill a broker while `watch` measures a new topic's partitions; return its result."""
     context = multiprocessing.get_context("fork")
     with ExitStack() as stack:
         try:
@@ -82,7 +82,7 @@ def _tell(watch: Watcher, pipe: Pipe[Any, Any]) -> None:
 
 
 class _Producer:
-    """Sends to named partitions and keeps when each was last acknowledged."""
+    """A producer that sends to given partitions and stores when each was last acknowledged."""
 
     def __init__(self, address: str, topic: str, partitions: int) -> None:
         from confluent_kafka import Producer
@@ -102,7 +102,7 @@ class _Producer:
         self._producer.poll(seconds)
 
     def settle(self, until_s: float) -> None:
-        """Returns when all is acknowledged."""
+        """Wait until all records are acknowledged."""
         while self.unacknowledged:
             self.poll(POLL_SECONDS)
             if time.monotonic() > until_s:
@@ -149,7 +149,7 @@ def _watch_all(address: str, topic: str, partitions: int, pipe: Pipe[Any, Any]) 
 
 
 def _warm_producer(address: str, topic: str, partitions: int) -> _Producer:
-    """It knows all leaders: each has acknowledged a record."""
+    """Return a producer that knows all leaders, because each has acknowledged a record."""
     producer = _Producer(address, topic, partitions)
     for partition in range(partitions):
         producer.send(partition)

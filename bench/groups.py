@@ -1,7 +1,7 @@
-"""`python -m bench.groups`: what consumer groups cost, against Apache Kafka where it is a race, with gates.
+"""`python -m bench.groups`: the costs of consumer groups, partly compared with Apache Kafka, with gates.
 
-Rebalances are measured on both brokers in turn, each of them warm. The other figures have limits of their own: they say
-what a broker in Python must not cost, whoever else is how fast.
+Rebalances are measured on both brokers alternately, after a warm-up. The other figures have absolute limits for a
+broker in Python.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`python -m bench.growth`: what Flowstone's costs grow with, and what they do not.
+"""`python -m bench.growth`: how Flowstone's costs grow with its size.
 
-Flowstone alone: broker CPU per request against the number of partitions and the size of the log, recovery after a kill
-against the size of the log, and what many partitions, connections and topics cost. Figures, not gates: those that
-should be flat are told when they are not. The brokers of a comparison are all up and take turns.
+Flowstone alone: broker CPU per request by number of partitions and by log size, recovery after a kill by log size, and
+the costs of many partitions, connections and topics. There are no gates, but costs that should be constant are reported
+if they grow. The brokers of a comparison all run and are measured alternately.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ REQUEST_COST_SETTINGS = {**NOT_FLUSHED.settings[FLOWSTONE], "idle.poll.us": "0"}
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One comparison: a row of medians for each size. `flat` names the figures that should not grow."""
+    """One comparison with a row of medians for each size. `flat` names the figures that should not grow."""
 
     title: str
     rows: dict[str, Figures]
     flat: Sequence[str] = ()
 
     def grown(self) -> list[str]:
-        """The flat figures that differ between rows by more than is allowed, each with how much."""
+        """Return the flat figures that differ between rows by more than the tolerance, each with the difference."""
         found = []
         for metric in self.flat:
             values = [row[metric] for row in self.rows.values()]
@@ -64,7 +64,7 @@ class Growth:
 
 
 def partitions() -> Growth:
-    """One partition has as much in it as all of a thousand together: that is more to look through for a fetch."""
+    """Measure 1, 100 and 1,000 partitions with equal total data; the single one has a larger log to search."""
     return _request_costs(
         "CPU per request, by the partitions of the topic (not flushed)",
         {f"{count:,}": Log(partitions=count, produces=PASSES * max(PARTITIONS)) for count in PARTITIONS},

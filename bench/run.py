@@ -1,7 +1,7 @@
-"""`python -m bench.run`: Flowstone and Apache Kafka side by side, and the gates between them.
+"""`python -m bench.run`: compares Flowstone with Apache Kafka and checks the gates.
 
-Writes JSON (every round), Markdown (verdicts, medians, ratios) and SVG (ratios) to bench/results.
-docs/benchmarks.md says what is measured and why so.
+Writes JSON (every round), Markdown (verdicts, medians, ratios) and SVG (ratios) to bench/results; docs/benchmarks.md
+describes the workloads and the method.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUICK_SHARE = 3  # a quick round is a third of a full one
 
 
 class Run:
-    """A run's choices."""
+    """The options of a run."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self._brokers = [chosen.only] if chosen.only else list(SERVERS)
@@ -58,7 +58,7 @@ class Run:
 
 
 def _memory(mode: Mode, servers: dict[str, Server]) -> Case:
-    """The most that each broker held since it started, under all the loads of a mode."""
+    """Return the maximum memory of each broker since its start, under all workloads of a mode."""
     rounds = {name: [{"peak_rss_mb": server.peak_rss_mb()}] for name, server in servers.items()}
     return Case(MEMORY, mode.name, "under all of the above", "peak_rss_mb", rounds)
 

@@ -1,9 +1,10 @@
-"""`make clients`: clients that nobody here wrote, and suites they were written with, against fresh brokers.
+"""`make clients`: runs clients of other projects, and their own test suites, against new brokers.
 
-Each suite gets a broker process of its own, with an empty data directory, and ends in bounded time; with `--cluster`,
-three brokers and a ZooKeeper, where every partition has three replicas and two must be in sync. The exit status
-says whether every suite passed as many checks as it did when its floor was written: suites skip silently what a broker
-does not advertise, so failures alone would not tell. A client that cannot be fetched is named, and below its floor.
+Each suite gets its own broker process with an empty data directory and ends in limited time. With `--cluster` it gets
+three brokers and a ZooKeeper, with three replicas of every partition, two of which must be in sync. The exit status
+says whether every suite passed at least its recorded minimum of checks. Failures alone would not show this, because
+suites silently skip features that a broker does not advertise. A client that cannot be downloaded is named and counts
+as below its minimum.
 
     python scripts/clients.py [--cluster] [NAME...]
 """
@@ -59,9 +60,9 @@ class Entry:
 
 
 def _kafka_python(version: str, floor: int, cluster_floor: int) -> Entry:
-    """Its tests assume its fixtures' broker: number 0, topics of four partitions, short sessions.
+    """Return the entry of kafka-python: its tests expect broker 0, topics of four partitions, short sessions.
 
-    On a cluster those are left out that assume there to be only one broker.
+    On a cluster, tests that expect exactly one broker are excluded.
     """
     settings = ("num.partitions=4", "group.min.session.timeout.ms=1000")
     return Entry(kafka_python_suite.suite_for(version), floor, cluster_floor, settings, node_id=0)
@@ -95,7 +96,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_suites(names: list[str], brokers: int) -> int:
-    """The exit status."""
+    """Run the suites and return the exit status."""
     below = []
     total = Suite("total")
     for name in names:
@@ -113,7 +114,7 @@ def run_suites(names: list[str], brokers: int) -> int:
 
 
 def _run(name: str, brokers: int) -> tuple[Suite, bool]:
-    """The suite's account, and whether its client could not be had."""
+    """Run a suite; return its results, and whether its client was missing."""
     suite, entry, missing = Suite(name), SUITES[name], False
     started = time.monotonic()
     with fresh_server(*entry.settings_with(brokers), brokers=brokers) as server:

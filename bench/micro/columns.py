@@ -1,7 +1,7 @@
-"""Records to Arrow columns and back, on one core: `python -m bench.micro.columns`.
+"""Speed of conversion between records and Arrow columns on one core: `python -m bench.micro.columns`.
 
-Rates are records for each second of this thread's CPU time, the best of some rounds: what the code takes, whatever else
-runs on the machine. The kernel's own line leaves out what `Decoder` adds: headers, CRC32C, memory for the columns.
+Rates are records per second of this thread's CPU time, the best of several rounds, which is independent of other load.
+The kernel's own line excludes what `Decoder` adds: headers, CRC32C, memory for the columns.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def rate(run: Callable[[], int]) -> float:
-    """Records per second of CPU, in the best round."""
+    """Return the records per second of CPU time in the best round."""
     best = 0.0
     for _ in range(ROUNDS):
         start = time.thread_time()

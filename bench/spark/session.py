@@ -1,4 +1,4 @@
-"""The one Spark session of a run, with both formats in it, and what its processes cost."""
+"""The Spark session of a run, with both formats, and the costs of its processes."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def spark_session() -> Iterator[SparkSession]:
 
 
 def cpu_usage(spark: SparkSession, *others: int) -> Usage:
-    """Of the driver in Python, of its JVM with all that it started, and of these processes: brokers."""
+    """Return the usage of the Python driver, of its JVM with all its children, and of these brokers' processes."""
     return {os.getpid(): time.process_time(), **usage(jvm(spark), *others)}
 
 
 def jvm(spark: SparkSession) -> int:
-    """The process that starts planners and workers."""
+    """Return the id of the JVM process, which starts planners and workers."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "the session is not connected to a driver of its own"
     pid: int = gateway.proc.pid

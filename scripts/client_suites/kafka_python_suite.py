@@ -1,6 +1,6 @@
-"""kafka-python's own integration tests, from its source distribution, once for each broker version it may think we are.
+"""kafka-python's own integration tests from its source distribution, once per broker version that they support.
 
-Left out by name is what this broker does not serve; so a test that begins to fail is seen as failing.
+Tests of unsupported features are excluded by name, so that any other test that starts to fail counts as failed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, in a Spark session of its own, against our broker and beside our source and sink."""
+"""Spark's own Kafka connector in a separate Spark session, with our broker and next to our source and sink."""
 
 from __future__ import annotations
 
