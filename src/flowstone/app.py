@@ -115,7 +115,7 @@ class App:
     def flush_mode(self) -> str:
         flush_messages = parse_topic_config(self._topic_defaults, {}).flush_messages
         if flush_messages == 1:
-            return "every acks=all produce is on disk before it is answered"
+            return "every acks=all produce is on disk before it is acknowledged"
         return f"the page cache decides (flush.messages={flush_messages}); acknowledged records survive a process kill"
 
     async def start(self) -> None:
@@ -345,7 +345,7 @@ class App:
         if cluster_id != self._logs.identity.cluster_id:
             raise StartupError(
                 f"the data directory {self.data_directory} belongs to cluster {self._logs.identity.cluster_id}, "
-                f"its metadata log to cluster {cluster_id}; one of the two is from elsewhere"
+                f"its metadata log to cluster {cluster_id}; one of the two does not belong to this broker"
             )
 
     def _storage_failed(self, fault: StorageFault) -> None:

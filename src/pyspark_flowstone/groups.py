@@ -36,7 +36,9 @@ class GroupProgress:
         except ClientError as error:
             self._not_before_s = time.monotonic() + COMMIT_AGAIN_AFTER_S
             LOGGER.warning(
-                "flowstone: the query goes on, but its progress does not show in group %s: %s", self._group_id, error
+                "flowstone: the query continues, but its progress is not committed to group %s: %s",
+                self._group_id,
+                error,
             )
         else:
             self._committed.update(new)
@@ -47,6 +49,6 @@ class GroupProgress:
 
 def warn_of_no_group() -> None:
     LOGGER.warning(
-        "flowstone: this query shows in no consumer group, so its lag cannot be watched; "
-        "name a group of its own with the option groupId"
+        "flowstone: this query commits to no consumer group, so its lag cannot be monitored; "
+        "set the option groupId to a group of its own"
     )

@@ -60,16 +60,16 @@ CONSUMER_TUNING = frozenset(
 
 # What to do instead.
 REFUSED = {
-    "auto.offset.reset": "say with startingOffsets where to start",
-    "enable.auto.commit": "say with groupId which group the progress is committed to",
+    "auto.offset.reset": "set startingOffsets instead",
+    "enable.auto.commit": "set groupId to commit the progress to a group",
     "interceptor.classes": "interceptors are Java classes and do not run here",
     "key.deserializer": "keys come as bytes; cast or decode them in the query",
     "value.deserializer": "values come as bytes; cast or decode them in the query",
 }
 # Families of them: TLS and logins.
 REFUSED_PREFIXES = {
-    "sasl.": "the source speaks to listeners without authentication only",
-    "ssl.": "the source speaks to plaintext listeners only",
+    "sasl.": "the source supports only listeners without authentication",
+    "ssl.": "the source supports only plaintext listeners",
 }
 SECURITY_PROTOCOL = "security.protocol"
 SECURITY_PROTOCOL_SPOKEN = "PLAINTEXT"

@@ -70,7 +70,7 @@ class FlowstoneWriter(RowWriter, DataSourceArrowWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError('a topic is only ever appended to: say mode("append"), not mode("overwrite")')
+            raise OptionError('a topic can only be appended to: use mode("append") instead of mode("overwrite")')
         super().__init__(given, schema)
 
 

@@ -86,8 +86,8 @@ REFUSED = {
     "value.serializer": _SERIALIZING,
 }
 REFUSED_PREFIXES = {
-    "sasl.": "the sink speaks to listeners without authentication only",
-    "ssl.": "the sink speaks to plaintext listeners only",
+    "sasl.": "the sink supports only listeners without authentication",
+    "ssl.": "the sink supports only plaintext listeners",
 }
 
 

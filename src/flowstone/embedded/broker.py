@@ -212,7 +212,7 @@ class BrokerClock:
         """
         by = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
         if by < timedelta():
-            raise ValueError(f"a clock does not go back, not even by {-by}")
+            raise ValueError(f"a clock cannot go back, not even by {-by}")
         self._host.advance(by // timedelta(milliseconds=1))
 
 

@@ -219,7 +219,7 @@ class Cluster:
         """
         step = timedelta(**by)
         if step < timedelta():
-            raise ValueError(f"a clock does not go back, not even by {-step}")
+            raise ValueError(f"a clock cannot go back, not even by {-step}")
         running = [node_id for node_id in self.brokers if self._host(node_id).is_running]
         self._around.advanced(running, step.total_seconds())
         for host in map(self._host, self.brokers):

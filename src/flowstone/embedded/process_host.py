@@ -54,7 +54,7 @@ class ProcessHost:
             self._process.stdin.write(json.dumps(dict(self._values)) + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"error": "the broker's process ended before it served"}
+        answer = json.loads(line) if line else {"error": "the broker's process ended before it was ready"}
         if "error" in answer:
             self._wait()
             raise StartupError(answer["error"])

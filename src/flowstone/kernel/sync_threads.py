@@ -48,7 +48,7 @@ class SyncThreads:
         """Start the threads. They write eight bytes to `wake_descriptor` when there are new results to take."""
         threads = _start(thread_count, wake_descriptor)
         if threads is None:
-            raise OSError(f"{thread_count} sync threads do not start")
+            raise OSError(f"{thread_count} sync threads could not be started")
         self._threads = ctypes.c_void_p(threads)
         self._outcomes = _Outcomes()
 

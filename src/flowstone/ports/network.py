@@ -297,7 +297,7 @@ class Stream:
         try:
             return call(*arguments)
         except BlockingIOError:
-            raise TimeoutError(f"nothing moved for {self._timeout_s:g} s") from None
+            raise TimeoutError(f"no data was transferred for {self._timeout_s:g} s") from None
 
     def _set_timeout(self, timeout_s: float) -> None:
         if timeout_s == self._timeout_s:

@@ -95,7 +95,7 @@ class SystemFile:
         while pending:
             count = os.pwritev(self._descriptor, pending[:IOVECS_MAX], position + written)
             if not count:
-                raise OSError(errno.EIO, "the file takes no more bytes", self.path)
+                raise OSError(errno.EIO, "the file accepts no more bytes", self.path)
             written += count
             pending = _skip(pending, count)
         return written

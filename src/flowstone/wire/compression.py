@@ -51,11 +51,11 @@ LZ4_SMALL_FRAME_BYTES = 32 << 10
 LZ4_SMALL_CONTENT_BYTES = 64 << 10
 _LZ4_HEAD = Struct("<IB")
 _FRAME_ERRORS = {
-    FrameStatus.TRUNCATED: "ends too soon",
-    FrameStatus.NO_MAGIC: "no frame begins here",
+    FrameStatus.TRUNCATED: "ends too early",
+    FrameStatus.NO_MAGIC: "no frame starts here",
     FrameStatus.SKIPPABLE: "a skippable frame",
     FrameStatus.RESERVED_BITS: "a frame of an unknown version",
-    FrameStatus.BAD_BLOCK: "a block that cannot be",
+    FrameStatus.BAD_BLOCK: "an invalid block",
 }
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS  # 16: a gzip wrapper, not zlib's
 _ZSTD_LEVEL = 3  # zstd's own default
@@ -178,7 +178,7 @@ def _gunzip(data: Bytes, max_bytes: int) -> Bytes:
             piece = view[position : position + GZIP_INPUT_BYTES]
             position += len(piece)
         elif not piece and not chunk:
-            raise DecompressError(Codec.GZIP, "ends too soon")
+            raise DecompressError(Codec.GZIP, "ends too early")
     if stream.unused_data or position < len(view):
         raise DecompressError(Codec.GZIP, "bytes after the end")
     return content
@@ -226,16 +226,16 @@ def _unsnappy(data: Bytes, max_bytes: int) -> Bytes:
 def _xerial_blocks(view: memoryview, max_bytes: int) -> list[memoryview]:
     blocks_max = min(max_bytes // XERIAL_BLOCK_BYTES_MIN + 16, XERIAL_BLOCKS_MAX)
     if len(view) < len(XERIAL_HEADER):
-        raise DecompressError(Codec.SNAPPY, "ends too soon")
+        raise DecompressError(Codec.SNAPPY, "ends too early")
     blocks: list[memoryview] = []
     position = len(XERIAL_HEADER)
     while position < len(view):
         if len(view) - position < _BLOCK_LENGTH.size:
-            raise DecompressError(Codec.SNAPPY, "ends too soon")
+            raise DecompressError(Codec.SNAPPY, "ends too early")
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
         position += _BLOCK_LENGTH.size
         if length > len(view) - position:
-            raise DecompressError(Codec.SNAPPY, "ends too soon")
+            raise DecompressError(Codec.SNAPPY, "ends too early")
         if len(blocks) == blocks_max:
             told = f"more than {blocks_max} blocks"
             is_cap = blocks_max < XERIAL_BLOCKS_MAX
@@ -296,7 +296,7 @@ def _any_lz4_frame(data: Bytes, max_bytes: int) -> Bytes:
         if len(content) + len(chunk) > max_bytes:
             raise _too_large(Codec.LZ4, max_bytes)
         if not at_end and not chunk and not consumed:
-            raise DecompressError(Codec.LZ4, "ends too soon")
+            raise DecompressError(Codec.LZ4, "ends too early")
         content = _grow(content, chunk)
         rest = rest[consumed:]
     return content

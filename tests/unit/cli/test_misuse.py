@@ -80,7 +80,7 @@ def test_a_topic_is_deleted_only_with_leave(refused: Call, call: Call, prepare: 
     prepare("kept", partitions=2)
     told = refused("topic", "delete", "kept")
     assert told == (
-        "flowstone: kept and all records in its 2 partitions will be deleted, for good; "
+        "flowstone: kept and all records in its 2 partitions will be deleted permanently; "
         "say --yes if that is what you want\n"
     )
     assert "kept" in call("topic", "list").splitlines()

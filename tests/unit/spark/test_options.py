@@ -114,7 +114,7 @@ def test_what_tunes_a_jvm_consumer_has_no_effect():
             "startingoffset: the source has no such option; did you mean startingOffsets?",
         ),
         ({"kafka.max.pol.records": "5"}, "kafka.max.pol.records: .*; did you mean kafka.max.poll.records?"),
-        ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset: say with startingOffsets where to start"),
+        ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset: set startingOffsets instead"),
         ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol: the source speaks PLAINTEXT only, not SSL"),
         ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism: .* without authentication only"),
         ({"assign": '{"a":[0]}'}, "needs exactly one of them, not subscribe and assign"),

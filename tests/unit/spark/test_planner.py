@@ -203,8 +203,8 @@ def test_without_a_group_one_warning_names_the_option(reader, topic, caplog):
     for _ in range(3):
         source.latestOffset(start, ALL)
     assert [each.getMessage() for each in caplog.records if "groupId" in each.getMessage()] == [
-        "flowstone: this query shows in no consumer group, so its lag cannot be watched; "
-        "name a group of its own with the option groupId"
+        "flowstone: this query commits to no consumer group, so its lag cannot be monitored; "
+        "set the option groupId to a group of its own"
     ]
 
 

@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
 
 def backup(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
-    to: Annotated[str, typer.Option(metavar="DIR", help="Where the backup goes: a directory that is new or empty.")],
+    to: Annotated[str, typer.Option(metavar="DIR", help="The directory for the backup, new or empty.")],
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -102,7 +102,7 @@ def _partitions(counts: dict[str, int]) -> list[TopicPartition]:
 def _make_empty(directory: str) -> None:
     with system_errors(directory):
         if os.path.exists(f"{directory}/{MANIFEST}"):
-            raise CommandError(f"{directory} holds a backup already: name a new directory")
+            raise CommandError(f"{directory} contains a backup already: name a new directory")
         if os.path.exists(directory) and not os.path.isdir(directory):
             raise CommandError(f"{directory} is not a directory: name a new directory")
         if os.path.isdir(directory) and os.listdir(directory):
@@ -165,7 +165,9 @@ class _Writer:
             except OffsetsLost:
                 shutil.rmtree(path)
         else:
-            raise CommandError(f"{where} loses its oldest records faster than they can be read: keep them longer")
+            raise CommandError(
+                f"{where} loses its oldest records to retention faster than they can be read: raise its retention"
+            )
         _finish(where, path, start, reached)
         return BackupPartition(where.partition, start, reached, list_files(path))
 

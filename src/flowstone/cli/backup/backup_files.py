@@ -99,9 +99,7 @@ def read_manifest(directory: str) -> Backup:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
     except FileNotFoundError:
-        raise CommandError(
-            f"{directory} is no backup, or one that did not come to an end: {MANIFEST} is missing"
-        ) from None
+        raise CommandError(f"{directory} is not a backup, or an incomplete one: {MANIFEST} is missing") from None
     except (OSError, ValueError) as error:
         raise CommandError(f"{path} cannot be read: {error}") from None
     if not isinstance(document, dict) or document.get("version") != FORMAT_VERSION:
@@ -127,7 +125,7 @@ def _read_topic(document: dict[str, Any]) -> BackupTopic:
         raise ValueError(f"partitions of {document['name']} are missing")
     names = [file.name for each in partitions for file in each.files]
     if any(os.path.basename(name) != name or name in ("", ".", "..") for name in names):
-        raise ValueError(f"a file of {document['name']} lies elsewhere")
+        raise ValueError(f"a file of {document['name']} is not where the manifest says")
     groups = [
         BackupGroup(
             str(each["group_id"]), [BackupOffset(int(at["partition"]), int(at["offset"])) for at in each["offsets"]]
@@ -175,4 +173,4 @@ def copy_checked(source: str, target: str, expected: BackupFile, advance: Advanc
     except FileNotFoundError:
         raise CommandError(f"{source} is missing: the backup is damaged") from None
     if (size_bytes, total.hexdigest()) != (expected.size_bytes, expected.sha256):
-        raise CommandError(f"{source} is not what was backed up: its checksum does not match")
+        raise CommandError(f"{source} differs from what was backed up: its checksum does not match")

@@ -47,17 +47,18 @@ def register(app: typer.Typer) -> None:
 def restore(
     source: Annotated[str, typer.Option("--from", metavar="DIR", help="A backup's directory.")],
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Topics of the backup; without any, all of them.")
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC...]", help="Topics to restore; default: all topics of the backup."),
     ] = None,
     new_name: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="The topic's new name; for one topic only.")
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A setting instead of the one backed up; may be given again."),
+        typer.Option(metavar="NAME=VALUE", help="A setting that replaces the one in the backup; repeatable."),
     ] = None,
     with_groups: Annotated[
-        bool, typer.Option("--groups", help="Also what groups had committed in them; they must have no members.")
+        bool, typer.Option("--groups", help="Also restore groups' committed offsets; the groups must have no members.")
     ] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -192,7 +193,9 @@ def _roomiest(directories: list[dict[str, Any]], partition: BackupPartition) -> 
     roomy = [each for each in directories if each["usable_bytes"] - partition.size_bytes > each["floor_bytes"]]
     if not roomy:
         needed = size_text(partition.size_bytes)
-        raise CommandError(f"no log directory of the broker has room for {needed} more: delete topics first")
+        raise CommandError(
+            f"no log directory of the broker has enough free space for {needed} more: delete topics first"
+        )
     return min(roomy, key=lambda each: int(each["partitions"]))
 
 

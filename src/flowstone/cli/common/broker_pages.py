@@ -33,7 +33,7 @@ class BrokerPages(NamedTuple):
         """Return the status and response of a broker for its own page. Raises CommandError if the broker refuses."""
         if not self.addresses:
             raise CommandError(
-                f"this is asked over HTTP, which the broker does not serve: start it with --http HOST:PORT ({SETTING})"
+                f"this needs the broker's HTTP pages, which are off: start it with --http HOST:PORT ({SETTING})"
             )
         address = self.addresses[0]
         try:

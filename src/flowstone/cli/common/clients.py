@@ -23,7 +23,10 @@ CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 10.0
 
 Bootstrap = Annotated[
-    str, typer.Option(envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The broker, or several with commas.")
+    str,
+    typer.Option(
+        envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The broker's address, or several separated by commas."
+    ),
 ]
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
@@ -70,7 +73,7 @@ def _check_reachable(bootstrap: str) -> None:
         except OSError as error:
             reason = error.strerror or str(error)
         except UnicodeError:  # a part that is empty or too long
-            reason = "that is no name of a host"
+            reason = "that is not a host name"
     raise CommandError(
         f"cannot reach a broker at {bootstrap} ({reason}): "
         "start one with `flowstone up`, or name another with --bootstrap"

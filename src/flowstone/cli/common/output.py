@@ -18,7 +18,7 @@ from flowstone.cli.common.errors import CommandError
 JSON_FLAG = "--json"
 
 JsonOutput = Annotated[bool, typer.Option(JSON_FLAG, help="Print JSON, for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def print_document(document: Mapping[str, Any]) -> None:
@@ -32,7 +32,7 @@ def encode(document: object) -> str:
 def get_leave(consequence: str) -> None:
     """Ask for confirmation on the terminal. Raises CommandError if it is refused or there is no terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CommandError(f"{consequence}; say --yes if that is what you want")
+        raise CommandError(f"{consequence}; use --yes to confirm")
     print(consequence, file=sys.stderr)
     if not typer.confirm("Go on?", err=True):
         raise CommandError("nothing was changed")

@@ -87,7 +87,7 @@ def _why_not_native() -> str:
         from flowstone.kernel import native  # noqa: F401
     except ImportError as error:
         return str(error)
-    return "the library came after this process began"
+    return "the library was built after this process started"
 
 
 def check_compiler() -> Finding:
@@ -134,6 +134,6 @@ def check_clock() -> Finding:
     """Check the clock, which sets timestamps of records without one and controls retention."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if sys.platform == "linux" and ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) == _TIME_ERROR:
-        advice = "nothing keeps it right: run an NTP client such as chrony, if the host does not"
+        advice = "nothing synchronises it: run an NTP client such as chrony, unless the host does"
         return Finding("clock", Status.WARNING, f"{now}, not synchronised", advice)
     return Finding("clock", Status.GOOD, now)

@@ -31,12 +31,12 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    data: Annotated[str, typer.Option(metavar="DIR", help="Its data directory, or several with commas.")] = str(
-        BROKER_SETTINGS["log.dirs"].default
-    ),
+    data: Annotated[
+        str, typer.Option(metavar="DIR", help="The broker's data directory, or several separated by commas.")
+    ] = str(BROKER_SETTINGS["log.dirs"].default),
     bootstrap: Annotated[
         str | None,
-        typer.Option(envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The broker that should be running."),
+        typer.Option(envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The address of the broker to check."),
     ] = None,
     json_output: JsonOutput = False,
 ) -> None:

@@ -22,11 +22,11 @@ FLUSH_SLOW_MS = 20.0
 PROBE_PREFIX = ".flowstone-doctor-"
 # Where a flush does not mean what it should, or a lock may not hold.
 _UNSAFE_FILE_SYSTEMS = {
-    "tmpfs": "it is memory: nothing outlives the machine",
-    "ramfs": "it is memory: nothing outlives the machine",
-    "nfs": "locks and flushes over a network are not to be trusted",
-    "nfs4": "locks and flushes over a network are not to be trusted",
-    "cifs": "locks and flushes over a network are not to be trusted",
+    "tmpfs": "it is in memory: its data is lost when the machine stops",
+    "ramfs": "it is in memory: its data is lost when the machine stops",
+    "nfs": "locks and flushes over a network are not reliable",
+    "nfs4": "locks and flushes over a network are not reliable",
+    "cifs": "locks and flushes over a network are not reliable",
 }
 _UNITS = ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"))
 
@@ -91,7 +91,7 @@ def _check_flush(place: str) -> Finding:
             file.sync()
             times_ms.append((time.perf_counter() - begun) * 1000)
     except OSError as error:
-        return Finding("flush", Status.BAD, f"{error.strerror} in {place}", "free some room, or use another disk")
+        return Finding("flush", Status.BAD, f"{error.strerror} in {place}", "free disk space, or use another disk")
     finally:
         file.close()
         os.unlink(path)

@@ -37,10 +37,12 @@ _TARGETS = "--to-earliest, --to-latest, --to-timestamp, --shift-by, --to-offset 
 def reset(
     group: GroupName,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip what is there.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip all existing records.")] = False,
     to_timestamp: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="To the first record since: milliseconds since 1970, or ISO 8601."),
+        typer.Option(
+            metavar="TIME", help="To the first record at or after a time: milliseconds since 1970, or ISO 8601."
+        ),
     ] = None,
     shift_by: Annotated[
         int | None,
@@ -48,18 +50,20 @@ def reset(
             metavar="N",
             min=-OFFSET_MAX,
             max=OFFSET_MAX,
-            help="N records on from what is committed, or back if negative.",
+            help="By N records from the committed offsets, backwards if negative.",
         ),
     ] = None,
     to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, max=OFFSET_MAX, help="To this offset.")] = None,
     from_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="To those of a CSV file: topic,partition,offset.")
+        Path | None, typer.Option(metavar="FILE", help="To the offsets in a CSV file: topic,partition,offset.")
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="T[:P,P]", help="A topic, or some partitions; may be given again.")
+        list[str] | None, typer.Option(metavar="T[:P,P]", help="A topic, or some partitions; repeatable.")
     ] = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="Every topic the group has committed in.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Every topic in which the group has committed offsets.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
     yes: Yes = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -85,7 +89,7 @@ def reset(
     if not json_output:
         print(_table(moves))
     if not (dry_run or yes):
-        get_leave(f"group {group} will go on from the new offsets")
+        get_leave(f"group {group} will continue from the new offsets")
     if not dry_run:
         _apply(admin, bootstrap, group, moves)
     if json_output:

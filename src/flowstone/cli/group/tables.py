@@ -52,7 +52,7 @@ def idle_reason(group: GroupStatus, member: GroupMember) -> str | None:
     if member.partitions:
         return None
     if not group.is_stable:
-        return "a rebalance is under way"
+        return "a rebalance is in progress"
     shared = sum(len(each.partitions) for each in group.members)
     if not shared:
         return "the topics it subscribes to have no partitions, or are not there"

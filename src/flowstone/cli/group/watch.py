@@ -47,7 +47,7 @@ def watch(
     interval: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=INTERVAL_MIN_S, max=SECONDS_MAX, callback=finite, help="How long between two looks."
+            metavar="SECONDS", min=INTERVAL_MIN_S, max=SECONDS_MAX, callback=finite, help="Seconds between two views."
         ),
     ] = DEFAULT_INTERVAL_S,
     json_output: JsonOutput = False,

@@ -42,7 +42,7 @@ DirectoryArgument = Annotated[str, typer.Argument(metavar="DATA_DIR", help="The 
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Look into, verify and repair log files.", rich_markup_mode=None)
+    group = typer.Typer(help="Inspect, verify and repair log files.", rich_markup_mode=None)
     group.command("dump")(dump)
     group.command("verify")(verify)
     group.command("repair")(repair)
@@ -131,7 +131,9 @@ def repair(
     data_directory: DirectoryArgument,
     topic: Annotated[str, typer.Option(help="The damaged partition's topic.")],
     partition: Annotated[int, typer.Option(min=0, max=PARTITION_MAX, help="The damaged partition's number.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be lost is shown.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without this option, only show what would be lost.")
+    ] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Repair a damaged partition, so that the broker serves it again.
@@ -148,7 +150,7 @@ def repair(
             (report,) = directory.verify_all([topic_partition], advance)
         _print_report(report, json_output=json_output)
         if (report.damages or report.missing is not None) and not yes:
-            raise CommandError("the records named above would be lost: run it again with --yes to repair")
+            raise CommandError("the records named above would be lost: run the command again with --yes to repair")
         if report.missing is not None:
             move_log_start(data_directory, topic_partition, report.missing)
         kept = _repair(report)
@@ -161,7 +163,7 @@ def repair(
     for path, kept_path in kept.items():
         print(f"repaired {path}; the damaged file is now {kept_path}")
     if not kept and report.missing is None:
-        print("nothing to repair" + ("; the broker makes bad indexes again by itself" if report.bad_indexes else ""))
+        print("nothing to repair" + ("; the broker rebuilds bad indexes by itself" if report.bad_indexes else ""))
 
 
 def _repair(report: PartitionReport) -> dict[str, str]:

@@ -25,7 +25,7 @@ def report_lines(report: PartitionReport) -> list[str]:
     lines += [f"  {wrong}" for wrong in report.bad_indexes]
     if report.unfinished is not None:
         where = f"{report.unfinished.path}: {stretch(report.unfinished)}"
-        lines.append(f"  {where}: an unfinished write, which the next start cuts off")
+        lines.append(f"  {where}: an unfinished write, which the next start truncates")
     return lines
 
 

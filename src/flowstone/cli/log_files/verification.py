@@ -251,7 +251,7 @@ class _Index:
         return self._leads_right and self._at == len(self._entries)
 
     def verdict(self) -> str:
-        return f"{self._path}: it does not fit the log; the broker makes it again when it needs it"
+        return f"{self._path}: it does not match the log; the broker rebuilds it when it needs it"
 
 
 def _read(path: str) -> bytes:

@@ -33,12 +33,12 @@ def register(app: typer.Typer) -> None:
 
 
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL, as DuckDB has it; a topic is a table.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in DuckDB's SQL; a topic is a table.")],
     start: Annotated[
-        str, typer.Option(metavar="PLACE", help="Where to begin: earliest, latest, an offset, or a time (ISO 8601).")
+        str, typer.Option(metavar="PLACE", help="Where to start: earliest, latest, an offset, or a time (ISO 8601).")
     ] = "earliest",
-    end: Annotated[str, typer.Option(metavar="PLACE", help="Where to end, likewise.")] = "latest",
-    binary: Annotated[bool, typer.Option("--binary", help="Keys and values as BLOB, not as text.")] = False,
+    end: Annotated[str, typer.Option(metavar="PLACE", help="Where to stop, in the same format.")] = "latest",
+    binary: Annotated[bool, typer.Option("--binary", help="Return keys and values as BLOB instead of text.")] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

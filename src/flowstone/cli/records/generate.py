@@ -34,9 +34,9 @@ def register(app: typer.Typer) -> None:
 def generate_events(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}.")],
     topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Where to; else the topic of the kind's name.")
+        str | None, typer.Option(metavar="TOPIC", help="The target topic; default: the topic with the kind's name.")
     ] = None,
-    rows: Annotated[int, typer.Option(metavar="N", min=1, max=ROWS_MAX, help="How many records.")] = ROWS,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, max=ROWS_MAX, help="Number of records.")] = ROWS,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -44,12 +44,12 @@ def generate_events(
             min=0.001,
             max=PER_SECOND_MAX,
             callback=finite,
-            help="Records per second, live; else all at once.",
+            help="Records per second, sent live; default: all at once.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same events.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed generates the same events.")] = 0,
     start: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The first record's time, where they are sent all at once.")
+        str | None, typer.Option(metavar="TIME", help="The time of the first record if all are sent at once.")
     ] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

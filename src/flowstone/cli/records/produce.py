@@ -42,27 +42,31 @@ def register(app: typer.Typer) -> None:
 
 def produce(
     topic: TopicName,
-    file: Annotated[str | None, typer.Option(metavar="FILE", help="Read this file, not standard input.")] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE", help="Read this file instead of standard input.")] = None,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; else the file's name tells."),
+        typer.Option("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; default: by the file name."),
     ] = None,
     key_separator: Annotated[
-        str, typer.Option(metavar="TEXT", help="What ends the key in a line; without it records have no key.")
+        str,
+        typer.Option(metavar="TEXT", help="The text between key and value in a line; without it, records have no key."),
     ] = "",
     key_field: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The field of each object or row that is the key.")
+        str | None, typer.Option(metavar="NAME", help="The field of each object or row that contains the key.")
     ] = None,
     timestamp_field: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The field that is the record's time: milliseconds or ISO 8601.")
+        str | None,
+        typer.Option(metavar="NAME", help="The field that contains the record's timestamp: milliseconds or ISO 8601."),
     ] = None,
     header_field: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A field that is also a header; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME", help="A field to add as a header; repeatable.")
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; repeatable.")
     ] = None,
-    acks: Annotated[str, typer.Option(help="Who must have a record before it counts: all, 1 or 0.")] = "all",
+    acks: Annotated[
+        str, typer.Option(help="Which replicas must have a record before it is acknowledged: all, 1 or 0.")
+    ] = "all",
     timeout: Annotated[
         float,
         typer.Option(
@@ -70,7 +74,7 @@ def produce(
             min=0.1,
             max=SECONDS_MAX,
             callback=finite,
-            help="How long a record may take to be stored.",
+            help="How long storing a record may take.",
         ),
     ] = DELIVERY_TIMEOUT_S,
     json_output: JsonOutput = False,

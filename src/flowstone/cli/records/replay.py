@@ -42,19 +42,20 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The topic whose records are published again.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic they are published to.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The topic to read from.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic to write to.")],
     from_time: Annotated[
-        str, typer.Option("--from", metavar="TIME", help=f"From the first record at or after: {TIME_HELP}.")
+        str,
+        typer.Option("--from", metavar="TIME", help=f"Start at the first record at or after this time: {TIME_HELP}."),
     ] = BEGINNING,
     to_time: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="Up to the first record at or after, without it.")
+        str, typer.Option("--to", metavar="TIME", help="Stop before the first record at or after this time.")
     ] = END,
     speed: Annotated[
-        str | None, typer.Option(metavar="Nx", help="In the rhythm of the timestamps, N times as fast: 1x, 10x.")
+        str | None, typer.Option(metavar="Nx", help="Follow the intervals of the timestamps, N times as fast: 1x, 10x.")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin afresh, also where an interrupted replay could be gone on with.")
+        bool, typer.Option("--restart", help="Start from the beginning even if an interrupted replay could continue.")
     ] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -83,8 +84,8 @@ def replay(
         told = {"source": source, "target": target, "stored": work.stored, "resumed": is_resumed}
         print_document({**told, "interrupted": interrupts.heard})
     else:
-        again = " (went on where it was interrupted)" if is_resumed else ""
-        rest = "; interrupted, the same command goes on" if interrupts.heard else ""
+        again = " (continued after an interruption)" if is_resumed else ""
+        rest = "; interrupted, the same command continues" if interrupts.heard else ""
         print(f"replayed {counted(work.stored, 'record')} of {source} to {target}{again}{rest}")
     if interrupts.heard:
         raise typer.Exit(EXIT_INTERRUPTED)

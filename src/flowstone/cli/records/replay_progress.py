@@ -51,7 +51,7 @@ class ReplayProgress:
             told = _read(each.metadata)
             if told is None or told["asked"] != self._asked:
                 raise CommandError(
-                    f"a replay of {_range(told)} was interrupted: give the same to go on with it, or --restart"
+                    f"a replay of {_range(told)} was interrupted: use the same options to continue it, or --restart"
                 )
             spans[each.partition] = Span(told["start"], each.offset, told["end"])
         return spans

@@ -41,13 +41,15 @@ def alter(
     topic: TopicName,
     partitions: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=PARTITIONS_MAX, help="Have N partitions: more than now, never fewer."),
+        typer.Option(
+            metavar="N", min=1, max=PARTITIONS_MAX, help="Increase the number of partitions to N; it cannot be reduced."
+        ),
     ] = None,
     set_values: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a setting; may be given again.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a setting; repeatable.")
     ] = None,
     unset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Go back to the broker's value; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME", help="Restore the broker's value; repeatable.")
     ] = None,
     yes: Yes = False,
     json_output: JsonOutput = False,

@@ -23,12 +23,14 @@ def register(app: typer.Typer) -> None:
 
 def branch(
     source: Annotated[
-        str, typer.Argument(metavar="TOPIC[@TIME]", help="The topic, and the point in time; without one, now.")
+        str, typer.Argument(metavar="TOPIC[@TIME]", help="The topic and the point in time; default: now.")
     ],
     target: Annotated[str, typer.Argument(metavar="NEW-TOPIC", help="The branch's name.")],
     groups: Annotated[
         bool,
-        typer.Option("--groups", help="Also what groups have committed in the topic, as far as the branch reaches."),
+        typer.Option(
+            "--groups", help="Also copy the offsets that groups have committed in the topic, up to the branch's end."
+        ),
     ] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -55,13 +55,11 @@ def register(app: typer.Typer) -> None:
 
 def create(
     topic: TopicName,
-    partitions: Annotated[int, typer.Option(help="How many partitions; -1: the broker's default.")] = BROKER_DEFAULT,
+    partitions: Annotated[int, typer.Option(help="Number of partitions; -1: the broker's default.")] = BROKER_DEFAULT,
     replication_factor: Annotated[
-        int, typer.Option(help="How many replicas; -1: the broker's default.")
+        int, typer.Option(help="Number of replicas; -1: the broker's default.")
     ] = BROKER_DEFAULT,
-    config: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic setting; may be given again.")
-    ] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic setting; repeatable.")] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -74,7 +72,7 @@ def create(
         new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=settings)
         asked = admin.create_topics([new], operation_timeout=REQUEST_TIMEOUT_S)
     except (ValueError, TypeError, KafkaException) as error:  # the client library's own bounds
-        raise CommandError(f"no topic can be made like that: {error}") from error
+        raise CommandError(f"the topic cannot be created: {error}") from error
     result_of(asked[topic], bootstrap)
     count = len(find_topic(admin, bootstrap, topic).partitions)
     if json_output:
@@ -85,9 +83,7 @@ def create(
 
 def _check_count(option: str, number: int, maximum: int) -> None:
     if number != BROKER_DEFAULT and not 1 <= number <= maximum:
-        raise CommandError(
-            f"{option} {number}: choose between 1 and {maximum}, or leave it out for what the broker is set to"
-        )
+        raise CommandError(f"{option} {number}: choose between 1 and {maximum}, or omit it to use the broker's default")
 
 
 def list_topics(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
@@ -129,7 +125,7 @@ def delete(
     admin = connect(bootstrap)
     count = len(find_topic(admin, bootstrap, topic, to_use=False).partitions)
     if not yes:
-        get_leave(f"{topic} and all records in its {counted(count, 'partition')} will be deleted, for good")
+        get_leave(f"{topic} and all records in its {counted(count, 'partition')} will be deleted permanently")
     result_of(admin.delete_topics([topic], operation_timeout=REQUEST_TIMEOUT_S)[topic], bootstrap)
     if json_output:
         print_document({"topic": topic})

@@ -52,7 +52,7 @@ class TopicDisks(NamedTuple):
 
     def lines(self) -> list[str]:
         if self.problem is not None:
-            return [f"sizes, ages and room on disk are not known: {self.problem}"]
+            return [f"sizes, ages and free disk space are not known: {self.problem}"]
         # A topic that has no records fills no disk: when others will have filled it is not its concern.
         is_empty = not any(each["size_bytes"] for each in self.partitions.values())
         return [_directory_line(each, with_forecast=not is_empty) for each in self.directories]

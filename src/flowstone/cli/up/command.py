@@ -35,8 +35,8 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_HTTP = f"{DEFAULT_HOST}:9080"
 
 _EPILOG = (
-    "Settings have Kafka's names. A file gives way to the environment (FLOWSTONE_SET_LOG_RETENTION_MS=… is "
-    "log.retention.ms), the environment to --set, and --set to the flags of their own."
+    "Settings have Kafka's names. Later sources override earlier ones: a file, the environment "
+    "(FLOWSTONE_SET_LOG_RETENTION_MS=… is log.retention.ms), --set, and the flags for single settings."
 )
 
 
@@ -67,14 +67,14 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--data",
         metavar="DIR",
-        help="the data directory, made if it is missing, or several with commas (default: flowstone-data)",
+        help="the data directory, created if it is missing, or several separated by commas (default: flowstone-data)",
     )
     add(
         "--listen",
         metavar="[NAME://]HOST:PORT",
         action="append",
         default=[],
-        help="an address to listen on, port 0 for any free one; may be given again (default: 127.0.0.1:9092)",
+        help="an address to listen on, port 0 for any free one; repeatable (default: 127.0.0.1:9092)",
     )
     add("--port", metavar="PORT", type=int, help="short for --listen 127.0.0.1:PORT")
     add(
@@ -82,26 +82,37 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="[NAME://]HOST:PORT",
         action="append",
         default=[],
-        help="the address clients are told, where it differs from the one listened on; may be given again",
+        help="the address that clients connect to, if it differs from the one listened on; repeatable",
     )
     add(
         "--http",
         metavar="HOST:PORT|off",
-        help=f"where health and metrics are served (default: {DEFAULT_HTTP}, or nowhere if that is taken)",
+        help=f"the address of the health and metrics pages (default: {DEFAULT_HTTP}, or none if that is taken)",
     )
     add(
         "--brokers",
         metavar="N",
         type=int,
-        help="a cluster of so many brokers and a ZooKeeper on this machine, at ports that count up; needs Java",
+        help="start a cluster of N brokers and a ZooKeeper on this machine, at consecutive ports; needs Java",
     )
-    add("--zookeeper", metavar="HOST:PORT", help="join the cluster of this ensemble, several servers with commas")
-    add("--node-id", metavar="ID", type=int, help="this broker's number in its cluster (default: 1)")
+    add(
+        "--zookeeper",
+        metavar="HOST:PORT",
+        help="join the cluster of this ZooKeeper ensemble; separate servers by commas",
+    )
+    add("--node-id", metavar="ID", type=int, help="this broker's id in its cluster (default: 1)")
     add("--config", metavar="FILE", help="read settings from a .properties file")
-    add("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting; may be given again")
-    add("--log-format", choices=log_output.FORMATS, default="text", help="how standard error reads (default: text)")
-    add("--log-level", choices=log_output.LEVELS, default="info", help="the least that is logged (default: info)")
-    add("--json", action="store_true", help="say that it is ready, or why it cannot start, in JSON, for programs")
+    add("--set", metavar="NAME=VALUE", action="append", default=[], help="set one setting; repeatable")
+    add(
+        "--log-format",
+        choices=log_output.FORMATS,
+        default="text",
+        help="the format of the log on standard error (default: text)",
+    )
+    add(
+        "--log-level", choices=log_output.LEVELS, default="info", help="the lowest level that is logged (default: info)"
+    )
+    add("--json", action="store_true", help="print that the broker is ready, or why it cannot start, as JSON")
     return parser
 
 
@@ -161,7 +172,7 @@ def _advice(error: StartupError) -> str:
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         return "; stop what listens there, or choose another address with --listen"
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
-        return "; free some room, or choose another directory with --data"
+        return "; free disk space, or choose another directory with --data"
     if isinstance(cause, PermissionError) and cause.filename is None:
         return "; run as a user who may, or choose another address with --listen (ports below 1024 are the system's)"
     if isinstance(cause, PermissionError):
@@ -222,7 +233,7 @@ def say(text: str, ready: str) -> None:
     try:
         print(text, flush=True)
     except (BrokenPipeError, OutputClosed):
-        logger.warning("nobody reads standard output; serving on %s", ready)
+        logger.warning("standard output is closed; serving on %s", ready)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at the end
 
 

@@ -145,7 +145,7 @@ class _Member:
         assert process.stdout is not None
         process.stdin.write(json.dumps(self._asked).encode() + b"\n")
         line = await process.stdout.readline()
-        answer = json.loads(line) if line else {"error": "its process ended before it served"}
+        answer = json.loads(line) if line else {"error": "its process ended before it was ready"}
         if "error" in answer:
             raise StartupError(f"broker {self.node_id} cannot start: {answer['error']}")
         self.announcement = {"node_id": self.node_id, "pid": process.pid, **answer}
@@ -157,7 +157,7 @@ class _Member:
         try:
             await asyncio.wait_for(self.process.wait(), STOP_TIMEOUT_S)
         except TimeoutError:
-            logger.error("broker %d does not stop and is killed", self.node_id)
+            logger.error("broker %d does not stop in time and is killed", self.node_id)
             self.process.kill()
             await self.process.wait()
 
@@ -166,7 +166,7 @@ class _Member:
         code = self.process.returncode or 0
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
         logger.warning(
-            "broker %d ended %s; %d are left; to have it back: flowstone up --node-id %d --zookeeper %s --data %s "
+            "broker %d ended %s; %d are left; to start it again: flowstone up --node-id %d --zookeeper %s --data %s "
             "--listen %s",
             *(self.node_id, how, left, self.node_id, self._values["zookeeper.connect"], self._values["log.dirs"]),
             self.announcement["ready"],
@@ -240,7 +240,7 @@ class _Cluster:
                 return 0
             for each in [each for each in running if each.done()]:
                 running.pop(each).tell_ended(len(running))
-        logger.error("no broker is left")
+        logger.error("all brokers have ended")
         return EXIT_FAILURE
 
 

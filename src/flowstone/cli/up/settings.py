@@ -87,7 +87,7 @@ def check_zookeeper(connect: str) -> None:
         try:
             (host if colon else address.strip()).encode("idna")
         except UnicodeError:
-            raise ConfigError(f"zookeeper.connect: {address!r} is no name of a host: expected HOST:PORT") from None
+            raise ConfigError(f"zookeeper.connect: {address!r} is not a host name: expected HOST:PORT") from None
         if colon and not address.strip().endswith("]"):
             if not is_number(port):
                 raise ConfigError(f"zookeeper.connect: {address!r} is not HOST:PORT")
@@ -105,7 +105,7 @@ def read_addresses(listen: Sequence[str], advertise: Sequence[str]) -> dict[str,
         values["listeners"] = ",".join(map(_with_name, listen, names))
     if advertise:
         if len(names) > 1 and not all(map(_listener_name, advertise)):
-            raise ConfigError("with several listeners, say whose address it is: --advertise NAME://HOST:PORT")
+            raise ConfigError("with several listeners, name the listener: --advertise NAME://HOST:PORT")
         default = names[0] if names else DEFAULT_LISTENER_NAME
         values["advertised.listeners"] = ",".join(_with_name(address, default) for address in advertise)
     return values

@@ -409,7 +409,7 @@ def test_a_manifest_that_leads_elsewhere_is_refused(broker: Broker, run: Run, st
     manifest = json.loads((stored / "backup.json").read_text())
     manifest["topics"][0]["partitions"][0]["files"][0]["name"] = "../../evil"
     (stored / "backup.json").write_text(json.dumps(manifest))
-    assert "lies elsewhere" in refused(broker, run, "restore", "--from", stored, "--as", "copy")
+    assert "is not where the manifest says" in refused(broker, run, "restore", "--from", stored, "--as", "copy")
 
 
 def test_a_name_that_cannot_be_is_refused_by_the_broker(broker: Broker, run: Run, stored: Path) -> None:
