@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Groups are mostly loaded in milliseconds, and then nobody hears that they are not. What takes longer goes on while the
+# Groups are usually loaded in milliseconds, and then no client sees an error. Longer loading continues while the
 # broker serves.
 COORDINATORS_LOAD_WAIT_S = 3.0
-# Neither for log files that are kept open nor for connections: a flush or a checkpoint must always find one.
+# Reserved: used neither for open log files nor for connections, so that a flush or checkpoint always gets one.
 RESERVED_DESCRIPTORS = 64
 
 
@@ -192,7 +192,7 @@ class App:
         """Return the fault when the last log directory has failed permanently."""
         return await asyncio.shield(self._failed)
 
-    # What is served over HTTP
+    # HTTP pages
 
     @property
     def http_address(self) -> str | None:
@@ -233,7 +233,7 @@ class App:
             copies = MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
             self._metadata = Metadata(FileLog(copies, self._clock))
             return
-        from flowstone.broker.clustering.cluster_node import Clustering  # a single broker starts sooner without
+        from flowstone.broker.clustering.cluster_node import Clustering  # without it a single broker starts faster
 
         self._metadata = Metadata(self._consensus.log)
         self._logs = self._open_logs(await self._metadata.change(partial(found_cluster, new_id=random_id)))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-# What is said of an error may repeat what a client sent, which may be long; an answer has no space for all of it.
+# An error message may repeat a long input of a client; the response must stay small.
 MESSAGE_CHARACTERS_MAX = 1000
 
 

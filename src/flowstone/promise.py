@@ -76,7 +76,7 @@ class Promise(Generic[Result]):
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
             def wake(_: object) -> None:
-                if not settled.done():  # the task may have given up
+                if not settled.done():  # the task may have been cancelled
                     settled.set_result(None)
 
             self.add_done_callback(wake)

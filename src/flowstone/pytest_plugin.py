@@ -23,7 +23,7 @@ import pytest
 if TYPE_CHECKING:
     from flowstone.embedded import Broker
 
-# Kafka's longest name is 249 characters; the rest is for the number.
+# Kafka's longest name has 249 characters; the rest is for the number.
 TOPIC_NAME_CHARACTERS_MAX = 200
 _numbers = count(1)
 

@@ -38,4 +38,4 @@ def _record_bytes(cluster: Cluster, wanted: OffsetRange, options: SourceOptions)
             header = parse_header(fetched.records, at)
             last, at = header.last_offset, at + header.size_bytes
         return at / (last + 1 - first)
-    return 0.0  # compaction took what was there
+    return 0.0  # compaction has removed all records of the range

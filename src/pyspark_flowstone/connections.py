@@ -14,7 +14,7 @@ from flowstone.client import Cluster
 
 CLIENT_ID = "flowstone-spark"
 
-# By process: a fork must not use the sockets of its parent.
+# By process id: a forked process must not use its parent's sockets.
 _clusters: dict[tuple[int, str], Cluster] = {}
 _memory = Memory()
 _is_settled = False
@@ -40,7 +40,7 @@ def settle_process() -> None:
     Spark collects garbage after each call to a process. That walks everything that Spark, Arrow and this package have
     imported, 20 ms each time, more than a small task takes. None of it ever becomes garbage.
     """
-    global _is_settled  # the number of frozen objects would tell as well, but counting them takes 4 ms
+    global _is_settled  # counting the frozen objects instead would take 4 ms
     if not _is_settled:
         gc.collect()
         gc.freeze()

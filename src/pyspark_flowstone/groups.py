@@ -14,7 +14,7 @@ from flowstone.types import TopicPartition
 from pyspark_flowstone.connections import CLIENT_ID
 from pyspark_flowstone.loss import LOGGER
 
-# A query that is otherwise well must not wait long for a coordinator that is not there, nor ask for it all the time.
+# A query must neither wait long for a missing coordinator nor look it up continuously.
 COMMIT_DEADLINE_S = 3.0
 COMMIT_AGAIN_AFTER_S = 10.0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 KAFKA_PREFIX = "kafka."
 
-# Of the connector itself; they tune its consumers.
+# Options of the connector itself that tune its consumers.
 IGNORED = {
     "kafkaconsumer.polltimeoutms": "kafkaConsumer.pollTimeoutMs",
     "fetchoffset.numretries": "fetchOffset.numRetries",
@@ -17,7 +17,7 @@ IGNORED = {
     "groupidprefix": "groupIdPrefix",
 }
 
-# Kafka's own consumer settings: how often, how much at a time, how long. Ours are constants of the client.
+# Kafka's consumer settings for frequencies, sizes and times, which are constants of our client.
 CONSUMER_TUNING = frozenset(
     {
         "allow.auto.create.topics",
@@ -66,7 +66,7 @@ REFUSED = {
     "key.deserializer": "keys come as bytes; cast or decode them in the query",
     "value.deserializer": "values come as bytes; cast or decode them in the query",
 }
-# Families of them: TLS and logins.
+# Prefixes of options: TLS and authentication.
 REFUSED_PREFIXES = {
     "sasl.": "the source supports only listeners without authentication",
     "ssl.": "the source supports only plaintext listeners",

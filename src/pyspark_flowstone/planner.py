@@ -28,12 +28,12 @@ from pyspark_flowstone.positions import (
     starting_partitions,
 )
 
-# An idle query is asked 70 times a second. Answering late, unless something arrives, costs nobody anything: the wait
-# ends with the first record. It is short because Spark asks the sources of one query in turn.
+# Spark polls an idle query 70 times a second. A delayed response costs nothing, because the wait
+# ends with the first record. It is short because Spark polls the sources of a query one after the other.
 IDLE_WAIT_S = 0.2
-# Whoever comes back this soon after "nothing new" had no batch to run: no other source of the query had anything.
+# A poll this soon after "nothing new" means that the query had no batch to run: no source had new records.
 IDLE_GAP_S = 0.1
-# How long topics and partitions that come and go may stay unseen.
+# How long new and deleted topics and partitions may stay undetected.
 METADATA_AGE_MAX_S = 1.0
 
 

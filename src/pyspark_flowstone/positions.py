@@ -27,7 +27,7 @@ from pyspark_flowstone.options import (
 from pyspark_flowstone.values import OptionError
 
 NAMES_SHOWN_MAX = 5
-# How long `load()` tries to reach a broker. Somebody waits for it; a query that runs waits longer (client.cluster).
+# How long `load()` tries to reach a broker. A user waits for it; a running query waits longer (client.cluster).
 LOAD_DEADLINE_S = 5.0
 
 

@@ -36,7 +36,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
                 fetched_bytes += len(fetched.records)
                 yield from decoder.feed(fetched.records, fetched.aborted)
             start = end
-        except OffsetsLost as lost:  # since the range was planned
+        except OffsetsLost as lost:  # deleted since the range was planned
             rule.overtaken(partition, lost.start, lost.log_start)
             start = lost.log_start
         yield from decoder.finish()

@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from flowstone.errors import FlowstoneError
 from pyspark_flowstone.values import OptionError
 
-# PySpark's own switch (spark.sql.execution.pyspark.udf.hideTraceback.enabled sets it), read when an exception is
+# PySpark's own flag (set by spark.sql.execution.pyspark.udf.hideTraceback.enabled), read when an exception is
 # written to the JVM. A Python process of Spark's that has written one ends, so nothing else in it is affected.
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 

@@ -35,9 +35,9 @@ from pyspark_flowstone.reporting import reported
 from pyspark_flowstone.sink_options import SinkOptions, columns_written, parse_sink_options
 from pyspark_flowstone.values import OptionError
 
-BATCH_ID = "streaming.sql.batchId"  # Spark tells its tasks, where they are a micro-batch's
-# How long `save()` tries to reach a broker before it fails. Somebody waits for it, but a function that was given to
-# `foreachBatch` calls it too and should outlast the restart of a broker.
+BATCH_ID = "streaming.sql.batchId"  # set by Spark in the tasks of a micro-batch
+# How long `save()` tries to reach a broker before it fails. A user may wait for it, but a function given to
+# `foreachBatch` also calls it and should survive a broker's restart.
 SAVE_DEADLINE_S = 15.0
 
 
@@ -57,7 +57,7 @@ class RowWriter:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batches = (rows.select(self._columns) for rows in iterator if rows.num_rows)
         first = next(batches, None)
-        if first is not None:  # a task without rows, as most are after a shuffle, asks nothing of the cluster
+        if first is not None:  # a task without rows, which is common after a shuffle, sends no request
             with _producer(self._options) as (cluster, producer):
                 _write_rows(chain([first], batches), self._options, cluster, producer)
         return WriterCommitMessage()
@@ -141,8 +141,8 @@ def _no_such_topic(topic: str) -> OptionError:
     )
 
 
-# A producer that ended a task well goes on in the next task of its worker. Each new one costs the brokers a producer id
-# that they remember for a day, and queries have many small tasks. By process: a fork must not use its parent's sockets.
+# A worker's next task reuses the producer of a successful task. Each new one costs the brokers a producer id
+# that they keep for a day, and queries have many small tasks. By process id: a fork must not use its parent's sockets.
 _producers: dict[tuple[int, SinkOptions], tuple[Cluster, Producer]] = {}
 
 

@@ -30,16 +30,16 @@ DELIVERY_TIMEOUT, REQUEST_SIZE = "kafka.delivery.timeout.ms", "kafka.max.request
 NAMES = ("topic", BOOTSTRAP, ACKS, COMPRESSION, IDEMPOTENCE, DELIVERY_TIMEOUT, REQUEST_SIZE)
 _SPELLED = {name.lower(): name for name in NAMES}
 
-# Spark hands its own over too.
+# Spark also passes its own options.
 OF_SPARK = frozenset({"checkpointlocation", "path", "queryname"})
 
 ACKS_BY_NAME = {"all": -1, "-1": -1, "1": 1, "0": 0}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DELIVERY_TIMEOUT_DEFAULT_MS = 120_000
-# Kafka's default. A larger record is refused with its row's number; brokers take a little more, the batch's header.
+# Kafka's default. A larger record is refused with its row's number; brokers also allow for the batch's header.
 REQUEST_BYTES_DEFAULT = 1 << 20
 
-# Kafka's producer settings that say how often, how much at a time, how long. Ours are constants of the client.
+# Kafka's producer settings for frequencies, sizes and times, which are constants of our client.
 PRODUCER_TUNING = frozenset(
     {
         "batch.size",
@@ -171,7 +171,7 @@ def _is_headers(kind: DataType) -> bool:
     )
 
 
-# Each column the sink writes, whether its type will do, and what it must be.
+# Each column that the sink writes, the check of its type, and the required type.
 COLUMNS: dict[str, tuple[Callable[[DataType], bool], str]] = {
     "value": (_is_text_or_bytes, "string or binary; make it that, with to_json(struct(*)) for example"),
     "key": (_is_text_or_bytes, "string or binary; cast it"),
@@ -193,7 +193,7 @@ def columns_written(schema: StructType, topic: str | None) -> tuple[str, ...]:
         raise OptionError(f"the rows need a column `value` to write; their columns are {there}")
     if topic is None and "topic" not in kinds:
         raise OptionError("topic: the sink needs this option, or a column `topic` that names each row's")
-    # Where the option says the topic, the column does not count, whatever it is.
+    # The option overrides the column, whatever its type.
     written = [name for name in COLUMNS if name in kinds and not (name == "topic" and topic is not None)]
     for name in written:
         is_right, expected = COLUMNS[name]

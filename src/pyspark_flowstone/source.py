@@ -56,7 +56,7 @@ class FlowstoneReader(DataSourceReader):
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there is nothing to read, Spark makes up a partition without a value.
+        # If there is nothing to read, Spark creates a partition without a value.
         if partition.value is None:
             return iter(())
         return reported_items(read_range(self._options, partition.value))

@@ -30,12 +30,12 @@ from flowstone.wire.record_batch import (
     encode_header,
 )
 
-# A batch, as brokers take it unless they are told otherwise (max.message.bytes), is filled up to the second of these;
-# only a record that is larger gets more.
+# The default of max.message.bytes, and the size up to which a batch is filled;
+# only a single larger record exceeds it.
 BATCH_BYTES_MAX = 1_048_588
 BATCH_BYTES_FILLED = 512 << 10
-# glibc gives freed memory back to the system beyond twice the largest block that it has seen freed. Batches come and go
-# by the megabyte, and fresh memory costs more than all else done here: 1.4 M rows/s of 1 KB instead of 5.6.
+# glibc returns freed memory beyond twice the largest freed block to the system. Batches of megabytes are allocated
+# and freed here, and fresh memory costs more than everything else: 1.4 instead of 5.6 M rows/s of 1 KB.
 _LARGEST_BLOCK_BYTES = 24 << 20
 
 

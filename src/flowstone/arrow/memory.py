@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-# A task of Spark's holds three RecordBatches at a time: its first, the one that is written, the one that is filled.
+# A Spark task holds three RecordBatches: its first one, the one being written and the one being filled.
 KEPT_BYTES_MAX = 64 << 20
-# Below it fresh memory is as cheap.
+# Below this size, fresh memory is as cheap.
 POOLED_BYTES_MIN = 64 << 10
 
 
@@ -28,7 +28,7 @@ class Memory:
         """Return a `pyarrow.Buffer` of this size with undefined content."""
         if size_bytes < POOLED_BYTES_MIN:
             return pa.allocate_buffer(size_bytes)
-        # Of few sizes, so that columns that grow a little find what the ones before them left.
+        # Only few sizes, so that slightly larger columns can reuse the buffers of earlier ones.
         capacity_bytes = 1 << (size_bytes - 1).bit_length()
         for block in self._kept:
             if len(block) == capacity_bytes and _is_free(block):

@@ -17,7 +17,7 @@ from flowstone.types import Bytes
 from flowstone.wire.compression import ZSTD_WINDOW_BYTES_MAX, Codec, check_single_frame
 from flowstone.wire.record_batch import HEADER_BYTES, PAYLOAD_BYTES_MAX, BatchHeader, read_payload
 
-# What a batch may hold at first; most producers fill theirs up to a megabyte at most.
+# Initial size; most producers fill their batches up to a megabyte at most.
 ROOM_BYTES_MIN = 1 << 20
 
 _INTO = {Codec.LZ4: cramjam.lz4.decompress_into, Codec.ZSTD: cramjam.zstd.decompress_into}

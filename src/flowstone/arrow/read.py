@@ -22,9 +22,9 @@ from flowstone.client import EARLIEST, LATEST, Cluster, UnknownTopic
 from flowstone.types import TopicPartition
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-# A wrong address, or a broker that is not running, is told after this.
+# Time until a wrong address, or a broker that is not running, is reported.
 CONNECT_DEADLINE_S = 5.0
-# Once a broker has answered: long enough for it to restart, or for another to take over.
+# After a broker has answered: long enough for a restart or a failover.
 DEADLINE_S = 20.0
 CLIENT_ID = "flowstone-read"
 
@@ -92,7 +92,7 @@ def read_batches(
     """Return a `pyarrow.RecordBatchReader` that fetches while it is read: `read` for topics larger than memory."""
     columns_schema = schema(columns)
     cluster = Cluster(bootstrap, client_id=CLIENT_ID, deadline_s=deadline_s)
-    with cluster:  # whoever never reads on leaves no connection open
+    with cluster:  # closes the connection even if the caller stops reading
         cluster.topics([topic], deadline_s=min(connect_deadline_s, deadline_s))
         ranges = settle(cluster, topic, start, end, partitions, read_committed=read_committed)
     batches = read_ranges(cluster, ranges, columns, read_committed=read_committed)
@@ -168,5 +168,5 @@ def _offsets(
                 "or a dict of these by partition"
             )
     for part, found in cluster.list_offsets(asked).items():
-        offsets[part] = latest[part] if found.offset < 0 else found.offset  # no record that late
+        offsets[part] = latest[part] if found.offset < 0 else found.offset  # no record at or after the time
     return offsets

@@ -22,7 +22,7 @@ from flowstone.wire.record_batch import BatchHeader, CorruptBatch
 # still in a cache when the JVM reads them.
 DATA_BYTES_MAX = 4 << 20
 HEADERS_MAX = 1 << 20
-# What columns have room for at first, when nothing is known of the records.
+# Initial capacity of columns while nothing is known about the records.
 DATA_BYTES_MIN = 64 << 10
 HEADERS_MIN = 4 << 10
 

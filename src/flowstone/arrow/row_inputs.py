@@ -25,7 +25,7 @@ def rows_of(batch: Any, topic: NumberInput) -> Rows:
     names = batch.schema.names
     if VALUE not in names:
         raise ColumnError(f"rows need a column {VALUE}; these have {', '.join(names) or 'none'}")
-    batch.validate()  # the kernel trusts the sizes of buffers, not what is in them
+    batch.validate()  # the kernel relies on the sizes of buffers, but not on their contents
     columns = {name: batch.column(name) for name in names}
     return Rows(
         row_count=batch.num_rows,
@@ -70,7 +70,7 @@ def _timestamp_input(column: Any) -> NumberInput:
         return NumberInput()
     if not pa.types.is_timestamp(column.type):
         raise _wrong_type("timestamp", column, "timestamp")
-    # Kafka's timestamps have milliseconds: what is finer is cut off.
+    # Kafka's timestamps are in milliseconds: finer parts are truncated.
     return number_input(column.cast(pa.timestamp("ms", column.type.tz), safe=False))
 
 

@@ -10,7 +10,7 @@ import typer
 
 from flowstone import __version__
 
-# The first word of a command -> the module that registers it.
+# First word of a command -> module that registers it.
 GROUPS = {
     "topic": "flowstone.cli.topic.commands",
     "produce": "flowstone.cli.records.produce",
@@ -29,7 +29,7 @@ GROUPS = {
     "completion": "flowstone.cli.completion",
 }
 
-# Of a line of help, on a terminal that is wider: click's own limit is 80.
+# Maximum width of help on a wider terminal; click's own limit is 80.
 HELP_WIDTH_MAX = 120
 
 
@@ -77,4 +77,4 @@ def _root(
 
 def _up() -> None:
     """Run a broker in the foreground: see `flowstone up --help`."""
-    # Here to be listed: `main` takes this command before typer is loaded.
+    # Only listed here: `main` handles this command before typer is imported.

@@ -62,7 +62,7 @@ def _options(before: list[str]) -> list[str]:
     """Return the options of `up`, which typer does not know."""
     from flowstone.cli.up.command import build_parser
 
-    # After an option that takes a value, anything may come.
+    # An option's value can be anything.
     taken = [action for action in build_parser()._actions if before[-1:] and before[-1] in action.option_strings]
     if taken and taken[0].nargs != 0:
         return list(taken[0].choices or ())
@@ -118,5 +118,5 @@ def _names(kind: str, rest: list[str]) -> list[str]:
             return list(admin.list_topics(timeout=NAMES_TIMEOUT_S).topics)
         listed = admin.list_consumer_groups(request_timeout=NAMES_TIMEOUT_S).result(NAMES_TIMEOUT_S)
         return [group.group_id for group in listed.valid]
-    except Exception:  # whatever it is, a prompt is no place to say so
+    except Exception:  # any error: completion must not print at the prompt
         return []

@@ -80,11 +80,11 @@ TOPIC_DEFAULT_NAMES: Mapping[str, tuple[Setting, int]] = {
     for setting in TOPIC_SETTINGS.values()
     for name, factor in ((setting.name, 1), *setting.broker_names)
 }
-# Older or shorter names of Kafka's that mean the same.
+# Kafka's older or shorter names of the same settings.
 _BROKER_SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
 
-# Names longer than this are nobody's slip of the pen, and get no suggestion.
+# Longer names are no typing errors and get no suggestion.
 NEAREST_NAME_CHARACTERS_MAX = 256
 
 
@@ -94,10 +94,10 @@ def known_broker_names() -> list[str]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint that suggests the known name closest to `name`, as the end of a sentence; "" if none is close."""
-    import difflib  # needed only after a mistake; a broker starts sooner without it
+    import difflib  # only needed after an error; without it a broker starts faster
 
     if len(name) > NEAREST_NAME_CHARACTERS_MAX:
-        return ""  # comparing takes time quadratic in the length
+        return ""  # the comparison takes quadratic time in the length
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -78,7 +78,7 @@ class Broker:
         address = self._host.http_address
         return f"http://{address}" if address is not None else None
 
-    # Its life
+    # Life cycle
 
     def stop(self) -> None:
         """Stop cleanly and remove the temporary directory. May be called repeatedly, and after `kill`."""
@@ -102,7 +102,7 @@ class Broker:
     def resume(self) -> None:
         self._host.resume()
 
-    # What is in it
+    # Contents
 
     def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
@@ -138,7 +138,7 @@ class Broker:
         host = self._in_thread("only a broker in thread mode waits for groups")
         return host.wait_for_group(group_id, members, timeout)
 
-    # What can be done to it
+    # Control
 
     @property
     def clock(self) -> BrokerClock:
@@ -170,7 +170,7 @@ class Broker:
         return ThreadHost(values, self._faults)
 
     def _new_process_host(self, values: Mapping[str, str]) -> Host:
-        from flowstone.embedded.process_host import ProcessHost  # not needed, so not loaded, in thread mode
+        from flowstone.embedded.process_host import ProcessHost  # not needed in thread mode, so not imported
 
         return ProcessHost(values, self.bootstrap)
 

@@ -32,7 +32,7 @@ async def _serve(values: dict[str, str]) -> None:
     await app.start()
     loop, ending = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ending.set)
-    loop.add_reader(sys.stdin.fileno(), ending.set)  # nothing more is ever written to it: readable is its end
+    loop.add_reader(sys.stdin.fileno(), ending.set)  # nothing more is written to it: it becomes readable at its end
     _tell(http_address=app.http_address)
     await ending.wait()
     loop.remove_reader(sys.stdin.fileno())

@@ -27,7 +27,7 @@ from flowstone.errors import ApiError, ErrorCode, StartupError
 from flowstone.ports.clock import SystemClock, VirtualClock
 from flowstone.types import TopicPartition
 
-# A broker that is killed is missed after this. Shorter than is wise across machines, for tests wait for it.
+# Time until a killed broker is detected. Too short for several machines, but tests wait for it.
 SESSION_TIMEOUT_S = 2.0
 REPLICAS_MAX = 3
 POLL_S = 0.01
@@ -99,7 +99,7 @@ class Cluster:
             broker.stop()
         self._around.stop()
 
-    # What can go wrong
+    # Failures
 
     def kill(self, node_id: int) -> None:
         """End a broker like a crash of its process; `restart` starts it again with its data."""
@@ -132,7 +132,7 @@ class Cluster:
         self._around.links.cut(())
         self._around.cut_off(())
 
-    # What is in it
+    # Contents
 
     def create_topic(
         self,
@@ -174,7 +174,7 @@ class Cluster:
                 return found
         raise timed_out(topic, n, timeout, None if found is None else len(found))
 
-    # What it decides
+    # Decisions
 
     @property
     def image(self) -> ClusterImage:
@@ -226,7 +226,7 @@ class Cluster:
             if host.is_running:
                 host.advance(round(step.total_seconds() * 1000))
             else:
-                host.clock.advanced_ms += round(step.total_seconds() * 1000)  # its next start finds it so
+                host.clock.advanced_ms += round(step.total_seconds() * 1000)  # applies to its next start
 
     def _placed(self, topic: str, partition: int) -> PartitionImage:
         placed = self.image.partition(TopicPartition(topic, partition))

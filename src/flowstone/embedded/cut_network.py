@@ -54,7 +54,7 @@ class CutNetwork(SystemNetwork):
     def __init__(self, links: Links, node_id: int) -> None:
         self._links, self._node_id = links, node_id
         self._loop = asyncio.get_running_loop()
-        self._channels: list[tuple[int, SocketChannel]] = []  # connected from here, and to which port
+        self._channels: list[tuple[int, SocketChannel]] = []  # outgoing connections, with the port of each
 
     async def connect(self, host: str, port: int, timeout_s: float) -> SocketChannel:
         if self._links.is_cut(self._node_id, port):
@@ -65,7 +65,7 @@ class CutNetwork(SystemNetwork):
         return channel
 
     def links_changed(self) -> None:
-        with suppress(RuntimeError):  # the broker has ended, and its connections with it
+        with suppress(RuntimeError):  # the broker has ended, and so have its connections
             self._loop.call_soon_threadsafe(self._break_cut)
 
     def _break_cut(self) -> None:

@@ -148,7 +148,7 @@ def _answer(fault: Fault, handler: Handler, services: Services, context: Request
         return _close_late(fault, services) if fault.delay_ms else _close(fault)
     if getattr(request, "acks", None) == 0:
         fault.hit()
-        return _close(fault)  # nobody waits for an answer: closing the connection is how Kafka tells of an error
+        return _close(fault)  # there is no response: as in Kafka, closing the connection signals the error
     refusal: Message | Awaitable[Message] | None = None
     if fault.api_name != METADATA:
         refusal = error_response(fault.api_name, context.api_version, request, fault.error, ERROR_MESSAGE)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from flowstone.errors import FlowstoneError
 
-# A number of partitions or replicas that is left to the broker's settings.
+# Number of partitions or replicas: use the broker's settings.
 BROKERS_DEFAULT = -1
 
 

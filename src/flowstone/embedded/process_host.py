@@ -21,7 +21,7 @@ from flowstone.embedded.host import NotServing, Record
 from flowstone.embedded.wire_reader import WireReader
 from flowstone.errors import StartupError
 
-# Beyond the broker's own shutdown.timeout.ms: flushing and closing.
+# In addition to the broker's own shutdown.timeout.ms, for flushing and closing.
 STOP_TIMEOUT_S = 30
 _PACKAGE_ROOT = str(Path(flowstone.__file__).parents[1])
 
@@ -39,7 +39,7 @@ class ProcessHost:
 
     def start(self) -> None:
         assert self._process is None
-        parse_broker_config(self._values)  # its ConfigError is the caller's, the child's would be text
+        parse_broker_config(self._values)  # raises ConfigError in this process; from the child it would be text
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "flowstone.embedded.child"],
             stdin=subprocess.PIPE,
@@ -50,7 +50,7 @@ class ProcessHost:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended already, which its silence tells below
+        with suppress(BrokenPipeError):  # it has already ended, which is detected below
             self._process.stdin.write(json.dumps(dict(self._values)) + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()

@@ -60,7 +60,7 @@ class ThreadHost:
         self.clock = VirtualClock()
         self._thread: threading.Thread | None = None
         self._is_killed = False
-        # Clear while the broker is paused.
+        # Not set while the broker is paused.
         self._may_run = threading.Event()
         self._may_run.set()
 
@@ -128,7 +128,7 @@ class ThreadHost:
         return decode(self._call(self._reader.read(topic)))
 
     def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
-        monotonic = SystemClock().monotonic  # the clients whose records are waited for live in real time
+        monotonic = SystemClock().monotonic  # clients that write the records use real time
         deadline, offsets = monotonic() + timeout, count
         while True:
             try:
@@ -138,7 +138,7 @@ class ThreadHost:
             records = self.records(topic)
             if len(records) >= count:
                 return records
-            offsets = found + count - len(records)  # some offsets have no record any more
+            offsets = found + count - len(records)  # some offsets no longer have a record
 
     def led_records(self, topic: str) -> list[Record]:
         """Return the records of the partitions that this broker of a cluster leads."""
@@ -189,7 +189,7 @@ class ThreadHost:
             raise NotServing("the broker is not running")
 
     def _end(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the thread has ended by itself, and has told why
+        with suppress(RuntimeError):  # the event loop is closed: the thread has ended by itself and has reported why
             self._loop.call_soon_threadsafe(callback)
         self._may_run.set()
         self._join()
@@ -206,7 +206,7 @@ class ThreadHost:
             try:
                 runner.run(self._serve(serving))
             except BaseException as error:
-                # Before it serves the caller waits for the outcome; afterwards the thread's own report is all there is.
+                # Until the broker is ready the caller waits for the result; later only the thread can report an error.
                 if serving.done():
                     raise
                 serving.set_exception(error)
@@ -235,12 +235,12 @@ class ThreadHost:
         stands_still.set()
         self._may_run.wait()
         if self._is_killed:
-            self._die()  # before anything that has arrived meanwhile is looked at
+            self._die()  # before anything that has arrived meanwhile is handled
 
     def _die(self) -> None:
         if self._ending.done():
             return
-        # A task that went on could still append; cancelled, it ends with the loop.
+        # A running task could still append; a cancelled one ends with the event loop.
         for task in asyncio.all_tasks(self._loop):
             if task is not self._main:
                 task.cancel()

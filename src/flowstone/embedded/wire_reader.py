@@ -10,13 +10,13 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SystemClock
 
 REQUEST_TIMEOUT_S = 10
-# How long one call waits for records; how often a topic that is not there yet is looked for.
+# How long one call waits for records; how often a missing topic is looked up again.
 POLL_S = 0.1
 POLL_RECORDS_MAX = 10_000
-# How long the broker waits for more before it says that this was all.
+# How long the broker waits for more records before it reports the end.
 END_WAIT_MS = 10
 
-# confluent-kafka is loaded when it is first needed: in thread mode it never is.
+# confluent-kafka is imported when it is first needed, which is never in thread mode.
 
 
 class WireReader:
@@ -28,7 +28,7 @@ class WireReader:
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         topic = NewTopic(name, num_partitions=partitions, replication_factor=BROKERS_DEFAULT, config=dict(configs))
-        admin = AdminClient(self._config)  # as long as it lives it works on the answer
+        admin = AdminClient(self._config)  # the request is processed as long as this object exists
         try:
             admin.create_topics([topic])[name].result(REQUEST_TIMEOUT_S)
         except KafkaException as error:
@@ -93,7 +93,7 @@ class _Reading:
 
         topic = self._consumer.list_topics(self._topic, REQUEST_TIMEOUT_S).topics[self._topic]
         if topic.error is not None:
-            self._consumer.poll(POLL_S)  # paces whoever asks again
+            self._consumer.poll(POLL_S)  # limits the rate of retries
             return False
         self._unread = set(topic.partitions)
         self._consumer.assign([TopicPartition(self._topic, each, OFFSET_BEGINNING) for each in topic.partitions])

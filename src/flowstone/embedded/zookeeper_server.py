@@ -29,7 +29,7 @@ from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.network import Stream
 
 TICK_MS = 500
-# Sessions may be as short as a tick, for tests, and as long as anybody has asked for.
+# Sessions may be as short as a tick, for tests, and as long as a client requests.
 SESSION_TIMEOUT_MS_MAX = 120_000
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
@@ -42,12 +42,12 @@ _FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
-    # In KiB: its log grows by so much at a time, instead of by 64 MiB.
+    # In KiB: its log is preallocated in steps of this size instead of 64 MiB.
     "-Dzookeeper.preAllocSize=1024",
 )
 # Not ZooKeeperServerMain, which never removes old logs and snapshots.
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-# "$$" is the JVM, for the shell becomes it. A line means that all is well; the end of the pipe that its owner is gone.
+# "$$" is the JVM, because the shell becomes it. A line means a normal end; the end of the pipe, that its owner died.
 _END_WITH_OWNER = 'exec 3<&0; (read -r _ <&3 || kill -9 $$) & exec "$@" <&- 3<&-'
 
 
@@ -70,7 +70,7 @@ class ZooKeeperServer:
         Raises StartupError if the server does not answer.
         """
         self._command_start = [_java(), *_FLAGS, "-cp", os.pathsep.join(_jars()), _MAIN]
-        # Held for as long as this object lives: a killed server comes back on the same port.
+        # Held as long as this object exists: a killed server restarts on the same port.
         self._reservation = _reserve(host, port)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if directory is None:
@@ -176,7 +176,7 @@ class ZooKeeperServer:
             process.wait()
         assert process.stdin is not None
         with suppress(BrokenPipeError):
-            process.stdin.write(b"\n")  # dismisses the watcher, before the process id may be another's
+            process.stdin.write(b"\n")  # ends the watcher, before the process id may be reused
             process.stdin.flush()
         with suppress(BrokenPipeError):
             process.stdin.close()

@@ -25,7 +25,7 @@ _MURMUR2_SEED = 0x9747B28C
 _MURMUR2_MULTIPLIER = 0x5BD1E995
 _MASK_32 = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
-# A record's lengths, deltas and counts, at most, in a batch of usual size. Keep equal to batches.c's.
+# Maximum bytes of a record's lengths, deltas and counts in a batch of usual size. Keep equal to batches.c.
 RECORD_OVERHEAD_BYTES = 20
 
 Field = bytes | None

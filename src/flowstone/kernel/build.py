@@ -23,7 +23,7 @@ from pathlib import Path
 
 _MACOS = sys.platform == "darwin"
 _MACOS_VERSION_MIN = "11.0"
-_GLIBC_MINOR_MIN = 17  # glibc 2.17: the oldest that today's installers know
+_GLIBC_MINOR_MIN = 17  # glibc 2.17: the oldest that current installers support
 _COMPILE_TIMEOUT_SECONDS = 120
 
 SOURCES = sorted(Path(__file__).parent.glob("*.c"))

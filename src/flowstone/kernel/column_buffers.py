@@ -16,7 +16,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple, Protocol
 
-OFFSET_BYTES = 4  # of an int32, as in Arrow's binary and list
+OFFSET_BYTES = 4  # the maximum of an int32 offset, as in Arrow's binary and list types
 INT64_BYTES = 8
 INT32_MAX = (1 << 31) - 1
 NO_DELTA = -1  # below the first offset delta of any batch
@@ -47,7 +47,7 @@ class Full(IntEnum):
     HEADER_VALUE = 6
 
 
-# How much each column holds at first: bytes, or headers.
+# Initial capacity of each column, in bytes or headers.
 Capacities = Mapping[Full, int]
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flowstone.types import Bytes
 
 SLOT_BYTES = 24  # a key's hash and its offset
-LOAD_PERCENT_MAX = 80  # beyond it, looking for a key takes too long
+LOAD_PERCENT_MAX = 80  # with more, lookups take too long
 SEED_BYTES = 16
 OUTPUT_PER_INPUT_MAX = 3  # a record of 7 bytes may grow by 10 when its timestamp is written anew
 
@@ -28,12 +28,12 @@ INDEXED_MAX = 2**31 - 1  # the largest offset, counted from the segment's first 
 class Stop(IntEnum):
     """The reason why a walk over batches ended. Keep equal to `enum stop` in compaction.h."""
 
-    MORE = 0  # what is left of the buffer is no whole batch
+    MORE = 0  # the rest of the buffer is not a whole batch
     COMPRESSED = 1  # the next batch must be decompressed first
-    TRANSACTIONAL = 2  # what becomes of the next batch depends on a transaction
-    FULL = 3  # the map takes no further key
-    DONE = 4  # the next batch begins where the caller wanted to end
-    NO_ROOM = 5  # the output might not take the next batch
+    TRANSACTIONAL = 2  # the next batch is part of a transaction
+    FULL = 3  # the map is full
+    DONE = 4  # the next batch starts at the requested end
+    NO_ROOM = 5  # the output may not have enough space for the next batch
     DAMAGED = 6
 
 
@@ -75,8 +75,8 @@ class FilteredRecords(NamedTuple):
     changed: bool
 
 
-# What a caller gets wrong raises ValueError in both forms: C would read or write outside its memory, and -O removes
-# what `assert` checks.
+# Errors of the caller raise ValueError in both forms: C would read or write outside its memory, and -O removes
+# `assert` statements.
 
 
 def map_capacity(memory_bytes: int, seed: bytes) -> int:

@@ -159,7 +159,7 @@ class RecordFilter:
         kept_offsets: Sequence[int],
         output_bytes: int,
     ) -> None:
-        self._map = offset_map  # its memory must live as long as this does
+        self._map = offset_map  # keeps the map's memory alive
         self._kept_offsets = frozenset(kept_offsets)
         self._kept_array = (_Long * len(kept_offsets))(*kept_offsets)
         self._fields = _FilterFields(

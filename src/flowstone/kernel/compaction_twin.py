@@ -54,7 +54,7 @@ class OffsetMap:
     def __init__(self, memory: memoryview, seed: bytes) -> None:
         """`memory` limits the number of keys. Use a random `seed`, so that nobody can construct colliding keys."""
         self.capacity = map_capacity(len(memory), seed)
-        self.mapped_end = 0  # every record mapped so far lies below it, none that was asked for is missing
+        self.mapped_end = 0  # all requested records below this offset are mapped
         self._seed = seed
         self._offsets: dict[bytes, int] = {}
 

@@ -25,9 +25,9 @@ class FrameStatus(IntEnum):
     WHOLE = 0
     TRUNCATED = 1  # the bytes end inside the frame
     NO_MAGIC = 2  # the frame is not of its codec
-    SKIPPABLE = 3  # the frame holds no content, only bytes for others to read
-    RESERVED_BITS = 4  # the header has bits set that mean nothing today, or is of another version
-    BAD_BLOCK = 5  # a block of a kind or size that cannot be
+    SKIPPABLE = 3  # a skippable frame: it has no content
+    RESERVED_BITS = 4  # the header has reserved bits set or another version
+    BAD_BLOCK = 5  # a block with an invalid type or size
 
 
 class Frame(NamedTuple):
@@ -35,9 +35,9 @@ class Frame(NamedTuple):
 
     status: FrameStatus
     frame_bytes: int
-    window_bytes: int  # what a decoder must remember of the content; of lz4, the largest block
+    window_bytes: int  # bytes that a decoder must keep; for lz4, the largest block
     content_bytes: int  # -1: not stated
-    content_bytes_max: int  # what the blocks can hold at most, whatever is stated
+    content_bytes_max: int  # the maximum content of the blocks, whatever size is declared
     dictionary_id: int  # 0: none
 
 

@@ -20,8 +20,8 @@ from flowstone.kernel.twin import RecordsCheck, RecordsStatus, out_of_bounds
 from flowstone.types import Bytes
 
 LAYOUT_VERSION = 2  # flowstone_kernel_layout_version of library.c
-GIL_RELEASE_BYTES = 16384  # below it a walk takes a microsecond or two: less than getting the GIL back may cost
-COPY_BYTES_MAX = 4096  # below it a copy takes less time than asking for the address
+GIL_RELEASE_BYTES = 16384  # a smaller payload is checked in 1 to 2 us, less than reacquiring the GIL may take
+COPY_BYTES_MAX = 4096  # copying a smaller buffer takes less time than getting its address
 
 _STATUSES = tuple(RecordsStatus)
 _PY_BUF_SIMPLE = 0
@@ -34,7 +34,7 @@ _FIND_ARGUMENTS = Struct("=5q")
 _FIND_RESULTS = Struct("=2q")
 _FindCall = ctypes.c_int64 * 7
 
-# Looked up once: these calls are made for every batch produced.
+# Looked up once, because they are called for every produced batch.
 _pack_check = _CHECK_ARGUMENTS.pack_into
 _unpack_check = _CHECK_RESULTS.unpack_from
 _pack_find = _FIND_ARGUMENTS.pack_into

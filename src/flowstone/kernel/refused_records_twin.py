@@ -10,7 +10,7 @@ from flowstone.types import Bytes
 
 class RefusedRecord(NamedTuple):
     record_index: int
-    is_keyless: bool  # else its timestamp is out of range
+    is_keyless: bool  # otherwise its timestamp is out of range
     timestamp_delta: int
 
 

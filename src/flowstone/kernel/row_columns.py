@@ -23,11 +23,11 @@ class RowStatus(IntEnum):
     """The defect of a row. Keep equal to `enum row_status` in batches.c."""
 
     GOOD = 0
-    TOO_LARGE = 1  # no batch has room for it
+    TOO_LARGE = 1  # it does not fit into any batch
     BAD_PARTITION = 2
     BAD_TIMESTAMP = 3  # negative
     NULL_HEADER_KEY = 4
-    BAD_COLUMN = 5  # the column's offsets lie outside its data
+    BAD_COLUMN = 5  # the column's offsets are outside its data
 
 
 class BadRow(Exception):
@@ -72,7 +72,7 @@ class Rows(NamedTuple):
     value: BinaryInput
     key: BinaryInput = BinaryInput()
     topic: NumberInput = NumberInput()  # int32: the topic's number, never null; without values all are of topic 0
-    partition: NumberInput = NumberInput()  # int32: where it is not null it counts, not the key
+    partition: NumberInput = NumberInput()  # int32: unless null, it overrides the key
     timestamp: NumberInput = NumberInput()  # int64, milliseconds
     headers: HeadersInput = HeadersInput()
 
@@ -99,7 +99,7 @@ class Spread(NamedTuple):
     """Rows grouped by slot; the rows of a slot are in their original order."""
 
     order: ctypes.Array[ctypes.c_int32]
-    slot_ends: ctypes.Array[ctypes.c_int64]  # where each slot's rows end in `order`
+    slot_ends: ctypes.Array[ctypes.c_int64]  # the end of each slot's rows in `order`
 
 
 class Built(NamedTuple):

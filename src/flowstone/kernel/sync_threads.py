@@ -26,7 +26,7 @@ try:
     _take = holding_library.flowstone_sync_threads_take
     _lend = holding_library.flowstone_sync_threads_lend
     _take_back = holding_library.flowstone_sync_threads_take_back
-    _stop = ctypes.CDLL(holding_library._name).flowstone_sync_threads_stop  # waits: lets other Python threads run
+    _stop = ctypes.CDLL(holding_library._name).flowstone_sync_threads_stop  # blocks, so it releases the GIL
     _free = holding_library.flowstone_sync_threads_free
 except AttributeError as error:
     raise ImportError(f"the native kernel has no sync threads: {error}") from error

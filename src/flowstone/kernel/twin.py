@@ -23,12 +23,12 @@ class RecordsStatus(IntEnum):
 
     VALID = 0
     TRUNCATED = 1  # the payload ends inside the record, or before the last one
-    BAD_VARINT = 2  # too long, or out of its type's range
+    BAD_VARINT = 2  # a varint that is too long or out of range
     BAD_LENGTH = 3  # the record's fields do not fill exactly the length it states
     BAD_OFFSET_DELTA = 4  # not the record's index in the batch
     BAD_KEY_LENGTH = 5
     BAD_VALUE_LENGTH = 6
-    BAD_HEADERS = 7  # a negative count, or a length that cannot be
+    BAD_HEADERS = 7  # a negative count or an invalid length
     TRAILING_BYTES = 8  # bytes are left after the last record
 
 

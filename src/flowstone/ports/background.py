@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 NICENESS = 19
-LONG_SLICE_NS, SHORT_SLICE_NS = 100_000_000, 100_000  # the longest and the shortest there is
+LONG_SLICE_NS, SHORT_SLICE_NS = 100_000_000, 100_000  # the longest and the shortest time slice
 
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SCHED_OTHER, _SCHED_BATCH = 0, 3
@@ -32,10 +32,10 @@ def be_nice(niceness: int = NICENESS) -> None:
 
     Does nothing where the system does not permit it.
     """
-    with suppress(OSError):  # it is nicer already
+    with suppress(OSError):  # its niceness is already higher
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
-    if os.getsid(0) == os.getpid():  # else the session is somebody else's
-        with suppress(OSError):  # there are no groups
+    if os.getsid(0) == os.getpid():  # otherwise the session belongs to another process
+        with suppress(OSError):  # autogroup scheduling is not available
             Path("/proc/self/autogroup").write_text(str(niceness))
 
 
@@ -52,7 +52,9 @@ def take_long_turns() -> None:
 
 def take_short_turns() -> None:
     """Request short time slices for the calling thread and threads it starts, so that they preempt others."""
-    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == _SCHED_OTHER:  # else somebody chose otherwise
+    if (
+        hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == _SCHED_OTHER
+    ):  # otherwise another policy was chosen
         _ask_for(_SCHED_OTHER, SHORT_SLICE_NS)
 
 
@@ -67,4 +69,4 @@ def _ask_for(policy: int, slice_ns: int) -> None:
     if number is not None:
         niceness = os.getpriority(os.PRIO_PROCESS, 0)
         attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, policy, 0, niceness, 0, slice_ns, 0, 0, 0, 0)
-        ctypes.CDLL(None).syscall(number, 0, attributes, 0)  # what it does not know it leaves as it is
+        ctypes.CDLL(None).syscall(number, 0, attributes, 0)  # unsupported requests are ignored

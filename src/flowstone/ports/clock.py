@@ -39,7 +39,7 @@ class SystemClock:
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    # Asked several times a request: not worth a Python call around it.
+    # Called several times per request: a Python wrapper would cost too much.
     monotonic = staticmethod(time.monotonic)
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
@@ -88,9 +88,9 @@ class VirtualClock:
             else:
                 timer.arm(timer.due - now)
         for timer in due:
-            if timer in self._timers:  # one that ran before may have cancelled it
+            if timer in self._timers:  # a timer that ran before may have cancelled this one
                 timer.fire()
-                await asyncio.sleep(0)  # what it sent goes out before the next one looks
+                await asyncio.sleep(0)  # what the timer sent is delivered before the next timer runs
 
 
 class _VirtualTimer:

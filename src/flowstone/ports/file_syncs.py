@@ -19,7 +19,7 @@ from flowstone.ports.replies import Reply
 
 Token = TypeVar("Token")
 
-_WAKE_BYTES = 4096  # as much as one look takes from a pipe; an event descriptor has eight
+_WAKE_BYTES = 4096  # maximum bytes read from a pipe at a time; an event descriptor has eight
 
 
 class FileSyncs(Generic[Token]):

@@ -17,10 +17,10 @@ def lazy_buffer(size_bytes: int) -> memoryview:
 
 # mallopt's parameters, by glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# From this size on a block is mapped by itself and goes back to the system when it is freed. Above the largest batch
-# that topics take by default: mapping memory anew for each batch would cost more than the copy.
+# Blocks of this size or more are mapped separately and returned to the system when freed. Above the largest batch
+# that topics accept by default: mapping new memory for each batch would cost more than the copy.
 MAPPED_BYTES_MIN = 2 << 20
-# Free memory at the end of the heap beyond which the heap is made shorter.
+# Free memory at the end of the heap beyond which the heap is shrunk.
 TRIMMED_BYTES_MIN = 8 << 20
 
 

@@ -27,11 +27,11 @@ from flowstone.types import Bytes
 
 LISTEN_BACKLOG = 1024
 ACCEPTS_PER_WAKEUP_MAX = 64
-# How long accepting rests after the process has run out of descriptors or memory.
+# How long accepting pauses after the process has run out of descriptors or memory.
 ACCEPT_REST_S = 0.1
-# What one send_file call may hand to the kernel; more would starve the other connections of the loop.
+# Maximum bytes of one send_file call; more would starve the event loop's other connections.
 SEND_FILE_BYTES_MAX = 1 << 20
-# For those who hand a socket on and do not touch it.
+# For modules that only pass a socket on.
 Socket: TypeAlias = socket.socket
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -190,7 +190,7 @@ class Acceptor:
                 self._loop.remove_reader(self._socket.fileno())
                 self._resting = self._loop.call_later(ACCEPT_REST_S, self._resume)
                 return
-            with contextlib.suppress(OSError):  # reset by the peer before we looked at it
+            with contextlib.suppress(OSError):  # the peer reset it before it was accepted
                 self._accepted(sock, f"{address[0]}:{address[1]}")
 
     def _resume(self) -> None:
@@ -302,7 +302,7 @@ class Stream:
     def _set_timeout(self, timeout_s: float) -> None:
         if timeout_s == self._timeout_s:
             return
-        # Zero would mean for ever.
+        # Zero would mean no timeout.
         microseconds = max(1, int(timeout_s * 1_000_000))
         limit = struct.pack("@ll", *divmod(microseconds, 1_000_000))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)

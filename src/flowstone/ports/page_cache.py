@@ -11,7 +11,7 @@ import os
 import time
 from contextlib import suppress
 
-# A quarter of a millisecond's work for the system, and what others get in between.
+# Pages evicted per step, a quarter of a millisecond of system time, and the pause between steps.
 FORGET_BYTES = 2 << 20
 FORGET_PAUSE_S = 0.001
 
@@ -76,7 +76,7 @@ def end_read_ahead(descriptor: int) -> None:
     these are megabytes, which takes milliseconds of processor time and delays other requests to the disk.
     """
     if hasattr(os, "posix_fadvise"):  # not on macOS
-        with suppress(OSError):  # what is wrong with it, reading will say
+        with suppress(OSError):  # a later read reports the error
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
 

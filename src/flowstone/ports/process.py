@@ -37,6 +37,6 @@ def _resident_bytes() -> int | None:
 
 def _open_descriptors() -> int | None:
     try:
-        return len(os.listdir(_DESCRIPTORS)) - 1  # one of them is for this very look
+        return len(os.listdir(_DESCRIPTORS)) - 1  # one of them is used for this query
     except OSError:
         return None

@@ -22,10 +22,10 @@ from flowstone.ports.network import Accept
 from flowstone.types import Bytes
 
 BUFFER_BYTES_MAX = 256 * 1024
-# The first port given to who asks for any; the connecting sides' are taken from the same numbers.
+# The first port for port 0; connecting sides get ports from the same sequence.
 FREE_PORT_MIN = 30_000
 
-# From the sender's and the receiver's host and the number of bytes to the seconds that they take.
+# (sender host, receiver host, number of bytes) -> delay in seconds.
 Delay = Callable[[str, str, int], float]
 _END = b""
 

@@ -21,7 +21,7 @@ from flowstone.ports.preallocation import reserve
 from flowstone.types import Bytes
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Without the cachestat system call, residency is probed at this stride: the usual readahead window.
+# Without the cachestat system call, residency is probed at this stride: the usual read-ahead window.
 PROBE_STRIDE_BYTES = 128 * 1024
 OPEN_FILES_UNLIMITED = 1 << 30
 COPY_BYTES = 1 << 20
@@ -62,7 +62,7 @@ class SystemFile:
             return self.read(position, count)
         if got == count:
             return bytes(buffer)
-        # Short: either the end of the file, which is no wait, or pages that are not there.
+        # A short read is either the end of the file, which needs no wait, or uncached pages.
         if got >= 0 and position + got >= self.size():
             return bytes(memoryview(buffer)[:got])
         return None
@@ -268,7 +268,7 @@ def _copy_in_kernel(source: int, target: int, size_bytes: int) -> int:
     """Return how many bytes the kernel has copied; some file systems share blocks, some do not support it."""
     copied = 0
     if hasattr(os, "copy_file_range"):
-        with contextlib.suppress(OSError):  # what is left is read and written, which tells what is wrong
+        with contextlib.suppress(OSError):  # the rest is read and written, which reports the error
             while copied < size_bytes:
                 count = os.copy_file_range(source, target, size_bytes - copied, copied, copied)
                 if not count:

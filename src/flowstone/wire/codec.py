@@ -26,13 +26,13 @@ from flowstone.wire.schema import FIXED_CODES, ApiSchema, Struct, load_api
 
 Decoder = Callable[[memoryview, int], Message]
 Encoder = Callable[[Message], list[Chunk]]
-# The same in slices: generators that yield now and then, and return what the others do.
+# The same in slices: generators that yield regularly and return the same results.
 SlicedDecoder = Callable[[memoryview, int], Generator[None, None, Message]]
 SlicedEncoder = Callable[[Message], Generator[None, None, list[Chunk]]]
 
 _HELPERS: dict[str, object] = {
     "ProtocolError": ProtocolError,
-    # What reading past the end, or text that is not UTF-8, raises in the middle of straight-line code.
+    # The errors that generated code raises when it reads past the end or decodes invalid UTF-8.
     "MALFORMED": (struct.error, IndexError, ValueError),
     "new": object.__new__,
     "read_uvarint": primitives.read_uvarint,
@@ -48,7 +48,7 @@ _HELPERS: dict[str, object] = {
 }
 
 _PRODUCE_KEY = 0
-# Of requests that may not have as many elements as others, because each is work for the loop.
+# Limits for requests that may have fewer elements, because each element occupies the event loop.
 _ELEMENTS_MAX = {_PRODUCE_KEY: primitives.PRODUCE_ELEMENTS_MAX}
 
 

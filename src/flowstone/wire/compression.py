@@ -27,10 +27,10 @@ from flowstone.kernel.frames import Frame, FrameStatus, scan_lz4_frame, scan_zst
 from flowstone.types import Bytes
 
 CHUNK_BYTES = 1 << 20
-# zlib copies what it has not consumed whenever its output is full: it is given no more input than this at a time.
+# Maximum input per call: zlib copies the unconsumed input whenever its output is full.
 GZIP_INPUT_BYTES = 64 << 10
-# What a zstd decoder may be made to remember; RFC 8878 asks decoders to support as much. A frame that states a larger
-# window is decoded as long as its content is no larger than this.
+# Maximum zstd window, which RFC 8878 recommends decoders to support. A frame that declares a larger
+# window is decoded only if its content is no larger than this.
 ZSTD_WINDOW_BYTES_MAX = 8 << 20
 _ZSTD_STATED_WINDOW_BYTES_MAX = 128 << 20  # zstd's own limit, up to level 22
 
@@ -38,8 +38,8 @@ _ZSTD_STATED_WINDOW_BYTES_MAX = 128 << 20  # zstd's own limit, up to level 22
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES = 32 * 1024
-XERIAL_BLOCKS_MAX = 65536  # each costs a turn of a Python loop, however little it holds
-XERIAL_BLOCK_BYTES_MIN = 512  # of blocks that hold less on average, fewer are taken than could be within the cap
+XERIAL_BLOCKS_MAX = 65536  # each costs an iteration of a Python loop, however small it is
+XERIAL_BLOCK_BYTES_MIN = 512  # if blocks are smaller on average, this limit is reached before the size limit
 _BLOCK_LENGTH = Struct(">I")
 
 LZ4_MAGIC = 0x184D2204
@@ -312,7 +312,7 @@ def _zstd_decompress(data: Bytes, max_bytes: int) -> Bytes:
     is_stated = frame.content_bytes >= 0
     decompressor, most_bytes = _zstd.decompressor, max_bytes
     if frame.window_bytes > ZSTD_WINDOW_BYTES_MAX:
-        # The window's memory is used only as far as there is content; it goes with the decompressor.
+        # Only the part of the window with content uses memory, which is freed with the decompressor.
         decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_STATED_WINDOW_BYTES_MAX)
         most_bytes = max_bytes if is_stated else min(max_bytes, ZSTD_WINDOW_BYTES_MAX)
     size_bytes = frame.content_bytes if is_stated else frame.content_bytes_max

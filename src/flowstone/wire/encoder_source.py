@@ -30,7 +30,7 @@ class EncoderSource:
         self._lines: list[str] = []
         self._depth = 0
         self._names = 0
-        self._add = "add"  # what appends a packed part: tagged values gather in lists of their own
+        self._add = "add"  # the function that appends a packed part: tagged values have separate lists
         self._pending: list[tuple[str, str]] = []  # (struct code, expression) of values not yet packed
         self.formats: dict[str, str] = {}
         self._emit("def encode(message):")
@@ -95,7 +95,7 @@ class EncoderSource:
         with self._block():
             self._emit(self._packed(("B", length)))
         if code == "i":
-            # Arrays and records are often longer than one byte can say, strings hardly ever.
+            # Lengths of arrays and records often need more than one byte, those of strings rarely.
             self._emit(f"elif {length} < 0x4000:")
             with self._block():
                 self._emit(self._packed(("B", f"{length} & 0x7F | 0x80"), ("B", f"{length} >> 7")))
@@ -148,7 +148,7 @@ class EncoderSource:
         value = self._name("value")
         self._emit(f"{value} = []")
         self._add = f"{value}.append"
-        # Only a value that differs from its default gets here: a null default is told by the tag's absence, but a
+        # Only a value that differs from its default gets here: an absent tag means a null default, but a
         # string keeps the nullable encoding.
         self._field(field, source, field.is_nullable(self._version))
         self._flush()
@@ -240,7 +240,7 @@ class EncoderSource:
                     self._emit("elements += 1")
                     self._emit(f"if not elements % {SLICE_ELEMENTS}:")
                     with self._block():
-                        # To join and to free a million parts at the end would take long.
+                        # Joining and freeing a million parts at the end would take too long.
                         self._emit("if parts:")
                         with self._block():
                             self._emit('chunks.append(b"".join(parts))')

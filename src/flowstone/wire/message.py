@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from flowstone.types import Bytes
 
-# What an encoder hands to the connection: bytes, or an object with a length (a slice of a file) that leaves by itself.
+# An encoder's output: bytes, or an object with a length (a slice of a file) that the connection sends itself.
 Chunk: TypeAlias = Bytes | Sized
 Records: TypeAlias = Bytes | Sized
 

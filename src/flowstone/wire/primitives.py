@@ -15,19 +15,19 @@ from typing import Any
 
 from flowstone.errors import ProtocolError
 
-# Kafka has none today with more than four; enough for any future, too few to cost memory or time.
+# Kafka uses at most four today; this leaves space for more without costing memory or time.
 TAGGED_FIELDS_MAX = 64
-# A Fetch of every partition of a large cluster is a few hundred thousand; Kafka knows no such limit.
+# A Fetch of every partition of a large cluster has a few hundred thousand elements; Kafka has no such limit.
 ARRAY_LENGTH_MAX = 100_000
-# Of all arrays within arrays of a request together: empty partitions by the million would fit one of 100 MiB.
+# Total of all nested arrays of a request: 100 MiB could contain millions of empty partitions.
 NESTED_ELEMENTS_MAX = 100_000
-# Topics and batches of a Produce together. Java's producer fills a request of 1 MB with 12,500 of the smallest at most.
+# Topics and batches of a Produce in total. Java's producer sends at most 12,500 minimal batches in 1 MB.
 PRODUCE_ELEMENTS_MAX = 20_000
-# The signed 16-bit length of the old string encoding binds the compact one too, as in Kafka.
+# The limit of the old encoding's signed 16-bit length also applies to compact strings, as in Kafka.
 STRING_LENGTH_MAX = 0x7FFF
-# Elements that a codec in slices handles before it yields: some tenths of a millisecond.
+# Elements that a sliced codec handles before it yields: some tenths of a millisecond.
 SLICE_ELEMENTS = 256
-# Up to here an array's length is not worth checking against the bytes left: the elements will be missed soon enough.
+# Shorter arrays are not checked against the remaining bytes: reading the elements detects the error soon.
 ARRAY_LENGTH_UNCHECKED_MAX = 126
 
 _UVARINT_BYTES_MAX = 5

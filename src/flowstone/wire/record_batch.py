@@ -20,13 +20,13 @@ from flowstone.types import Bytes
 from flowstone.wire.compression import Codec, compress, decompress
 
 HEADER_BYTES = 61
-LOG_OVERHEAD = 12  # base offset and length: what batch_length does not count
-PREFIX_BYTES = 16  # what the checksum does not cover and a broker replaces
+LOG_OVERHEAD = 12  # base offset and length, which batch_length does not include
+PREFIX_BYTES = 16  # not covered by the checksum; a broker replaces these bytes
 MAGIC = 2
 MAGIC_POSITION = 16
 CHECKSUM_START = 21
 BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD
-PAYLOAD_BYTES_MAX = 100 << 20  # as much as a request may hold, when nobody says less
+PAYLOAD_BYTES_MAX = 100 << 20  # default limit: the maximum size of a request
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -48,7 +48,7 @@ _CODECS = tuple(Codec)
 _NO_ATTRIBUTES = b"\0"  # of a record: there are none yet
 _NO_HEADERS = b"\0"
 _NULL_LENGTH = -1
-# Lengths and deltas from 0 up whose varints are kept ready: those of small records and of the batches they come in.
+# Lengths and deltas from 0 up to this have precomputed varints: those of small records and their batches.
 READY_VARINTS_COUNT = 1024
 VARINT_BITS = 32
 VARLONG_BITS = 64
@@ -135,7 +135,7 @@ class Record(NamedTuple):
 def parse_header(view: Bytes, position: int = 0) -> BatchHeader:
     """Return the header at `position`. The batch may be incomplete: compare `size_bytes` with the available bytes."""
     if len(view) - position < HEADER_BYTES:
-        # An old message can be shorter than today's header: name what it is rather than that it is short.
+        # A message of an old format can be shorter than the current header: report the format, not the length.
         if len(view) - position > MAGIC_POSITION:
             _check_magic(view[position + MAGIC_POSITION])
         raise CorruptBatch(f"{len(view) - position} bytes are too few for a batch header")
@@ -288,7 +288,7 @@ def _read_bytes(payload: Bytes, at: int) -> tuple[bytes | None, int]:
 
 def read_varint(payload: Bytes, at: int, bits: int = VARINT_BITS) -> tuple[int, int]:
     raw = payload[at]
-    if raw < 0x80:  # most are of one byte, nearly all others of two
+    if raw < 0x80:  # most have one byte, nearly all others two
         return (raw >> 1) ^ -(raw & 1), at + 1
     second = payload[at + 1]
     if second < 0x80:

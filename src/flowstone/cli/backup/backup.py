@@ -53,9 +53,9 @@ from flowstone.wire.record_batch import BatchHeader, CorruptBatch, parse_header
 CLIENT_ID = "flowstone-backup"
 SEGMENT_BYTES_MAX = GIB
 OPEN_FILES_MAX = 16
-# How often a partition is begun again because retention took what was about to be read.
+# How often a partition is restarted because retention deleted records that were about to be read.
 TRIES_MAX = 5
-# How often a compacted partition is read on because offsets were missing in what was read last.
+# How often a compacted partition is read further because the last read had missing offsets.
 ROUNDS_MAX = 100
 
 
@@ -199,7 +199,7 @@ class _Writer:
             try:
                 while position < len(fetched.records):
                     header = parse_header(fetched.records, position)
-                    if header.base_offset >= end:  # appended after the moment that counts
+                    if header.base_offset >= end:  # appended after the high watermark was read
                         break
                     headers.append(header)
                     position += header.size_bytes

@@ -36,7 +36,7 @@ from flowstone.log.directories.restored_partitions import RESTORE_POINT, Restore
 from flowstone.log.lifecycle.directory_identity import META_PROPERTIES
 from flowstone.ports.system_files import SystemFiles
 
-# The broker only gives names to what is there already.
+# The broker only renames files that already exist.
 ANSWER_TIMEOUT_S = 30.0
 
 

@@ -19,7 +19,7 @@ HTTP_TIMEOUT_S = 3.0
 OK, ACCEPTED = 200, 202
 SETTING = "http.listener"
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
-# What can go wrong on the way to a page and back.
+# The errors of a page request.
 PAGE_ERRORS = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
 
 Address = tuple[str, int]

@@ -49,7 +49,7 @@ def reader_config(bootstrap: str) -> dict[str, Any]:
     """Return the configuration for a consumer that assigns its partitions, commits nothing and detects their ends."""
     return client_config(
         bootstrap,
-        group_id="flowstone-cli",  # the library wants a group's name even where no group is used
+        group_id="flowstone-cli",  # the library requires a group id even without a group
         enable_auto_commit=False,
         auto_offset_reset="error",
         enable_partition_eof=True,

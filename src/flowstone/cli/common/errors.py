@@ -9,7 +9,7 @@ from flowstone.errors import FlowstoneError
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130  # what shells expect of a program ended by SIGINT
-EXIT_CLOSED_PIPE = 141  # and by SIGPIPE: whoever read its output, such as `head`, has had enough
+EXIT_CLOSED_PIPE = 141  # and by SIGPIPE: the reader of its output, such as `head`, has closed the pipe
 
 
 class CommandError(FlowstoneError):

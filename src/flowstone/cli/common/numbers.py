@@ -13,7 +13,7 @@ from flowstone.config import INT_MAX, LONG_MAX
 PARTITION_MAX = BROKER_MAX = INT_MAX
 PARTITION_DIGITS_MAX = len(str(PARTITION_MAX))
 OFFSET_MAX = LONG_MAX
-# What a broker makes of one topic in one request, Kafka's brokers as ours.
+# Maximum partitions that a broker creates per topic in one request, in Kafka as here.
 PARTITIONS_MAX = 10_000
 REPLICATION_FACTOR_MAX = 10_000  # of the client library
 ROWS_MAX = 10**12

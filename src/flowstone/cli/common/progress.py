@@ -23,7 +23,7 @@ def progress_bar(label: str, total: int | None) -> Iterator[Advance]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(None), TaskProgressColumn(), TimeRemainingColumn())
-    # What is printed meanwhile is kept above the bar, but only where both are on the same screen.
+    # Other output is printed above the bar, but only if both are on the same terminal.
     with Progress(
         *columns, console=Console(stderr=True), transient=True, expand=True, redirect_stdout=sys.stdout.isatty()
     ) as progress:

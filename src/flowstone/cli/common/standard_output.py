@@ -49,7 +49,7 @@ def guard_output() -> None:
     """
     output = sys.stdout
     if not isinstance(output, io.TextIOWrapper) or output.fileno() != _DESCRIPTOR:
-        return  # a program that has replaced it gets what it has asked for
+        return  # a program that has replaced it keeps its replacement
     output.flush()
     raw = StandardOutput()
     sys.stdout = io.TextIOWrapper(

@@ -54,7 +54,7 @@ def _relative(text: str, now: datetime) -> datetime | None:
     if match := _AGO.fullmatch(text):
         count, name = match.groups()
         unit = _UNITS.get(_ABBREVIATIONS.get(name, name))
-        # From one instant to another: an hour ago is an hour ago, also where clocks were changed meanwhile.
+        # Differences are absolute: an hour ago is 60 minutes ago, even across a clock change.
         return now.astimezone() - unit * (1.0 if count[0] == "a" else float(count)) if unit is not None else None
     match = _DAY.fullmatch(text)
     if not text or match is None:
@@ -71,5 +71,5 @@ def format_time(time_ms: int) -> str:
     """Return a time in the local zone; in milliseconds if it is beyond the year 9999."""
     try:
         return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds")
-    except (ValueError, OverflowError, OSError):  # a producer may claim any time
+    except (ValueError, OverflowError, OSError):  # a producer may set any timestamp
         return f"{time_ms} ms"

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from flowstone import __version__
 
-OPEN_FILES_MIN = 4096  # a thousand partitions and as many connections
+OPEN_FILES_MIN = 4096  # enough for a thousand partitions and as many connections
 TESTED_PYTHON_MAX = (3, 13)
 PACKAGES = ("confluent-kafka", "cramjam", "fastcrc", "lz4", "rich", "typer", "uvloop", "zstandard")
 # adjtimex(2): the call fills a struct timex, smaller than this, and gives this state while nothing sets the clock.

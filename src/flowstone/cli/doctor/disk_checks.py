@@ -20,7 +20,7 @@ PROBE_FLUSHES = 20
 PROBE_BYTES = 4 * KIB
 FLUSH_SLOW_MS = 20.0
 PROBE_PREFIX = ".flowstone-doctor-"
-# Where a flush does not mean what it should, or a lock may not hold.
+# File systems on which flushes or locks are not reliable.
 _UNSAFE_FILE_SYSTEMS = {
     "tmpfs": "it is in memory: its data is lost when the machine stops",
     "ramfs": "it is in memory: its data is lost when the machine stops",

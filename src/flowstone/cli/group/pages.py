@@ -19,7 +19,7 @@ class GroupPages:
 
     def __init__(self, admin: AdminClient, bootstrap: str) -> None:
         self._addresses, self._cluster_id = find_pages(admin, bootstrap)
-        # Why seconds and headroom are not known, as of the last look; None if they are.
+        # Why seconds and headroom were unknown in the last view; None if they were known.
         self.problem = None if self._addresses else f"the broker serves no HTTP pages ({SETTING} is off)"
 
     def complete(self, groups: list[GroupStatus]) -> list[GroupStatus]:

@@ -55,7 +55,7 @@ def plan_moves(
     if target.timestamp_ms is not None:
         spec = OffsetSpec.for_timestamp(target.timestamp_ms)
         found = reader.offsets(partitions, spec)
-        # A partition that has nothing so new says -1: the group waits for what comes.
+        # -1 means no record at or after the time: the group continues at the end.
         wanted = {each: found[each] if found[each] >= 0 else bounds[each][1] for each in partitions}
     elif target.shift_by is not None:
         _check_committed(partitions, committed)

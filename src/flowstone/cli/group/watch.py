@@ -64,7 +64,7 @@ def watch(
         else:
             _draw(watched, interval)
     except KeyboardInterrupt:
-        return  # the way to end it
+        return  # Ctrl-C ends the command
 
 
 def _repeat(watched: Watched, interval_s: float, show: Callable[[], None]) -> None:

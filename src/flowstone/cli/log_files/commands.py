@@ -99,7 +99,7 @@ def _dump_found(file: File, found: ScannedBatch | Damage | Room, *, records: boo
                 print_document({"record": record_document(file.path, record)})
             else:
                 print(record_line(record))
-    except ApiError as error:  # also of what cannot be decompressed
+    except ApiError as error:  # also if it cannot be decompressed
         if json_output:
             print_document({"unreadable": {"file": file.path, "position": found.position, "reason": str(error)}})
         else:

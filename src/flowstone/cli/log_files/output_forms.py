@@ -137,7 +137,7 @@ def _time(timestamp_ms: int) -> str:
         return (
             datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         )
-    except (ValueError, OverflowError):  # a producer may claim any time
+    except (ValueError, OverflowError):  # a producer may set any timestamp
         return f"{timestamp_ms} ms"
 
 

@@ -31,7 +31,7 @@ from flowstone.wire.record_batch import (
 
 COPY_BYTES = 1 << 20
 DAMAGED_SUFFIX = ".damaged"
-_TEMPORARY_SUFFIX = ".tmp"  # what recovery removes, should we not come to an end
+_TEMPORARY_SUFFIX = ".tmp"  # recovery removes it if the repair is interrupted
 _NO_TIMESTAMP = -1
 
 
@@ -51,7 +51,7 @@ def repair_segment(path: str, damages: list[Damage]) -> str:
     kept = _free_name(path + DAMAGED_SUFFIX)
     os.link(path, kept)
     os.rename(temporary, path)
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):  # positions have moved: the broker makes them again
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):  # positions have changed: the broker rebuilds the indexes
         index = path.removesuffix(LOG_SUFFIX) + suffix
         if os.path.exists(index):
             os.remove(index)

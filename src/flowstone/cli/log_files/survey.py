@@ -27,9 +27,9 @@ class Damage(NamedTuple):
     position: int
     end_position: int
     first_offset: int  # the first offset that is lost
-    next_offset: int | None  # the first good one after it; None: nothing good follows in this file
+    next_offset: int | None  # the first valid one after it; None: nothing valid follows in this file
     reason: str
-    leader_epoch: int  # of the good batch before it, or else after it
+    leader_epoch: int  # of the valid batch before it, or else after it
 
 
 class Room(NamedTuple):

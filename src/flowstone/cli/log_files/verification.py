@@ -34,7 +34,7 @@ class Missing(NamedTuple):
 
     first_offset: int
     next_offset: int
-    topic_id: bytes | None  # if the partition has no directory either
+    topic_id: bytes | None  # None if the partition has no directory
     reason: str
 
 
@@ -130,7 +130,7 @@ def verify_partition(
     topic_partition: TopicPartition, directory: str, stored: StoredOffsets, count: Callable[[int], None]
 ) -> PartitionReport:
     """Return the report on a partition's log files; call `count` with each batch's size."""
-    # Without any witness, everything counts as above the recovery point, as it does for the broker.
+    # Without a witness, everything counts as above the recovery point, as in the broker.
     promised_end, clean = stored.promised_end, stored.clean
     report = PartitionReport(topic_partition)
     segments = segment_paths(directory)
@@ -139,7 +139,7 @@ def verify_partition(
     for at, (base_offset, path) in enumerate(segments):
         is_last = at + 1 == len(segments)
         following = None if is_last else segments[at + 1][0]
-        # The last segment's indexes are in the broker's memory; what may be in the files is older.
+        # The last segment's indexes are in the broker's memory; its index files may be older.
         segment = _look_over(path, base_offset, count, with_indexes=not is_last)
         report.record_count += segment.record_count
         report.end_offset = segment.end_offset

@@ -55,7 +55,7 @@ def sql(
     topics = fetch_metadata(connect(bootstrap), bootstrap).topics
     new_cluster = partial(Cluster, bootstrap, client_id=CLIENT_ID, deadline_s=REQUEST_TIMEOUT_S)
     with closing(duckdb.connect(":memory:")) as database:
-        # What the query calls a table only the engine knows; a view that is not used costs nothing.
+        # Only the engine knows which tables the query uses; an unused view costs nothing.
         named = [topic for topic in topics if topic.lower() in query.lower()]
         views = [TopicView(new_cluster, topic, *places, binary=binary) for topic in named]
         try:

@@ -46,7 +46,7 @@ class TopicView(dataset.Dataset):  # type: ignore[misc]
         return self._columns
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
-        # Which columns a filter needs it does not say.
+        # The engine does not say which columns a filter needs.
         names = self._columns.names if columns is None or filter is not None else list(columns)
         found = pa.schema([self._columns.field(name) for name in names])
         return dataset.Scanner.from_batches(self._read(names), schema=found, columns=columns, filter=filter)

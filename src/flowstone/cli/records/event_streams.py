@@ -34,7 +34,7 @@ class Product(NamedTuple):
     price_cents: int
 
 
-# The first sell most.
+# The first products sell most.
 PRODUCTS = (
     Product("p-01", "Espresso beans 1 kg", "coffee", 1890),
     Product("p-02", "Filter papers", "accessories", 390),
@@ -68,7 +68,7 @@ READING_EVERY_MS = 15_000
 DELAY_MEAN_MS = 400.0
 LATE_MS = (20_000, 600_000)
 
-# What a stream makes: key, when it happened in milliseconds before it arrived, and the rest of the value.
+# An event of a stream: key, age in milliseconds on arrival, and the rest of the value.
 _Happening = tuple[str, int, dict[str, Any]]
 
 

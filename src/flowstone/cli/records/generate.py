@@ -20,7 +20,7 @@ from flowstone.cli.records.event_streams import KINDS, Event, generate
 from flowstone.cli.records.sending import OutgoingRecord, Sender
 
 ROWS = 10_000
-# Without a rate nothing is waited for: the records' times are those of so long a past, up to now.
+# Without a rate, all records are written at once, with times within this period before now.
 SPAN_S = 3600.0
 DELIVERY_TIMEOUT_S = 30.0
 START_MS_MAX = 253_370_764_800_000  # the year 9999 begins

@@ -72,7 +72,7 @@ def _plain(value: Any) -> Any:
         case float() if not math.isfinite(value):
             return None
         case datetime():
-            # Parquet's times without a zone are nobody's local time; UTC is what its own tools take them for.
+            # Parquet's times without a zone are not local; its own tools interpret them as UTC.
             return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
         case date() | time():
             return value.isoformat()

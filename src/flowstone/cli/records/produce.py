@@ -125,7 +125,7 @@ def _header(text: str) -> Header:
 class _Source(NamedTuple):
     records: Records
     label: str
-    total: int | None  # None: nobody knows how much is to come
+    total: int | None  # None: the total is unknown
     position: Callable[[], int]
 
 
@@ -148,7 +148,7 @@ def _open(path: str | None, source_format: str, separator: bytes, shape: Shape) 
             else:
                 file = stack.enter_context(open(path, "rb"))
                 records = _read(file, path, source_format, separator, shape)
-                if file.seekable():  # a pipe with a name is not, and has no size
+                if file.seekable():  # a named pipe has no size
                     total, position = os.path.getsize(path), file.tell
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror or error}") from None

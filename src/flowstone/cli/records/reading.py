@@ -59,7 +59,7 @@ class Reader:
         except KafkaException as error:
             raise explain(error, self._bootstrap) from None
         for each in found:
-            # Negative: no record is that new.
+            # Negative: no record is at or after the time.
             self._starts[each.partition] = each.offset if each.offset >= 0 else self._bounds[each.partition][1]
 
     def read(self, *, follow: bool) -> Iterator[list[Message]]:
@@ -76,7 +76,7 @@ class Reader:
     def _next_messages(self, follow: bool) -> list[Message]:
         """Wait for one message; return it with all others that have arrived."""
         waited_s = 0.0
-        # In short waits: an interrupt is heard only between them.
+        # Short waits, because an interrupt is handled only between them.
         while (first := self._consumer.poll(POLL_S)) is None:
             waited_s += POLL_S
             if waited_s >= SILENCE_MAX_S and not follow:

@@ -104,7 +104,7 @@ def _cell(message: Message, column: str) -> bytes:
 
 def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:
     headers = message.headers() or []
-    assert isinstance(headers, list)  # as read, whatever form they were sent in
+    assert isinstance(headers, list)  # as read, in whatever format they were sent
     return headers
 
 

@@ -129,7 +129,7 @@ def _numbered_lines(file: BinaryIO, name: str) -> Iterator[tuple[str, bytes]]:
 def read_csv(file: BinaryIO, name: str, shape: Shape) -> Records:
     """Yield a record per row, as an object of texts; the first row names the fields."""
     csv.field_size_limit(RECORD_BYTES_MAX)
-    # The wrapper would close what is not ours when it goes.
+    # Otherwise the wrapper would close a file that belongs to the caller.
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
         rows = csv.reader(text, strict=True)

@@ -30,7 +30,7 @@ from flowstone.client import EARLIEST, LATEST, Cluster, Producer
 from flowstone.types import TopicPartition
 
 SAVE_EVERY_S = 1.0
-# Records whose turns are less apart than this are sent together.
+# Records that are due within this time of each other are sent together.
 PACE_GRAIN_S = 0.02
 WAIT_STEP_S = 0.2
 SPEED_MAX = 1_000_000.0
@@ -107,7 +107,7 @@ class Replay:
         self._spans, self._speed = spans, speed
         self._unsaved: dict[int, Span] = {}
         self._sent = 0
-        self._began: tuple[float, int] | None = None  # when the first record was sent, and what time it has
+        self._began: tuple[float, int] | None = None  # when the first record was sent, and its timestamp
 
     def run(self, interrupts: Interrupts) -> None:
         """Send until all records are stored or an interrupt arrives; then store progress.
@@ -167,7 +167,7 @@ class Replay:
         begun_s, first_ms = self._began
         due_s = begun_s + (timestamp_ms - first_ms) / 1000 / self._speed
         if due_s - time.monotonic() > PACE_GRAIN_S:
-            producer.flush()  # what was due before is not to wait with us
+            producer.flush()  # send records that are already due before waiting
         while not interrupts.heard and (left_s := due_s - time.monotonic()) > 0:
             time.sleep(min(left_s, WAIT_STEP_S))
 

@@ -26,7 +26,7 @@ class Span(NamedTuple):
     """A range of offsets of one partition, from the next one to send to `end`, exclusive."""
 
     start: int
-    position: int  # what is to be sent next
+    position: int  # the next offset to send
     end: int
 
 

@@ -17,10 +17,10 @@ from flowstone.errors import ErrorCode
 LINGER_MS = 5
 POLL_EVERY_RECORDS = 1000
 POLL_S = 0.5
-TIMEOUT_NOTICED_S = 2.0  # the library looks once a second whose time is up
+TIMEOUT_NOTICED_S = 2.0  # the library checks for expired records once a second
 QUEUED_KIB_MAX = 64 << 10
-RECORD_BYTES_MAX = 16 << 20  # what the broker takes is its own business, and the topic's
-_NOW = 0  # as the library has it
+RECORD_BYTES_MAX = 16 << 20  # only the broker and the topic limit the size
+_NOW = 0  # the library's maximum
 
 Header = tuple[str, str | bytes | None]
 
@@ -40,7 +40,7 @@ class Sender:
         self.stored = 0
         self._bootstrap, self._topic, self._timeout_s = bootstrap, topic, timeout_s
         self._failure: KafkaError | None = None
-        # Of the records' own times, to name one if the broker refuses it.
+        # The range of the records' timestamps, to name one if the broker refuses it.
         self._earliest_ms, self._latest_ms = TIME_MS_MAX, 0
         self._sent = 0
         self._producer = Producer(
@@ -85,7 +85,7 @@ class Sender:
     def finish(self) -> None:
         """Wait until every record is acknowledged. Raises CommandError if some were not stored."""
         left, waited_s = self._producer.flush(0), 0.0
-        # In short waits: an interrupt is heard only between them.
+        # Short waits, because an interrupt is handled only between them.
         while left and waited_s < self._timeout_s + TIMEOUT_NOTICED_S:
             left, waited_s = self._producer.flush(POLL_S), waited_s + POLL_S
         if self._failure is not None or left:

@@ -31,7 +31,7 @@ from flowstone.cli.common.output import JsonOutput, Yes, get_leave, print_docume
 from flowstone.cli.common.text import counted
 from flowstone.config import nearest
 
-# To see whether records have keys: so many of the newest of each partition, until so many were seen.
+# To detect keys: this many of the newest records of each partition, up to this total.
 NEWEST_PER_PARTITION = 5
 SAMPLE_RECORDS_MAX = 100
 SAMPLE_TIMEOUT_S = 5.0

@@ -13,7 +13,7 @@ from flowstone.cli.common.output import JsonOutput, print_document
 from flowstone.cli.common.text import counted, screen_width, size_text, table
 from flowstone.cli.common.times import format_time, parse_time
 
-# The broker answers within 20 s, if only that it is still copying.
+# The broker responds within 20 s, even if it is still copying.
 ANSWER_TIMEOUT_S = 30.0
 
 

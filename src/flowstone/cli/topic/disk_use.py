@@ -16,7 +16,7 @@ from flowstone.cli.common.broker_pages import OK, PAGE_ERRORS, SETTING, ask, fin
 from flowstone.cli.common.text import size_text
 from flowstone.cli.group.tables import NOTHING, duration
 
-# Of a partition, in its document and above its column.
+# Fields of a partition, with their column titles.
 COLUMNS = {
     "size_bytes": "size",
     "segments": "segments",
@@ -27,9 +27,9 @@ _FIELDS = ("directory", *COLUMNS)
 
 
 class TopicDisks(NamedTuple):
-    partitions: dict[int, dict[str, Any]]  # by number; one that is offline is not among them
+    partitions: dict[int, dict[str, Any]]  # by partition number, without offline ones
     directories: list[dict[str, Any]]
-    problem: str | None  # why they are not known
+    problem: str | None  # why they are unknown
 
     def fields(self, number: int) -> dict[str, Any]:
         """Return a partition's part of the JSON document, with null for unknown values."""
@@ -53,7 +53,7 @@ class TopicDisks(NamedTuple):
     def lines(self) -> list[str]:
         if self.problem is not None:
             return [f"sizes, ages and free disk space are not known: {self.problem}"]
-        # A topic that has no records fills no disk: when others will have filled it is not its concern.
+        # A topic without records does not fill a disk, so the forecast is omitted.
         is_empty = not any(each["size_bytes"] for each in self.partitions.values())
         return [_directory_line(each, with_forecast=not is_empty) for each in self.directories]
 

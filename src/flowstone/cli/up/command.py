@@ -188,7 +188,7 @@ def watch_signals() -> asyncio.Future[str]:
     stopping: asyncio.Future[str] = loop.create_future()
 
     def on_signal(number: signal.Signals) -> None:
-        # From now on SIGINT is the system's again: it works even if the disk, and so the loop, is stuck.
+        # A second SIGINT has its default effect: it works even if the disk blocks the event loop.
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not stopping.done():

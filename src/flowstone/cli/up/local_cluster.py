@@ -36,10 +36,10 @@ from flowstone.ports.system_files import SystemFiles
 logger = logging.getLogger(__name__)
 
 BROKERS_MAX = 16
-# What makes failover worth watching, where the operator says nothing else.
+# Defaults that make failover visible, unless the operator sets others.
 REPLICATION_FACTOR, MIN_INSYNC_REPLICAS = 3, 2
 ZOOKEEPER_DIRECTORY = "zookeeper"
-# Beyond shutdown.timeout.ms: handing over, flushing and closing.
+# In addition to shutdown.timeout.ms, for handing over, flushing and closing.
 STOP_TIMEOUT_S = 30.0
 
 _PACKAGE_ROOT = str(Path(flowstone.__file__).parents[1])
@@ -138,7 +138,7 @@ class _Member:
             *(sys.executable, "-P", "-m", "flowstone.cli.up.member"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in the terminal is for this process alone
+            start_new_session=True,  # Ctrl-C in the terminal must only reach this process
             env={**os.environ, "PYTHONPATH": os.pathsep.join((_PACKAGE_ROOT, os.environ.get("PYTHONPATH", "")))},
         )
         assert process.stdin is not None
@@ -206,7 +206,7 @@ class _Cluster:
             starting.result()
             return True
         starting.cancel()
-        with suppress(asyncio.CancelledError, StartupError):  # the signal counts, not what it has interrupted
+        with suppress(asyncio.CancelledError, StartupError):  # report the signal, not the error that it caused
             await starting
         return False
 

@@ -45,4 +45,4 @@ def set_up_logging(log_format: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.raiseExceptions = False  # standard error may be gone; the broker stays
+    logging.raiseExceptions = False  # standard error may be closed; the broker continues

@@ -10,10 +10,10 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# A full collection walks every object the broker keeps. After `gc.freeze` what was made while starting is left out, and
-# these thresholds make the rest rare: a broker makes little cyclic garbage.
+# A full collection walks every object of the broker. `gc.freeze` excludes the objects created at start, and
+# these thresholds make further collections rare: a broker creates little cyclic garbage.
 GC_THRESHOLDS = (50_000, 50, 100)
-# Some systems say "no limit" where a descriptor table of that size cannot be had.
+# Some systems report "no limit" although a descriptor table of that size is not possible.
 OPEN_FILES_MAX = 1 << 20
 
 
