@@ -148,7 +148,10 @@ _producers: dict[tuple[int, SinkOptions], tuple[Cluster, Producer]] = {}
 
 @contextmanager
 def _producer(options: SinkOptions) -> Iterator[tuple[Cluster, Producer]]:
-    """It is not kept if it, or the task, failed: what was queued and not sent is nobody's any more."""
+    """Yield this process's producer, which is kept for the next task.
+
+    If the task fails, the producer is closed, because it may contain unsent records of that task.
+    """
     key = os.getpid(), options
     cluster, producer = _producers.pop(key) if key in _producers else _open_producer(options)
     try:

@@ -18,7 +18,7 @@ from flowstone.wire.compression import ZSTD_WINDOW_BYTES_MAX, Codec, check_singl
 from flowstone.wire.record_batch import HEADER_BYTES, PAYLOAD_BYTES_MAX, BatchHeader, read_payload
 
 # Initial size; most producers fill their batches up to a megabyte at most.
-ROOM_BYTES_MIN = 1 << 20
+BUFFER_BYTES_MIN = 1 << 20
 
 _INTO = {Codec.LZ4: cramjam.lz4.decompress_into, Codec.ZSTD: cramjam.zstd.decompress_into}
 
@@ -33,7 +33,7 @@ class Payload(NamedTuple):
 class PayloadReader:
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
-        self._room: Any = None
+        self._buffer: Any = None
 
     def read(self, records: memoryview, at: int, header: BatchHeader) -> Payload:
         """Return the records of the whole batch at `at`. Raises ApiError if its payload is invalid or too large."""
@@ -41,11 +41,11 @@ class PayloadReader:
         if decompress_into is not None:
             stored = records[at + HEADER_BYTES : at + header.size_bytes]
             frame = check_single_frame(header.codec, stored)
-            if self._room is None:
-                self._room = self._allocate(ROOM_BYTES_MIN)
+            if self._buffer is None:
+                self._buffer = self._allocate(BUFFER_BYTES_MIN)
             if frame.window_bytes <= ZSTD_WINDOW_BYTES_MAX:
                 try:
-                    return Payload(self._room, decompress_into(stored, memoryview(self._room)))
+                    return Payload(self._buffer, decompress_into(stored, memoryview(self._buffer)))
                 except cramjam.DecompressionError:
                     pass
         payload = read_payload(records, at, header)
@@ -54,6 +54,6 @@ class PayloadReader:
 
     def _expect(self, payload: Bytes) -> None:
         """Enlarge the buffer to the payload's size, because the next batches are likely to be as large."""
-        if self._room is not None and self._room.size < len(payload):
-            self._room = None
-            self._room = self._allocate(min(len(payload) * 5 // 4, PAYLOAD_BYTES_MAX))
+        if self._buffer is not None and self._buffer.size < len(payload):
+            self._buffer = None
+            self._buffer = self._allocate(min(len(payload) * 5 // 4, PAYLOAD_BYTES_MAX))

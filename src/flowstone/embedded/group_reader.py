@@ -13,7 +13,7 @@ from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.requests.context import Services
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
-from flowstone.embedded.bell import Bell
+from flowstone.embedded.change_signal import ChangeSignal
 from flowstone.types import TopicPartition
 
 LOAD_WAIT_S = 10.0
@@ -24,7 +24,7 @@ class GroupReader:
 
     def __init__(self, services: Services, survey: GroupSurvey) -> None:
         self._services, self._survey = services, survey
-        self._waiting: set[Bell] = set()
+        self._waiting: set[ChangeSignal] = set()
         services.metadata.on_change(self._changed)
 
     async def read(self) -> dict[str, GroupStatus]:
@@ -36,8 +36,8 @@ class GroupReader:
         The last condition is for cooperative members, whose rebalance has two steps: in between, some partitions have
         no owner.
         """
-        bell = Bell()
-        self._waiting.add(bell)
+        signal = ChangeSignal()
+        self._waiting.add(signal)
         watched = None
         await self._services.groups.wait_loaded(LOAD_WAIT_S)
         try:
@@ -46,15 +46,15 @@ class GroupReader:
                 partition = self._services.partitions.find(where) if where is not None else None
                 if partition is not None:
                     watched = partition
-                    watched.watch(bell)
+                    watched.watch(signal)
                 group = await self._survey.group(group_id)
                 if group is not None and self._is_settled(group, members):
                     return group
-                await bell.rung()
+                await signal.changed()
         finally:
-            self._waiting.discard(bell)
+            self._waiting.discard(signal)
             if watched is not None:
-                watched.unwatch(bell)
+                watched.unwatch(signal)
 
     async def describe(self, group_id: str) -> str:
         """Return a description of the group's state, for the message of a timeout."""
@@ -76,5 +76,5 @@ class GroupReader:
         )
 
     def _changed(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        for bell in self._waiting:
-            bell.interrupted()
+        for signal in self._waiting:
+            signal.interrupted()

@@ -14,7 +14,7 @@ from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.requests.context import Services
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
-from flowstone.embedded.bell import Bell
+from flowstone.embedded.change_signal import ChangeSignal
 from flowstone.embedded.host import Record
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
@@ -37,7 +37,7 @@ class TopicReader:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._waiting: set[Bell] = set()
+        self._waiting: set[ChangeSignal] = set()
         services.metadata.on_change(self._changed)
 
     async def read(self, topic: str) -> list[Batches]:
@@ -51,20 +51,20 @@ class TopicReader:
 
     async def wait(self, topic: str, count: int) -> int:
         """Wait until the topic has `count` offsets; return how many it has."""
-        bell = Bell()
-        self._waiting.add(bell)
+        signal = ChangeSignal()
+        self._waiting.add(signal)
         watched: set[Partition] = set()
         try:
             while (found := self.count(topic)) is None or found < count:
                 for partition in self._partitions(topic) or ():
                     watched.add(partition)
-                    partition.watch(bell)
-                await bell.rung()
+                    partition.watch(signal)
+                await signal.changed()
             return found
         finally:
-            self._waiting.discard(bell)
+            self._waiting.discard(signal)
             for partition in watched:
-                partition.unwatch(bell)
+                partition.unwatch(signal)
 
     def count(self, topic: str) -> int | None:
         """Return the number of offsets that a consumer could read, or None if the topic does not exist."""
@@ -107,8 +107,8 @@ class TopicReader:
             yield Batches(partition.topic_partition.partition, first_offset, data[:whole_bytes])
 
     def _changed(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        for bell in self._waiting:
-            bell.interrupted()
+        for signal in self._waiting:
+            signal.interrupted()
 
 
 def _unknown(topic: str) -> ApiError:

@@ -76,7 +76,7 @@ class _Reading:
                 "allow.auto.create.topics": False,
             }
         )
-        self._unread: set[int] = set()
+        self._unfinished: set[int] = set()
 
     def __enter__(self) -> _Reading:
         return self
@@ -86,7 +86,7 @@ class _Reading:
 
     @property
     def is_at_end(self) -> bool:
-        return not self._unread
+        return not self._unfinished
 
     def find_topic(self) -> bool:
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
@@ -95,7 +95,7 @@ class _Reading:
         if topic.error is not None:
             self._consumer.poll(POLL_S)  # limits the rate of retries
             return False
-        self._unread = set(topic.partitions)
+        self._unfinished = set(topic.partitions)
         self._consumer.assign([TopicPartition(self._topic, each, OFFSET_BEGINNING) for each in topic.partitions])
         return True
 
@@ -110,7 +110,7 @@ class _Reading:
             if error is None:
                 self.records.append(_record(message))
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._unread.discard(message.partition())
+                self._unfinished.discard(message.partition())
             else:
                 raise _api_error(KafkaException(error))
 

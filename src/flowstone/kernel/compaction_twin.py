@@ -72,10 +72,10 @@ class OffsetMap:
         to_offset: int,
         stop_attributes: int,
     ) -> Walk:
-        """Add the records from `from_offset` to `to_offset` to the map, up to the end or an obstacle.
+        """Add the records from `from_offset` to `to_offset` to the map, batch by batch.
 
         The batches' offsets must be at least `next_offset` and below `end_offset`. The `Walk` says where and why the
-        pass ended.
+        pass ended: at the end, or at a batch that it cannot handle.
         """
         check_position(buffer, position)
         while True:
@@ -162,7 +162,10 @@ class RecordFilter:
         keeps_last: bool,
         stop_attributes: int,
     ) -> Walk:
-        """Copy the records to keep to the output, batch by batch, up to the end or an obstacle."""
+        """Copy the records that are kept to the output, batch by batch.
+
+        The `Walk` says where and why the pass ended: at the end, or at a batch that it cannot handle.
+        """
         check_position(buffer, position)
         while True:
             batch = next_batch(buffer, position, next_offset, end_offset)

@@ -52,9 +52,7 @@ def take_long_turns() -> None:
 
 def take_short_turns() -> None:
     """Request short time slices for the calling thread and threads it starts, so that they preempt others."""
-    if (
-        hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == _SCHED_OTHER
-    ):  # otherwise another policy was chosen
+    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == _SCHED_OTHER:  # else another policy is set
         _ask_for(_SCHED_OTHER, SHORT_SLICE_NS)
 
 

@@ -59,10 +59,10 @@ class SimulatedChannel:
     def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
         if self._closed or self._ended:
             raise BrokenPipeError
-        room = self._room_bytes
-        if room <= 0:
+        free_bytes = self._free_bytes
+        if free_bytes <= 0:
             raise BlockingIOError
-        data = b"".join(bytes(buffer) for buffer in buffers)[:room]
+        data = b"".join(bytes(buffer) for buffer in buffers)[:free_bytes]
         if data:
             self._carry(data)
         return len(data)
@@ -99,7 +99,7 @@ class SimulatedChannel:
         self._wake_reader()
 
     @property
-    def _room_bytes(self) -> int:
+    def _free_bytes(self) -> int:
         return self.other.capacity_bytes - len(self.other._received) - self._under_way_bytes
 
     def _carry(self, data: bytes) -> None:
@@ -121,7 +121,7 @@ class SimulatedChannel:
                 self._wake_reader()
 
     def _wake_writer(self) -> None:
-        if self._writable is not None and self._room_bytes > 0:
+        if self._writable is not None and self._free_bytes > 0:
             asyncio.get_running_loop().call_soon(self._ready_to_write)
 
     def _ready_to_write(self) -> None:

@@ -213,9 +213,9 @@ def _unsnappy(data: Bytes, max_bytes: int) -> Bytes:
         if size_bytes > max_bytes:
             raise _too_large(Codec.SNAPPY, max_bytes)
         content = bytearray(size_bytes)
-        room, position = memoryview(content), 0
+        target, position = memoryview(content), 0
         for block, size in zip(blocks, sizes, strict=True):
-            position += cramjam.snappy.decompress_raw_into(block, room[position : position + size])
+            position += cramjam.snappy.decompress_raw_into(block, target[position : position + size])
     except cramjam.DecompressionError as error:
         raise DecompressError(Codec.SNAPPY, str(error)) from error
     if position != size_bytes:

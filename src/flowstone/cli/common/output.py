@@ -29,7 +29,7 @@ def encode(document: object) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-def get_leave(consequence: str) -> None:
+def confirm(consequence: str) -> None:
     """Ask for confirmation on the terminal. Raises CommandError if it is refused or there is no terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(f"{consequence}; use --yes to confirm")

@@ -50,8 +50,10 @@ def _check_room(place: str) -> Finding:
     free_bytes, total_bytes = SystemFiles().free_bytes(place)
     found = f"{_size(free_bytes)} free of {_size(total_bytes)}"
     if free_bytes < FREE_BYTES_MIN:
-        return Finding("room", Status.WARNING, found, "free some, or lower retention.ms or retention.bytes of topics")
-    return Finding("room", Status.GOOD, found)
+        return Finding(
+            "disk space", Status.WARNING, found, "free some, or lower retention.ms or retention.bytes of topics"
+        )
+    return Finding("disk space", Status.GOOD, found)
 
 
 def _size(count: int) -> str:

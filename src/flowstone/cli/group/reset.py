@@ -23,7 +23,7 @@ from flowstone.cli.common.clients import (
 )
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.common.numbers import OFFSET_MAX, PARTITION_DIGITS_MAX
-from flowstone.cli.common.output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.output import JsonOutput, Yes, confirm, print_document
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.cli.common.times import parse_time
 from flowstone.cli.group.reading import GroupName, GroupReader
@@ -89,7 +89,7 @@ def reset(
     if not json_output:
         print(_table(moves))
     if not (dry_run or yes):
-        get_leave(f"group {group} will continue from the new offsets")
+        confirm(f"group {group} will continue from the new offsets")
     if not dry_run:
         _apply(admin, bootstrap, group, moves)
     if json_output:

@@ -143,7 +143,7 @@ def duration(seconds: float | None) -> str:
 
 
 def _short(member_id: str, clients: dict[str, str]) -> str:
-    """Return the shortest prefix that distinguishes the member ids, which end in 36 random characters."""
+    """Return the member id shortened to its client id and eight of its 36 random characters."""
     client_id = clients.get(member_id, "")
     rest = member_id.removeprefix(f"{client_id}-")
     return f"{client_id}-{rest[:8]}" if rest != member_id else member_id

@@ -26,7 +26,7 @@ from flowstone.cli.log_files.output_forms import (
     stretch,
 )
 from flowstone.cli.log_files.repair import move_log_start, repair_segment
-from flowstone.cli.log_files.survey import Damage, Room, open_for_reading, segment_paths, walk
+from flowstone.cli.log_files.survey import Damage, Preallocation, open_for_reading, segment_paths, walk
 from flowstone.cli.log_files.verification import DataDirectory, PartitionReport
 from flowstone.errors import ApiError
 from flowstone.log.lifecycle.directory_identity import LOCK_FILE
@@ -66,7 +66,7 @@ def dump(
                 print(segment_path)
             file = open_for_reading(segment_path)
             for found in walk(file, base_offset):
-                if isinstance(found, Room) and number < len(segments):
+                if isinstance(found, Preallocation) and number < len(segments):
                     found = found.as_damage(segment_path)
                 damaged |= isinstance(found, Damage)
                 _dump_found(file, found, records=records, json_output=json_output)
@@ -74,18 +74,20 @@ def dump(
         raise typer.Exit(EXIT_FAILURE)
 
 
-def _dump_found(file: File, found: ScannedBatch | Damage | Room, *, records: bool, json_output: bool) -> None:
+def _dump_found(file: File, found: ScannedBatch | Damage | Preallocation, *, records: bool, json_output: bool) -> None:
     if isinstance(found, Damage):
         if json_output:
             print_document({"damage": damage_document(found)})
         else:
             print(f"  DAMAGED {stretch(found)}: {found.reason}")
         return
-    if isinstance(found, Room):
+    if isinstance(found, Preallocation):
         if json_output:
             print_document({"room": {"file": file.path, **found._asdict()}})
         else:
-            print(f"  room for {found.end_position - found.position} bytes from position {found.position} on")
+            print(
+                f"  preallocated space of {found.end_position - found.position} bytes from position {found.position} on"
+            )
         return
     if json_output:
         print_document({"batch": batch_document(file.path, found)})

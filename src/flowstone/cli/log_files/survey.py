@@ -32,7 +32,7 @@ class Damage(NamedTuple):
     leader_epoch: int  # of the valid batch before it, or else after it
 
 
-class Room(NamedTuple):
+class Preallocation(NamedTuple):
     """Preallocated space at the end of a log file: zeros, unless the log should continue there."""
 
     position: int
@@ -54,7 +54,9 @@ def segment_paths(directory: str) -> list[tuple[int, str]]:
     return [(base_offset, path) for base_offset, path in found if base_offset is not None]
 
 
-def walk(file: File, base_offset: int, *, opens_batches: bool = False) -> Iterator[ScannedBatch | Damage | Room]:
+def walk(
+    file: File, base_offset: int, *, opens_batches: bool = False
+) -> Iterator[ScannedBatch | Damage | Preallocation]:
     """Yield every valid batch of a log file, the damage between them, and preallocated space at its end.
 
     With `opens_batches`, a batch whose records cannot be read counts as damage too. A broker may be running: it writes
@@ -80,7 +82,7 @@ def walk(file: File, base_offset: int, *, opens_batches: bool = False) -> Iterat
                 last = min(last, end)
                 continue
             if position >= last and end - position <= ZEROS_BYTES_MAX:
-                yield Room(position, end, next_offset)
+                yield Preallocation(position, end, next_offset)
                 return
             found = next_good_batch(file, position, end, base_offset, next_offset)
             if found is None:

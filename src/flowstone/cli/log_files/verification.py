@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.common.progress import Advance
-from flowstone.cli.log_files.survey import Damage, Room, open_for_reading, segment_paths, walk
+from flowstone.cli.log_files.survey import Damage, Preallocation, open_for_reading, segment_paths, walk
 from flowstone.log.lifecycle.directory_identity import META_PROPERTIES, LogDirectory
 from flowstone.log.lifecycle.durable_extents import LogExtents
 from flowstone.log.lifecycle.extent_witnesses import Witnesses, find_missing, read_witnesses
@@ -149,7 +149,7 @@ def verify_partition(
             del segment.damages[unfinished:]
         else:
             bound = following if following is not None else max(promised_end, segment.end_offset)
-            segment.close(bound, may_have_room=not clean and (following is None or following >= promised_end))
+            segment.close(bound, may_have_preallocation=not clean and (following is None or following >= promised_end))
         report.damages += segment.damages
         if not segment.damages:
             report.bad_indexes += segment.bad_indexes
@@ -160,7 +160,7 @@ def verify_partition(
 class _SegmentReport:
     path: str
     end_offset: int
-    room: Room | None = None
+    preallocation: Preallocation | None = None
     record_count: int = 0
     leader_epoch: int = 0
     damages: list[Damage] = field(default_factory=list)
@@ -171,7 +171,10 @@ class _SegmentReport:
         return bool(self.damages) and self.damages[-1].next_offset is None
 
     def find_unfinished(self, promised_end: int) -> int | None:
-        """Return which damage starts an interrupted write, in the last segment after an unclean stop."""
+        """Return the index of the damage that starts an interrupted write, or None.
+
+        Only the last segment after an unclean stop can contain one.
+        """
         for at, damage in enumerate(self.damages):
             if damage.first_offset < promised_end:
                 continue
@@ -181,19 +184,19 @@ class _SegmentReport:
                 return at
         return None
 
-    def close(self, bound: int, *, may_have_room: bool) -> None:
+    def close(self, bound: int, *, may_have_preallocation: bool) -> None:
         """Check that the segment's offsets reach exactly to `bound`, where the next segment starts."""
         if self.ends_damaged:
             self.damages[-1] = self.damages[-1]._replace(next_offset=bound)
             return
         if self.end_offset != bound:
             reason = f"the segment ends at offset {self.end_offset}, not at {bound}"
-        elif self.room is not None and not may_have_room:
+        elif self.preallocation is not None and not may_have_preallocation:
             reason = "zeros follow the last batch"
         else:
             return
         size_bytes = os.path.getsize(self.path)
-        begin, end = self.room[:2] if self.room is not None else (size_bytes, size_bytes)
+        begin, end = self.preallocation[:2] if self.preallocation is not None else (size_bytes, size_bytes)
         self.damages.append(Damage(self.path, begin, end, self.end_offset, bound, reason, self.leader_epoch))
 
 
@@ -206,8 +209,8 @@ def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, wit
             report.damages.append(found)
             report.end_offset = found.next_offset or report.end_offset
             continue
-        if isinstance(found, Room):
-            report.room = found
+        if isinstance(found, Preallocation):
+            report.preallocation = found
             continue
         header = found.header
         count(header.size_bytes)
@@ -240,7 +243,7 @@ class _Index:
         self._at = 0
 
     def pass_batch(self, last_offset: int, expected: int) -> None:
-        """Compare the entry for the batch with this last offset, relative to the segment, with what it must be."""
+        """Check the entries up to the batch that ends with this offset, relative to the segment."""
         while self._at < len(self._entries) and self._entries[self._at][0] <= last_offset:
             if self._entries[self._at] != (last_offset, expected):
                 self._leads_right = False

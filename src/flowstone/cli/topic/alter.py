@@ -27,7 +27,7 @@ from flowstone.cli.common.clients import (
 )
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.common.numbers import PARTITIONS_MAX
-from flowstone.cli.common.output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.output import JsonOutput, Yes, confirm, print_document
 from flowstone.cli.common.text import counted
 from flowstone.config import nearest
 
@@ -107,7 +107,7 @@ def _check_growth(bootstrap: str, topic: str, count: int, wanted: int, *, yes: b
             f"give --partitions more than {count}, or copy the records to a new topic"
         )
     if not yes and has_keys(bootstrap, topic, count):
-        get_leave(
+        confirm(
             f"records of {topic} have keys, and with {wanted} partitions instead of {count} most keys will move: "
             "new records of a key go to another partition than its old ones, and the order between them is lost"
         )

@@ -21,7 +21,7 @@ from flowstone.cli.common.clients import (
 )
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.common.numbers import PARTITIONS_MAX, REPLICATION_FACTOR_MAX
-from flowstone.cli.common.output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.output import JsonOutput, Yes, confirm, print_document
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.cli.group.tables import NOTHING
 from flowstone.cli.topic.alter import alter, read_assignment
@@ -125,7 +125,7 @@ def delete(
     admin = connect(bootstrap)
     count = len(find_topic(admin, bootstrap, topic, to_use=False).partitions)
     if not yes:
-        get_leave(f"{topic} and all records in its {counted(count, 'partition')} will be deleted permanently")
+        confirm(f"{topic} and all records in its {counted(count, 'partition')} will be deleted permanently")
     result_of(admin.delete_topics([topic], operation_timeout=REQUEST_TIMEOUT_S)[topic], bootstrap)
     if json_output:
         print_document({"topic": topic})

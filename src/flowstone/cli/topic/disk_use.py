@@ -80,12 +80,12 @@ def read_disks(admin: AdminClient, bootstrap: str, topic: str) -> TopicDisks:
 def _directory_line(directory: dict[str, Any], *, with_forecast: bool) -> str:
     if directory["state"] != "online":
         return f"disk {directory['path']}: OFFLINE, {directory['reason']}"
-    room = f"{size_text(directory['usable_bytes'])} free of {size_text(directory['total_bytes'])}"
+    space = f"{size_text(directory['usable_bytes'])} free of {size_text(directory['total_bytes'])}"
     if directory["refuses_records"]:
-        return f"disk {directory['path']}: FULL, {room}: new records are refused"
+        return f"disk {directory['path']}: FULL, {space}: new records are refused"
     scarce = " (LOW)" if directory.get("is_low") else ""
     forecast = f", {_forecast(directory)}" if with_forecast else ""
-    return f"disk {directory['path']}: {room}{scarce}{forecast}"
+    return f"disk {directory['path']}: {space}{scarce}{forecast}"
 
 
 def _forecast(directory: dict[str, Any]) -> str:

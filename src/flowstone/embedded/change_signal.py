@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Bell:
+class ChangeSignal:
     """A watcher of a partition that is notified when there is more to read or the partition's state has changed."""
 
     def __init__(self) -> None:
@@ -17,6 +17,6 @@ class Bell:
     def interrupted(self) -> None:
         self._event.set()
 
-    async def rung(self) -> None:
+    async def changed(self) -> None:
         await self._event.wait()
         self._event.clear()
