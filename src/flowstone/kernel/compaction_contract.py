@@ -85,7 +85,7 @@ def map_capacity(memory_bytes: int, seed: bytes) -> int:
         raise ValueError(f"the seed has {len(seed)} bytes, not {SEED_BYTES}")
     capacity = memory_bytes // SLOT_BYTES * LOAD_PERCENT_MAX // 100
     if capacity == 0:
-        raise ValueError(f"{memory_bytes} bytes have no room for a key")
+        raise ValueError(f"{memory_bytes} bytes cannot hold a key")
     return capacity
 
 
@@ -98,7 +98,7 @@ def check_position(buffer: Bytes, position: int) -> None:
 def check_output(unused_bytes: int, wanted_bytes: int) -> None:
     """Raise ValueError unless the output has `wanted_bytes` left."""
     if wanted_bytes > unused_bytes:
-        raise ValueError(f"{wanted_bytes} bytes for an output that has room for {unused_bytes}")
+        raise ValueError(f"{wanted_bytes} bytes for an output that has {unused_bytes} left")
 
 
 def check_taken(untaken_bytes: int) -> None:
