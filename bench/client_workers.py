@@ -53,7 +53,7 @@ def work(address: str, load: ClientLoad, topic: str, pipe: Pipe[Any, Any], _inde
         pipe.send(_produce(address, load, topic, values))
         pipe.recv()
         pipe.send(_consume(address, load, topic))
-    except Exception as error:  # whatever it is, the parent must hear of it
+    except Exception as error:  # report any error to the parent process
         pipe.send(f"{type(error).__name__}: {error}")
 
 

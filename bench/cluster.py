@@ -29,7 +29,7 @@ from bench.topics import RoundFailed
 TITLE = "Clusters of three: Flowstone and Apache Kafka"
 PASSES = BROKERS
 TIME_MAX_SECONDS = 480
-MANY_SECONDS = 45  # kept free for the last measurement
+MANY_SECONDS = 45  # excluded from earlier measurements
 WARM_UP_ROUNDS_MAX = 5
 ROUNDS = 2  # of each pass
 RECORDS = 60_000
@@ -134,7 +134,7 @@ class Run:
     def _round(self, subject: Subject, workload: str, measure: Callable[[], Figures]) -> None:
         if workload not in self._only:
             return
-        # Before it is tried: a workload without a round that counts misses its gates.
+        # Registered before it runs: a workload without a counted round misses its gates.
         counted = [self._case(workload, mode).rounds.setdefault(subject.broker, []) for mode in subject.modes]
         figures = self._try(subject, workload, measure)
         if figures is None:
@@ -162,11 +162,13 @@ class Run:
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster", description="Clusters of three, side by side.")
-    parser.add_argument("--passes", type=int, default=PASSES, help=f"how often each is started (default {PASSES})")
-    parser.add_argument("--quick", action="store_true", help="smaller rounds: a hint while you work")
+    parser.add_argument(
+        "--passes", type=int, default=PASSES, help=f"how often each cluster is started (default {PASSES})"
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller rounds, for a quick estimate")
     parser.add_argument("--only", choices=(FLOWSTONE, KAFKA), help="measure one, without gates")
     parser.add_argument("--only-workload", choices=VARIANTS, action="append", help="measure this one; repeatable")
-    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)
     if chosen.passes < 1:
         parser.error("at least one pass is needed")

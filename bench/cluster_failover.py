@@ -27,7 +27,7 @@ RECOVERY_TIMEOUT_SECONDS = 60
 MANY_PARTITIONS = 1_000
 POLL_SECONDS = 0.005
 
-# Sends True when under way, is told the time of the kill, answers with seconds, or with a sentence about what failed.
+# Sends True when running, receives the time of the kill, and sends seconds or a description of the failure.
 Watcher = Callable[["Pipe[Any, Any]"], None]
 
 
@@ -77,7 +77,7 @@ def _receive(pipe: Pipe[Any, Any]) -> Any:
 def _tell(watch: Watcher, pipe: Pipe[Any, Any]) -> None:
     try:
         watch(pipe)
-    except Exception as error:  # whatever it is, the parent must hear of it
+    except Exception as error:  # report any error to the parent process
         pipe.send(f"{type(error).__name__}: {error}")
 
 
@@ -87,7 +87,7 @@ class _Producer:
     def __init__(self, address: str, topic: str, partitions: int) -> None:
         from confluent_kafka import Producer
 
-        silent = 0  # that a broker is gone is no news here
+        silent = 0  # a missing broker is expected here
         self._producer = Producer({"bootstrap.servers": address, "acks": "all", "log_level": silent})
         self._topic, self._value = topic, bytes(VALUE_BYTES)
         self.acknowledged_at = [time.monotonic()] * partitions

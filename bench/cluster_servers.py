@@ -38,9 +38,9 @@ from bench.servers import (
 )
 
 BROKERS = 3
-# Three JVMs at once, on a machine that others use too.
+# Three JVMs start at once, on a shared machine.
 START_TIMEOUT_SECONDS = 120
-# What `flowstone up --brokers 3` gives its brokers; Kafka is told the same.
+# The settings of `flowstone up --brokers 3`, also used for Kafka.
 MIN_INSYNC_REPLICAS = "2"
 
 
@@ -182,7 +182,7 @@ class KafkaCluster(Cluster):
         for node in self._nodes.values():
             self._stack.callback(node.stop)
             node.launch()
-            self._stack.callback(node.kill)  # the last of them would wait for a quorum that is gone
+            self._stack.callback(node.kill)  # otherwise the last one would wait for a quorum that no longer exists
 
     def kill(self, node_id: int) -> None:
         self._killed.add(node_id)
@@ -222,7 +222,7 @@ class _KafkaNode(Server):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data),
             "min.insync.replicas": MIN_INSYNC_REPLICAS,
-            "log.initial.task.delay.ms": "0",  # else the first deletion waits for half a minute
+            "log.initial.task.delay.ms": "0",  # otherwise the first deletion waits for half a minute
             **self._settings,
         }
         file = self._folder / "server.properties"

@@ -57,8 +57,8 @@ def is_compacted(server: Flowstone) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=1024)
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long it is timed without compaction")
-    parser.add_argument("--delete-at-once", action="store_true", help="remove old segments while it is timed")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of the measurement without compaction")
+    parser.add_argument("--delete-at-once", action="store_true", help="remove old segments during the measurement")
     options = parser.parse_args()
     log_bytes = options.mb << 20
     delay_ms = 0 if options.delete_at_once else DELETE_DELAY_MS
@@ -73,7 +73,7 @@ def main() -> None:
         for made in admin.create_topics([NewTopic(TABLE, 1, config=config)]).values():
             made.result()
         fill(server.address, TABLE, Case(100, "none", log_bytes, log_bytes // 600))
-        os.sync()  # the system would get to it in the middle of what follows
+        os.sync()  # otherwise the system does this during the measurement
         with Connection(server.address) as connection:
             topics.create(connection, BESIDE, 1)
             appender = Appender(connection, BESIDE, ACKS_ALL)

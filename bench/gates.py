@@ -33,7 +33,7 @@ class Gate:
     limit: float
     relative: bool = True
     binding: bool = True
-    kafka_mode: str | None = None  # where Kafka is measured under another promise: only an aim does so
+    kafka_mode: str | None = None  # the mode in which Kafka is measured, if it differs: only for an aim
 
     def value(self, case: Case, cases: Sequence[Case]) -> float | None:
         ours = case.median(FLOWSTONE, self.metric)

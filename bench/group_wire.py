@@ -18,7 +18,7 @@ VERSIONS = {OFFSET_COMMIT: 7, OFFSET_FETCH: 5, FIND_COORDINATOR: 2, JOIN_GROUP: 
 SESSION_TIMEOUT_MS = 300_000  # nobody sends heartbeats
 PROTOCOL_TYPE, PROTOCOL = "consumer", "fixed"
 NO_GENERATION = -1
-COORDINATOR_ERRORS = (14, 15, 16)  # loading, not available, elsewhere: to be tried again
+COORDINATOR_ERRORS = (14, 15, 16)  # loading, not available, on another broker: retried
 
 
 class Joined(NamedTuple):

@@ -95,7 +95,7 @@ def _print(title: str, figures: Figures) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.groups", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all of them if none is named")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="the parts to measure; default: all")
     parts = parser.parse_args(words).parts or PARTS
     gates: list[Gate] = []
     if {"rebalances", "commits"} & set(parts):

@@ -26,14 +26,14 @@ from bench.report import number
 from bench.servers import Flowstone, ServerError
 from bench.topics import BROKER_TROUBLE, RoundFailed
 
-ROUNDS = 18  # short ones, of a few thousand requests; everybody comes first equally often
+ROUNDS = 18  # short rounds of a few thousand requests; each broker is first equally often
 FLAT_WITHIN = 0.20
 PARTITIONS = (1, 100, 1_000)
-# In a round, over the most partitions: in the first, a broker's memory has been displaced by the others' turns.
+# Passes per round over all partitions: before the first one, other brokers have displaced this one's cached memory.
 PASSES = 5
 LOG_BYTES = (1_000_000, 5_000_000_000)
 RECOVERED_BYTES = (1_000_000_000, 5_000_000_000)
-# What a request costs is wanted, not what looking out for the next one does.
+# Without busy-polling, because the cost of requests is measured.
 REQUEST_COST_SETTINGS = {**NOT_FLUSHED.settings[FLOWSTONE], "idle.poll.us": "0"}
 
 
@@ -90,7 +90,7 @@ def _request_costs(title: str, logs: dict[str, Log]) -> Growth:
                 figures = logs[name].request_costs(brokers[name])
                 if turn:  # the first warms up
                     rounds[name].append(figures)
-            names.append(names.pop(0))  # nobody is always the one after the largest
+            names.append(names.pop(0))  # no broker always follows the largest one
     return Growth(title, {name: _medians(each) for name, each in rounds.items()}, list(rounds[name][0]))
 
 
@@ -121,7 +121,7 @@ COMPARISONS: dict[str, Callable[[], Growth]] = {
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description="What Flowstone's costs grow with.")
     parser.add_argument("--only", choices=COMPARISONS, action="append", help="measure this one; repeatable")
-    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)
     started, load_average = time.time(), os.getloadavg()[0]
     found: dict[str, Growth] = {}

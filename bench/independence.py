@@ -114,7 +114,7 @@ class Watched:
             raise RoundFailed("the watched group's commit was refused")
 
 
-# Company: each runs in a process of its own until it is ended.
+# The other clients: each runs in a separate process until it is ended.
 
 
 def stall(address: str) -> None:
@@ -196,8 +196,10 @@ def prepare(address: str, batch: wire.Batch) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.independence", description="One group beside others.")
-    parser.add_argument("--page-cache", action="store_true", help="acknowledge before the disk has it")
-    parser.add_argument("--giving-way", action="store_true", help="the company lets whoever wakes up go first")
+    parser.add_argument("--page-cache", action="store_true", help="acknowledge before records are on disk")
+    parser.add_argument(
+        "--giving-way", action="store_true", help="the other clients request long time slices and are preempted"
+    )
     options = parser.parse_args(words)
     settings = {"flush.messages": str(2**63 - 1)} if options.page_cache else {}
     with Flowstone(settings) as server, ExitStack() as stack:

@@ -173,7 +173,7 @@ def told(what: str, values: Sequence[Taken], most: float, unit: str) -> bool:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=SIZE_BYTES // 1_000_000)
-    parser.add_argument("--folder", type=Path, help="where the data is to lie (default: a temporary folder on a disk)")
+    parser.add_argument("--folder", type=Path, help="folder for the data (default: a temporary folder on a disk)")
     parser.add_argument("--only", choices=("branch", "start"))
     options = parser.parse_args(words)
     compile_bytecode()

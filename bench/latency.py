@@ -19,7 +19,7 @@ from bench.workers import check_batches
 VALUE_BYTES = 100
 PARK_MAX_WAIT_MS = 20_000
 DELIVERY_TIMEOUT_SECONDS = 20
-# Time for a broker to park the fetches that were just sent. One that is late is delivered to late, and counted so.
+# Time for a broker to park the fetches just sent. A late one is delivered late and counts as such.
 PARK_SECONDS = 0.002
 PARK_SECONDS_PER_CONSUMER = 0.0001
 

@@ -44,7 +44,7 @@ def measure(target: Target, worker: Worker, connections: int, size_bytes: int) -
             ours, theirs = context.Pipe()
             processes.append(context.Process(target=worker, args=(theirs, index), daemon=True))
             processes[-1].start()
-            theirs.close()  # a process that dies then reads as the end of its pipe
+            theirs.close()  # so that the end of a process is the end of its pipe
             pipes.append(ours)
         _collect(pipes)  # connected
         cpu_before = target.cpu_seconds()
@@ -56,7 +56,7 @@ def measure(target: Target, worker: Worker, connections: int, size_bytes: int) -
             process.join(WORKER_EXIT_TIMEOUT_SECONDS)
     finally:
         for process in processes:
-            process.kill()  # those of a failed round wait for a word that will not come
+            process.kill()  # workers of a failed round wait for a trigger that is never sent
             process.join()
         for pipe in pipes:
             pipe.close()

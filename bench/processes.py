@@ -30,7 +30,7 @@ def _tree(pid: int) -> list[int]:
     pids = [pid]
     for parent in pids:
         for children in Path(f"/proc/{parent}/task").glob("*/children"):
-            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends as we look
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended during the query
                 pids += map(int, children.read_text().split())
     return pids
 

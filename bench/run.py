@@ -65,14 +65,14 @@ def _memory(mode: Mode, servers: dict[str, Server]) -> Case:
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description="Flowstone and Kafka side by side.")
-    parser.add_argument("--rounds", type=int, help=f"rounds that count (default {ROUNDS}, quick {QUICK_ROUNDS})")
-    parser.add_argument("--quick", action="store_true", help="gated workloads, smaller rounds: a hint while you work")
+    parser.add_argument("--rounds", type=int, help=f"counted rounds (default {ROUNDS}, quick {QUICK_ROUNDS})")
+    parser.add_argument("--quick", action="store_true", help="gated workloads in smaller rounds, for a quick estimate")
     parser.add_argument("--only", choices=SERVERS, help="measure one broker, without gates")
     parser.add_argument("--mode", choices=[mode.name for mode in MODES], help="measure one mode (default both)")
     parser.add_argument(
         "--only-workload", choices=workloads.NAMES, action="append", help="measure this one; repeatable"
     )
-    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)
     if chosen.rounds is None:
         chosen.rounds = QUICK_ROUNDS if chosen.quick else ROUNDS

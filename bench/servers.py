@@ -48,7 +48,7 @@ KAFKA_JVM_FLAGS = (
 )
 
 
-# A deleted topic's files would stay for a minute, and their page-cache memory with them.
+# Otherwise a deleted topic's files, and their page-cache memory, stay for a minute.
 DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 
 
@@ -186,7 +186,7 @@ class Kafka(Server):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data),
             "offsets.topic.replication.factor": "1",
-            "log.initial.task.delay.ms": "0",  # else the first deletion waits for half a minute
+            "log.initial.task.delay.ms": "0",  # otherwise the first deletion waits for half a minute
             **DELETE_AT_ONCE,
             **self._settings,
         }

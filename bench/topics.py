@@ -44,7 +44,7 @@ def fresh_topic(target: Target, partitions: int) -> Iterator[str]:
             try:
                 yield topic
             except (RoundFailed, *BROKER_TROUBLE):
-                with suppress(*BROKER_TROUBLE):  # what failed the round is the news, not what follows from it
+                with suppress(*BROKER_TROUBLE):  # report the first error, not its consequences
                     _recycle(admin, target, topic)
                 raise
             _recycle(admin, target, topic)

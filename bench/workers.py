@@ -58,7 +58,7 @@ def work(address: str, load: Load, topic: str, pipe: Pipe[Any, Any], index: int)
             pipe.send(produce(connection, load, topic, owned))
             pipe.recv()
             pipe.send(fetch(connection, load, topic, owned))
-    except Exception as error:  # whatever it is, the parent must hear of it
+    except Exception as error:  # report any error to the parent process
         pipe.send(f"{type(error).__name__}: {error}")
 
 

@@ -24,8 +24,8 @@ BATCH_BYTES = (16_000, 64_000, 1_000_000)
 VALUE_BYTES = 100
 GATED_CONNECTIONS = 2
 OTHER_CONNECTIONS = (1, 8)
-OTHER_CONNECTIONS_SHARE = 3  # their rounds are a third: nothing is gated on them
-PARTITIONS = 4  # more where there are more connections: each has one of its own at least
+OTHER_CONNECTIONS_SHARE = 3  # a third of the usual rounds, because they have no gates
+PARTITIONS = 4  # more for more connections: each needs at least one
 
 CLIENT_RECORDS = {100: 100_000, 1_000: 40_000}
 COMPRESSIONS = ("none", "lz4")

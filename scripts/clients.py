@@ -44,12 +44,12 @@ CLUSTER_BROKERS = 3
 class Entry:
     run: Callable[[Suite, Server], None]
     floor: int
-    # What of it passes on a cluster, where that is not the same.
+    # Checks that pass on a cluster, if different.
     cluster_floor: int | None = None
     settings: tuple[str, ...] = ()
-    # Only of a single broker: those of a cluster are numbered from 1.
+    # Only for a single broker: those of a cluster are numbered from 1.
     node_id: int = 1
-    # Installing it takes an administrator: where there is none, its absence is no failure.
+    # Installing it needs root: otherwise its absence is not a failure.
     needs_root: bool = False
 
     def floor_with(self, brokers: int) -> int:
@@ -86,8 +86,8 @@ SUITES = {
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cluster", action="store_true", help="against three brokers instead of one")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}; all of them without one")
+    parser.add_argument("--cluster", action="store_true", help="use three brokers instead of one")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}; default: all")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(SUITES)
     if unknown:

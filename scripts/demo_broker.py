@@ -16,7 +16,7 @@ PAGE_TIMEOUT_S = 30
 WATCH_EVERY_S = 0.1
 SETTINGS = {
     "num.partitions": PARTITIONS,
-    # So that the loss of a member is noticed while somebody watches.
+    # Short, so that the loss of a member is detected during the demo.
     "group.min.session.timeout.ms": SESSION_MS,
     "group.initial.rebalance.delay.ms": 500,
 }
@@ -63,7 +63,7 @@ class BrokerProcess:
 
 
 def client_config(address: str) -> dict[str, Any]:
-    return {"bootstrap.servers": address, "log_level": 0}  # the broker's death is part of the show
+    return {"bootstrap.servers": address, "log_level": 0}  # the broker is killed on purpose
 
 
 def look_at_group(http_address: str, group_id: str) -> dict[str, Any]:

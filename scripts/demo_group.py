@@ -25,7 +25,7 @@ MEMBERS = 3
 HEARTBEAT_MS = 300
 CHUNK_RECORDS = 2000
 CHUNK_WORK_S = 0.03
-# The victim has done a little by then, and has most of its share before it.
+# By then the victim has processed a little, and most of its share is left.
 CHUNKS_BEFORE_KILL = 5
 TIMEOUT_S = 60
 LOOK_S = 0.05
@@ -61,7 +61,7 @@ class Member:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if not line.endswith("\n"):
-                break  # killed in the middle of a word: what it had not said it may not have done
+                break  # killed in the middle of a line: unreported records may be unprocessed
             for partition, first, end in json.loads(line):
                 self.read[partition].update(range(first, end))
             self.chunks += 1
@@ -78,7 +78,7 @@ class Outcome:
     """The result, for display and for the verdict."""
 
     def __init__(self) -> None:
-        self.lags: list[int] = []  # as they were seen, without the zero at the end
+        self.lags: list[int] = []  # as observed, without the final zero
         self.shares: list[int] = []
         self.takeover_s = 0.0
         self.reason = ""
@@ -173,7 +173,7 @@ def read_as_member(address: str, topic: str) -> None:
         time.sleep(CHUNK_WORK_S)
         print(json.dumps(runs), flush=True)
         ends = {partition: end for partition, _first, end in runs}
-        with suppress(KafkaException):  # a rebalance was faster: whoever has the partition now reads this again
+        with suppress(KafkaException):  # a rebalance was faster: the new owner of the partition reads this again
             consumer.commit(offsets=[TopicPartition(topic, *each) for each in ends.items()], asynchronous=False)
     consumer.close()
 

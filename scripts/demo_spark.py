@@ -33,7 +33,7 @@ WATERMARK = "15 minutes"
 RECORDS_PER_BATCH = 70_000
 ORDER = "event_time timestamp, order_id string, product_id string, amount_cents long"
 
-# A window is known by its start, in seconds since 1970, and the category.
+# A window is identified by its start, in seconds since 1970, and the category.
 Totals = dict[tuple[int, str], tuple[int, int]]  # -> orders, cents
 
 

@@ -97,7 +97,7 @@ def _fetch_into(folder: Path) -> None:
         try:
             jars.rename(folder)
         except OSError:
-            if not folder.is_dir():  # a folder there now is another caller's, as complete as ours
+            if not folder.is_dir():  # another caller has created the folder, equally complete
                 raise
 
 

@@ -24,8 +24,8 @@ VALUE_BYTES = (100, 1000)
 TOTAL_BYTES = 100_000_000
 ROUNDS = 7
 LARGE_BATCH_BYTES = 1_000_000
-SMALL_BATCH_BYTES = 16_000  # what the Java producer makes unless it is told otherwise
-ROWS_PER_ARROW_BATCH = 10_000  # what Spark hands to a writer unless it is told otherwise
+SMALL_BATCH_BYTES = 16_000  # the Java producer's default
+ROWS_PER_ARROW_BATCH = 10_000  # Spark's default for a writer
 PARTITION = TopicPartition("orders", 0)
 OFFSET_MAX = (1 << 63) - 1
 

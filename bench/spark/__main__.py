@@ -123,10 +123,10 @@ def _decode_rate(look: int) -> float:
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="little of everything: a hint while you work")
+    parser.add_argument("--quick", action="store_true", help="small amounts of everything, for a quick estimate")
     parser.add_argument("--only", choices=PARTS, action="append", help="measure this part; repeatable")
-    parser.add_argument("--rounds", type=int, help=f"that count (default {FULL.rounds}, quick {QUICK.rounds})")
-    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    parser.add_argument("--rounds", type=int, help=f"counted rounds (default {FULL.rounds}, quick {QUICK.rounds})")
+    parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)
     if chosen.rounds is not None and chosen.rounds < 1:
         parser.error("at least one round is needed")

@@ -15,7 +15,7 @@ from bench.topics import RoundFailed
 PARTITIONS = 4
 DIFFERENT_VALUES = 1_000
 TIMEOUT_S = 120
-# Large enough that batches fill up: what is read should not depend on how fast it was written.
+# Large enough to fill batches: what is read must not depend on the speed of writing.
 PRODUCER = {"linger.ms": 50, "batch.size": 1_000_000, "batch.num.messages": 100_000, "acks": 1}
 
 

@@ -16,13 +16,13 @@ from bench.spark.usage import Usage, usage
 
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
-    # Spark's workers would be `python3` of the path otherwise.
+    # Otherwise Spark's workers use `python3` from the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("flowstone bench")
         .config("spark.jars", connector_jars())
-        # As docs/spark-cluster.md advises: what Python workers give the JVM does not go through TCP.
+        # As docs/spark-cluster.md recommends: Python workers send to the JVM over Unix sockets instead of TCP.
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

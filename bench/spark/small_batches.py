@@ -23,7 +23,7 @@ RECORDS = 10
 PARTITIONS = 2
 WARM_UP_BATCHES = 5  # the first starts workers
 LOOK_S = 1.0
-SETTLE_S = 3.0  # for what the JVM does after work: compiling, collecting
+SETTLE_S = 3.0  # time for the JVM's compilation and garbage collection after work
 FLUSH_TIMEOUT_S = 30
 
 

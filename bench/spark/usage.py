@@ -38,6 +38,6 @@ def _processes() -> Iterator[tuple[int, int, float]]:
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with suppress(FileNotFoundError, ProcessLookupError):  # one that ends as we look
+            with suppress(FileNotFoundError, ProcessLookupError):  # a process that ended during the query
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 yield int(entry.name), int(fields[1]), sum(map(int, fields[11:15])) / ticks_per_s

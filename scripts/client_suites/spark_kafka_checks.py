@@ -139,7 +139,7 @@ def run(checks: Checks) -> None:
 def _error_of(check: Callable[[Checks], None], checks: Checks) -> str | None:
     try:
         check(checks)
-    except Exception as error:  # whatever went wrong is the check's result
+    except Exception as error:  # any error is the check's result
         return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
     return None
 

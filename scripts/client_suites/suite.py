@@ -76,7 +76,7 @@ class Suite:
 class Server:
     """A broker, or a cluster in which every partition has a replica on each broker."""
 
-    address: str  # of a cluster, those of all its brokers, with commas in between
+    address: str  # for a cluster, those of all its brokers, separated by commas
     data_directory: Path
     brokers: int = 1
 
