@@ -116,7 +116,7 @@ def test_what_tunes_a_jvm_consumer_has_no_effect():
         ({"kafka.max.pol.records": "5"}, "kafka.max.pol.records: .*; did you mean kafka.max.poll.records?"),
         ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset: set startingOffsets instead"),
         ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol: the source speaks PLAINTEXT only, not SSL"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism: .* without authentication only"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism: .* listeners without authentication"),
         ({"assign": '{"a":[0]}'}, "needs exactly one of them, not subscribe and assign"),
         ({"subscribe": " , "}, "subscribe: it names no topic"),
         ({"startingOffsets": "newest"}, "startingOffsets: 'newest' is not earliest, latest or JSON"),

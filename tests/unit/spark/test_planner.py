@@ -194,7 +194,7 @@ def test_a_group_with_members_is_left_alone_and_the_query_goes_on(broker, reader
     finally:
         member.close()
     (warning,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-    assert "the query goes on, but its progress does not show in group taken: " in warning
+    assert "the query continues, but its progress is not committed to group taken: " in warning
 
 
 def test_without_a_group_one_warning_names_the_option(reader, topic, caplog):
