@@ -107,7 +107,7 @@ class ClusterConfig:
         "leader.imbalance.per.broker.percentage",
         Kind.INT,
         10,
-        "A broker gets its leadership back when it does not lead more than this percentage of the partitions for "
+        "A broker gets its leadership back when other brokers lead more than this percentage of the partitions for "
         "which it is preferred.",
         low=0,
         high=100,
