@@ -1,1 +1,1 @@
-"""Flowstone measured side by side with its peers. Knows the wire only: nothing here imports the broker."""
+"""Benchmarks of Flowstone against other brokers. They know only the wire protocol and import nothing of the broker."""

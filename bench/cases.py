@@ -1,4 +1,4 @@
-"""The rounds that count of one workload, by broker, with their medians and ratios. Pure."""
+"""The counted rounds of one workload, by broker, with their medians and ratios. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WARM_UP_AGREEMENT = 0.10
 
 @dataclass(slots=True)
 class Case:
-    """`unsettled` names the brokers whose warm-up rounds never agreed."""
+    """The rounds of one workload and variant; `unsettled` names the brokers whose warm-up rounds never agreed."""
 
     workload: str
     mode: str
@@ -25,7 +25,7 @@ class Case:
 
     @property
     def metrics(self) -> list[str]:
-        """In the order of the first round that has any."""
+        """Return the names of the metrics in the order of the first round that has any."""
         return next((list(figures) for rounds in self.rounds.values() for figures in rounds), [])
 
     def median(self, broker: str, metric: str) -> float | None:
@@ -56,12 +56,12 @@ def ratio(ours: float | None, theirs: float | None) -> float | None:
 
 
 def agree(before: float, now: float) -> bool:
-    """Whether two rounds in a row are close enough to call a broker warm."""
+    """Return whether two consecutive rounds are close enough to consider a broker warm."""
     return abs(now - before) <= WARM_UP_AGREEMENT * max(abs(before), abs(now))
 
 
 def named(cases: Sequence[Case], workload: str, mode: str, variant: str | None) -> Iterator[Case]:
-    """The cases of a workload in a mode, of one variant or of all."""
+    """Yield the cases of a workload in a mode, of one variant or of all."""
     for case in cases:
         if (case.workload, case.mode) == (workload, mode) and variant in (None, case.variant):
             yield case

@@ -1,7 +1,7 @@
-"""What a user's program does, in a process of its own: produce and consume with confluent-kafka (librdkafka).
+"""A client process that produces and consumes with confluent-kafka (librdkafka).
 
-The library is imported in that process only, so its threads are never forked. Where both cores are full its own cost
-decides the throughput, the same for both brokers: read the broker's CPU per GB beside it.
+The library is imported only in that process, so its threads are never forked. When both cores are busy, the client's
+own cost limits the throughput of both brokers equally: also look at the broker's CPU per GB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_WAIT_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ClientLoad:
-    """Gigabytes are of values, before compression."""
+    """The load of one client process; gigabytes count values before compression."""
 
     value_bytes: int
     compression: str
@@ -53,7 +53,7 @@ def work(address: str, load: ClientLoad, topic: str, pipe: Pipe[Any, Any], _inde
         pipe.send(_produce(address, load, topic, values))
         pipe.recv()
         pipe.send(_consume(address, load, topic))
-    except Exception as error:  # whatever it is, the parent must hear of it
+    except Exception as error:  # report any error to the parent process
         pipe.send(f"{type(error).__name__}: {error}")
 
 
@@ -89,7 +89,7 @@ def _produce(address: str, load: ClientLoad, topic: str, values: Sequence[bytes]
 
 
 def _consume(address: str, load: ClientLoad, topic: str) -> Phase:
-    """Reads every partition from its beginning; every offset has to come, in order."""
+    """Read every partition from its beginning, and check that every offset arrives in order."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False})

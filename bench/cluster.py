@@ -1,8 +1,8 @@
-"""`python -m bench.cluster`: three brokers of Flowstone with a ZooKeeper, and three of Apache Kafka, side by side.
+"""`python -m bench.cluster`: a Flowstone cluster with a ZooKeeper and an Apache Kafka cluster, three brokers each.
 
-One cluster runs at a time: two do not fit on two cores. A pass starts each in turn, warms it, measures it, kills a
-broker of it and removes it; the order is reversed from pass to pass, and broker `n` is killed in pass `n`, be it the
-controller or not. Writes JSON (every round), Markdown and SVG to bench/results; docs/benchmarks.md says more.
+One cluster runs at a time, because two do not fit on two cores. A pass starts each in turn, warms it up, measures it,
+kills one of its brokers and removes it; the order is reversed from pass to pass, and pass `n` kills broker `n`, whether
+or not it is the controller. Writes JSON (every round), Markdown and SVG to bench/results; see docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.topics import RoundFailed
 TITLE = "Clusters of three: Flowstone and Apache Kafka"
 PASSES = BROKERS
 TIME_MAX_SECONDS = 480
-MANY_SECONDS = 45  # kept free for the last measurement
+MANY_SECONDS = 45  # excluded from earlier measurements
 WARM_UP_ROUNDS_MAX = 5
 ROUNDS = 2  # of each pass
 RECORDS = 60_000
@@ -49,7 +49,7 @@ HEADLINES = {THROUGHPUT: "produce_mb_per_s", SYNCHRONOUS: "p50_ms", FAILOVER: "l
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A cluster with the comparisons its figures count for."""
+    """A cluster and the comparisons for which its figures are used."""
 
     broker: str
     kind: type[Cluster]
@@ -69,7 +69,7 @@ SUBJECTS = (
 
 
 class Run:
-    """What was chosen, and what came of it."""
+    """The options and results of one run."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self._subjects = [each for each in SUBJECTS if chosen.only in (None, each.broker)]
@@ -97,7 +97,7 @@ class Run:
         return Outcome(cases, verdicts(cases) if len(self._subjects) == len(SUBJECTS) else [], self._failures)
 
     def _measure(self, subject: Subject, victim: int) -> None:
-        """The life of one cluster."""
+        """Start one cluster, measure it and remove it."""
         os.sync()
         with subject.kind(subject.settings) as cluster:
             if subject.is_as_started:
@@ -113,7 +113,7 @@ class Run:
             cluster.check_running()
 
     def _warm_rounds(self, subject: Subject, workload: str, measure: Callable[[], Figures], rounds: int) -> None:
-        """Those count that come after two in a row that agree: a JVM compiles as it runs."""
+        """Run rounds and keep those after two consecutive ones that agree: a JVM compiles while it runs."""
         if workload not in self._only:
             return
         before = 0.0
@@ -134,7 +134,7 @@ class Run:
     def _round(self, subject: Subject, workload: str, measure: Callable[[], Figures]) -> None:
         if workload not in self._only:
             return
-        # Before it is tried: a workload without a round that counts misses its gates.
+        # Registered before it runs: a workload without a counted round misses its gates.
         counted = [self._case(workload, mode).rounds.setdefault(subject.broker, []) for mode in subject.modes]
         figures = self._try(subject, workload, measure)
         if figures is None:
@@ -162,11 +162,13 @@ class Run:
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster", description="Clusters of three, side by side.")
-    parser.add_argument("--passes", type=int, default=PASSES, help=f"how often each is started (default {PASSES})")
-    parser.add_argument("--quick", action="store_true", help="smaller rounds: a hint while you work")
+    parser.add_argument(
+        "--passes", type=int, default=PASSES, help=f"how often each cluster is started (default {PASSES})"
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller rounds, for a quick estimate")
     parser.add_argument("--only", choices=(FLOWSTONE, KAFKA), help="measure one, without gates")
     parser.add_argument("--only-workload", choices=VARIANTS, action="append", help="measure this one; repeatable")
-    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)
     if chosen.passes < 1:
         parser.error("at least one pass is needed")

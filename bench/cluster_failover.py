@@ -1,9 +1,9 @@
-"""A broker is killed while producers wait for it: how long until they have their acknowledgements again.
+"""Failover: measures how long producers wait for acknowledgements after a broker is killed.
 
-The producer is confluent-kafka in a process of its own, all its settings and the brokers' timeouts at their defaults.
-`longest_gap` keeps up a steady rate to partitions led by each broker; the figure is the longest time that one of them
-went without an acknowledgement. `many_partitions` sends one record to each of a thousand partitions once the broker is
-dead. Every record has to be acknowledged in the end, or the round fails.
+The producer is confluent-kafka in a separate process; its settings and the brokers' timeouts are the defaults.
+`longest_gap` sends at a constant rate to partitions led by each broker; the result is the longest time without an
+acknowledgement for one of them. `many_partitions` sends one record to each of a thousand partitions after the broker
+was killed. Every record must finally be acknowledged, or the round fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECOVERY_TIMEOUT_SECONDS = 60
 MANY_PARTITIONS = 1_000
 POLL_SECONDS = 0.005
 
-# Sends True when under way, is told the time of the kill, answers with seconds, or with a sentence about what failed.
+# Sends True when running, receives the time of the kill, and sends seconds or a description of the failure.
 Watcher = Callable[["Pipe[Any, Any]"], None]
 
 
@@ -42,7 +42,7 @@ def many_partitions(cluster: Cluster, victim: int) -> Figures:
 
 
 def _kill(cluster: Cluster, victim: int, topic: str, partitions: int, watch: Callable[..., None]) -> float:
-    """What the watcher of a new topic's partitions made of the kill."""
+    """Kill a broker while `watch` measures a new topic's partitions; return its result."""
     context = multiprocessing.get_context("fork")
     with ExitStack() as stack:
         try:
@@ -77,17 +77,17 @@ def _receive(pipe: Pipe[Any, Any]) -> Any:
 def _tell(watch: Watcher, pipe: Pipe[Any, Any]) -> None:
     try:
         watch(pipe)
-    except Exception as error:  # whatever it is, the parent must hear of it
+    except Exception as error:  # report any error to the parent process
         pipe.send(f"{type(error).__name__}: {error}")
 
 
 class _Producer:
-    """Sends to named partitions and keeps when each was last acknowledged."""
+    """A producer that sends to given partitions and stores when each was last acknowledged."""
 
     def __init__(self, address: str, topic: str, partitions: int) -> None:
         from confluent_kafka import Producer
 
-        silent = 0  # that a broker is gone is no news here
+        silent = 0  # a missing broker is expected here
         self._producer = Producer({"bootstrap.servers": address, "acks": "all", "log_level": silent})
         self._topic, self._value = topic, bytes(VALUE_BYTES)
         self.acknowledged_at = [time.monotonic()] * partitions
@@ -102,7 +102,7 @@ class _Producer:
         self._producer.poll(seconds)
 
     def settle(self, until_s: float) -> None:
-        """Returns when all is acknowledged."""
+        """Wait until all records are acknowledged."""
         while self.unacknowledged:
             self.poll(POLL_SECONDS)
             if time.monotonic() > until_s:
@@ -149,7 +149,7 @@ def _watch_all(address: str, topic: str, partitions: int, pipe: Pipe[Any, Any]) 
 
 
 def _warm_producer(address: str, topic: str, partitions: int) -> _Producer:
-    """It knows all leaders: each has acknowledged a record."""
+    """Return a producer that knows all leaders, because each has acknowledged a record."""
     producer = _Producer(address, topic, partitions)
     for partition in range(partitions):
         producer.send(partition)

@@ -1,7 +1,7 @@
-"""What a cluster has to reach (gates) and what it should (aims). Pure: cases in, verdicts out.
+"""The gates and aims of the cluster benchmark. Pure: cases in, verdicts out.
 
-Kafka does not flush. `EQUAL` holds it against a Flowstone that does not either, `DEFAULTS` against one as it is
-started, which has every acknowledged record on three disks.
+Kafka does not flush. `EQUAL` compares it with a Flowstone that does not flush either, `DEFAULTS` with one that has
+every acknowledged record on three disks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One round on a cluster: a topic of three replicas for its length, produced to with acks=all, then read back.
+"""One round on a cluster: a temporary topic of three replicas, written with acks=all and then read back.
 
-`throughput` is confluent-kafka, the same settings for both clusters; `synchronous` a raw connection to the leader with
-one record in flight, so that nothing lingers and what is timed is leader, followers and kernel.
+`throughput` uses confluent-kafka with the same settings for both clusters. `synchronous` uses a raw connection to the
+leader with one record in flight and no linger, so it measures leader, followers and kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOPIC_READY_TIMEOUT_SECONDS = 60
 
 
 def throughput(cluster: Cluster, records: int) -> Figures:
-    """Every record is read back, or the round fails."""
+    """Write records and read them all back; a missing record fails the round."""
     load = ClientLoad(VALUE_BYTES, "none", ACKS_ALL, records)
     with fresh_topic(cluster, spread(client_workers.PARTITIONS)) as topic:
         worker = partial(client_workers.work, cluster.address, load, topic)
@@ -53,13 +53,13 @@ def synchronous(cluster: Cluster, requests: int) -> Figures:
 
 
 def spread(partitions: int) -> list[list[int]]:
-    """The brokers of each partition, the leader first: leaders go round."""
+    """Return the brokers of each partition, the leader first; leaders alternate."""
     return [[(first + at) % BROKERS + 1 for at in range(BROKERS)] for first in range(partitions)]
 
 
 @contextmanager
 def fresh_topic(cluster: Cluster, replicas: Sequence[Sequence[int]]) -> Iterator[str]:
-    """Deleted afterwards, from the disks too: the next round writes into memory that the kernel already has."""
+    """Create a topic and delete it afterwards, including its files, so that the next round reuses their memory."""
     topic = f"bench{time.time_ns()}"
     try:
         create(cluster, topic, replicas)
@@ -73,7 +73,7 @@ def fresh_topic(cluster: Cluster, replicas: Sequence[Sequence[int]]) -> Iterator
 
 
 def create(cluster: Cluster, topic: str, replicas: Sequence[Sequence[int]]) -> None:
-    """Returns once every leader serves its partitions and has all replicas in sync."""
+    """Create a topic and wait until every leader serves its partitions with all replicas in sync."""
     with Connection(cluster.addresses[1]) as admin:
         wire.topic_response("CreateTopics", admin.ask(cluster_wire.create_topic(topic, replicas)))
     deadline = time.monotonic() + TOPIC_READY_TIMEOUT_SECONDS

@@ -1,8 +1,8 @@
-"""Clusters of three brokers that are measured: on loopback, data on one disk, stopped by process id, data removed.
+"""The measured clusters of three brokers: on loopback, with data on one disk, stopped by process id.
 
-Flowstone's is what `flowstone up --brokers 3` starts, a ZooKeeper among it; Kafka's is three KRaft nodes, each of them
-broker and controller: the least that either needs. What a cluster costs is the sum over its brokers and its ZooKeeper.
-Knows nothing of the load. Every wait is bounded.
+Flowstone's cluster is `flowstone up --brokers 3` with its ZooKeeper; Kafka's is three KRaft nodes, each both broker and
+controller, its minimum. A cluster's cost is the sum over its brokers and its ZooKeeper. The module knows nothing of the
+load. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from bench.servers import (
 )
 
 BROKERS = 3
-# Three JVMs at once, on a machine that others use too.
+# Three JVMs start at once, on a shared machine.
 START_TIMEOUT_SECONDS = 120
-# What `flowstone up --brokers 3` gives its brokers; Kafka is told the same.
+# The settings of `flowstone up --brokers 3`, also used for Kafka.
 MIN_INSYNC_REPLICAS = "2"
 
 
 class Cluster(ABC):
-    """Inside its `with` block all brokers answer."""
+    """A cluster; inside its `with` block all brokers answer."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._settings = DELETE_AT_ONCE | dict(settings or {})
@@ -69,7 +69,7 @@ class Cluster(ABC):
 
     @property
     def address(self) -> str:
-        """As clients' bootstrap.servers."""
+        """The addresses for clients' bootstrap.servers."""
         return ",".join(self.addresses.values())
 
     def cpu_seconds(self) -> float:
@@ -87,26 +87,26 @@ class Cluster(ABC):
 
     @abstractmethod
     def kill(self, node_id: int) -> None:
-        """As the kernel does it when memory runs out."""
+        """Kill a broker with SIGKILL."""
 
     @abstractmethod
     def check_running(self) -> None:
-        """ServerError if a broker ended that nobody killed."""
+        """Raise ServerError if a broker has ended that was not killed."""
 
     @abstractmethod
     def _start(self) -> None:
-        """What was started is left to the stack."""
+        """Start the processes and register them for cleanup."""
 
     @abstractmethod
     def _pids(self) -> list[int]:
-        """Of the processes that are the cluster."""
+        """Return the ids of the cluster's processes."""
 
     @abstractmethod
     def _folders(self) -> list[Path]:
-        """The brokers' data directories."""
+        """Return the brokers' data directories."""
 
     def _wait_complete(self) -> None:
-        """Until every broker knows all of them."""
+        """Wait until every broker knows all the others."""
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         for address in self.addresses.values():
             while not _knows_all(address):
@@ -130,7 +130,7 @@ class FlowstoneCluster(Cluster):
         self._launcher.check_running()
 
     def _pids(self) -> list[int]:
-        """All children of the command, which itself only waits."""
+        """Return all child processes of the command, which itself only waits."""
         return self._launcher.children()
 
     def _folders(self) -> list[Path]:
@@ -138,7 +138,7 @@ class FlowstoneCluster(Cluster):
 
 
 class _Launcher(Server):
-    """`flowstone up --brokers 3`."""
+    """The process of `flowstone up --brokers 3`."""
 
     name = "flowstone-cluster"
 
@@ -155,7 +155,7 @@ class _Launcher(Server):
 
     @property
     def announced(self) -> list[dict[str, Any]]:
-        """Of each broker."""
+        """Return the startup information of each broker."""
         line = next(line for line in self._lines() if line.startswith("{"))
         said: list[dict[str, Any]] = json.loads(line)["brokers"]
         return said
@@ -182,7 +182,7 @@ class KafkaCluster(Cluster):
         for node in self._nodes.values():
             self._stack.callback(node.stop)
             node.launch()
-            self._stack.callback(node.kill)  # the last of them would wait for a quorum that is gone
+            self._stack.callback(node.kill)  # otherwise the last one would wait for a quorum that no longer exists
 
     def kill(self, node_id: int) -> None:
         self._killed.add(node_id)
@@ -201,7 +201,7 @@ class KafkaCluster(Cluster):
 
 
 class _KafkaNode(Server):
-    """One of several, broker and controller, with Kafka's own defaults but for what is named here."""
+    """One Kafka node, broker and controller, with Kafka's defaults except for the settings here."""
 
     name = "kafka-node"
 
@@ -222,7 +222,7 @@ class _KafkaNode(Server):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data),
             "min.insync.replicas": MIN_INSYNC_REPLICAS,
-            "log.initial.task.delay.ms": "0",  # else the first deletion waits for half a minute
+            "log.initial.task.delay.ms": "0",  # otherwise the first deletion waits for half a minute
             **self._settings,
         }
         file = self._folder / "server.properties"

@@ -1,6 +1,6 @@
-"""What the load needs of a cluster's metadata, in bytes: topics with several replicas, and who leads a partition.
+"""Protocol code for the load on clusters: topics with several replicas, and partition leaders.
 
-Beside `bench.wire`, and like it apart from the broker's own codec. Knows no socket.
+Like `bench.wire`, this is separate from the broker's own codec. Knows no socket.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench import wire
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A partition as a broker sees it. `leader` is negative while there is none."""
+    """A partition as a broker describes it. `leader` is negative if there is none."""
 
     partition: int
     leader: int
@@ -22,7 +22,7 @@ class Placed:
 
 
 def create_topic(topic: str, replicas: Sequence[Sequence[int]]) -> bytes:
-    """A topic whose partitions are where `replicas` says, each led by its first."""
+    """Return a request for a topic with partitions on the brokers in `replicas`, each led by its first."""
     assignments = b"".join(
         pack(f">ii{len(nodes)}i", partition, len(nodes), *nodes) for partition, nodes in enumerate(replicas)
     )
@@ -37,7 +37,7 @@ def metadata(topic: str) -> bytes:
 
 
 def partitions(buffer: bytes) -> list[Placed]:
-    """Of the one topic that was asked for; empty while the broker does not know it."""
+    """Return the partitions of the requested topic, none if the broker does not know it yet."""
     (brokers,) = unpack_from(">i", buffer, 4)
     at = 8
     for _ in range(brokers):  # node id, host, port, rack

@@ -1,8 +1,8 @@
-"""`python -m bench.cold_reads`: does a consumer of old data, which only the disk has, delay a producer?
+"""`python -m bench.cold_reads`: measures whether a consumer of old data, not in the page cache, delays a producer.
 
-A producer sends one small batch at a time, alone and beside a consumer that reads data evicted from the page cache
-again and again. Rounds alternate; the gate is on the median of the rounds' ratios of p99. The consumer runs at nice 19,
-so that what is measured is the broker and not the two programs' quarrel about two cores.
+A producer sends one small batch at a time, alone and together with a consumer that repeatedly reads data evicted from
+the page cache. Rounds alternate; the gate is on the median of the rounds' ratios of p99. The consumer runs at nice 19,
+so that the broker is measured and not the competition of the two programs for two cores.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _start_reader(address: str, folder: Path) -> tuple[Event, multiprocessing.Pr
 
 
 def _read_cold(address: str, folder: Path, started: Event, stop: Event) -> None:
-    """Reads the old topic round and round, its pages dropped again every few reads."""
+    """Read the old topic repeatedly, evicting its pages from the page cache every few reads."""
     os.nice(19)
     ends, evicted_at, offset = time.monotonic() + READ_SECONDS_MAX, 0.0, 0
     with Connection(address) as connection:

@@ -1,6 +1,6 @@
-"""What the side-by-side benchmarks share as commands: measure, keep the figures, say which gates were missed.
+"""Common parts of the side-by-side benchmarks: measure, store the results, report missed gates.
 
-A run leaves JSON (every round), Markdown (verdicts, medians, ratios) and SVG (ratios) in bench/results.
+A run writes JSON (every round), Markdown (verdicts, medians, ratios) and SVG (ratios) to bench/results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Page = Callable[[str, Sequence[str], Sequence[Case], Sequence[Verdict]], str]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to. `failures` are the rounds that do not count."""
+    """The result of a run; `failures` are the rounds that do not count."""
 
     cases: Sequence[Case]
     verdicts: Sequence[Verdict]
@@ -49,8 +49,10 @@ def carry_out(
     facts: Mapping[str, object],
     page: Page = report.page,
 ) -> int:
-    """The command's exit status: 1 if a gate was missed or a round failed. Without a `name` the files get the hour's,
-    which is not kept."""
+    """Run the benchmark; return the exit status: 1 if a gate was missed or a round failed.
+
+    Without a `name`, the files are named after the current time and ignored by git.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the brokers are stopped
     started, load_before = time.time(), os.getloadavg()[0]
     try:

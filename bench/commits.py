@@ -1,7 +1,7 @@
-"""Many groups that commit once a second, each over a connection of its own: what the broker pays, how long it takes.
+"""Many groups that commit once a second, each over its own connection: the broker's cost and the latency.
 
-One process sends at even distances and listens to all connections. A commit that comes back late does not hold up the
-next ones of other groups, and its own group waits for it, as a consumer would.
+One process sends at equal intervals and reads all connections. A late response does not delay commits of other groups;
+its own group waits for it, as a consumer would.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run_round(target: Target, groups: int, partitions: int, seconds: float) -> F
 
 
 def await_coordinator(admin: Connection, group: str) -> None:
-    """The offsets topic is made when a coordinator is first asked for, and loaded."""
+    """Wait until the offsets topic, which the first coordinator lookup creates, is loaded."""
     deadline = time.monotonic() + COORDINATOR_TIMEOUT_SECONDS
     while True:
         error = group_wire.find_coordinator_error(admin.ask(group_wire.find_coordinator(group)))
@@ -81,7 +81,7 @@ class _Committer:
 
 
 def _commit_evenly(committers: list[_Committer], seconds: float) -> array[float]:
-    """Every committer once a second; the latencies."""
+    """Commit once a second for every group; return the latencies."""
     latencies = array("d")
     with selectors.DefaultSelector() as selector:
         for committer in committers:

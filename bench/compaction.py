@@ -1,12 +1,12 @@
-"""How fast a core compacts: our worker process against Kafka's cleaner thread, on the same segments.
+"""Compaction speed per core: our worker process against Kafka's cleaner thread, on the same segments.
 
     python -m bench.compaction                  # 100 B and 1 KB, none and lz4, three rounds each
     python -m bench.compaction --mb 1300 --keys 10000000 --map-mb 64 --value-bytes 100 --codecs none   # several rounds
 
-A topic is filled on a running Kafka, which is told not to compact it yet. Its segments are copied; then Kafka may, and
-what its cleaner thread takes of the processor is read from the kernel until it says that it is done. Our worker does
-the same to the copy. Kafka's collector and compiler threads are not counted, and the first round, in which its cleaner
-is compiled, is not shown. Throughput is bytes of the old segments by seconds of processor time.
+A topic is filled on a running Kafka that is configured not to compact it yet. Its segments are copied; then Kafka
+compacts, and the processor time of its cleaner thread is read from the kernel until it has finished. Our worker
+compacts the copy. Kafka's garbage collector and compiler threads are not counted, and the first round, in which its
+cleaner is compiled, is not shown. Throughput is bytes of the old segments per second of processor time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Figures(NamedTuple):
 
 
 def fill(address: str, topic: str, case: Case) -> None:
-    """Random keys, values that compress about as well as text does."""
+    """Write random keys with values that compress about as well as text."""
     producer = Producer(
         {
             "bootstrap.servers": address,
@@ -85,7 +85,7 @@ def fill(address: str, topic: str, case: Case) -> None:
 
 
 class KafkaCleaner:
-    """A Kafka that compacts a topic when it is told to."""
+    """A Kafka broker that compacts a topic on request."""
 
     def __init__(self, server: Kafka) -> None:
         self._server = server
@@ -102,7 +102,7 @@ class KafkaCleaner:
             made.result()
 
     def compact(self, topic: str) -> float:
-        """Processor seconds that its cleaner took."""
+        """Compact the topic; return the processor seconds of the cleaner thread."""
         before = self._cpu_s()
         entry = ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
@@ -133,7 +133,7 @@ class KafkaCleaner:
 
 
 async def compact_copy(folder: Path, map_bytes: int) -> tuple[float, int, int]:
-    """Processor seconds of our worker, the bytes it left, and how many rounds it took."""
+    """Compact the copy with our worker; return its processor seconds, the remaining bytes and the number of rounds."""
     compactor = CompactorProcess()
     try:
         await compactor.end()  # starts the process
@@ -184,7 +184,7 @@ def _put_in_place(folder: Path, base_offset: int) -> None:
 
 
 def run_case(kafka: KafkaCleaner, data: Path, case: Case, rounds: int, map_bytes: int) -> tuple[Figures, Figures]:
-    """The best of the rounds after the first."""
+    """Run a case on both; return the best of the rounds after the first."""
     best: list[Figures | None] = [None, None]
     for number in range(rounds + 1):
         topic = f"c-{case.value_bytes}-{case.codec}-{case.key_count}-{number}"

@@ -1,10 +1,11 @@
-"""What compaction does to a producer beside it: one synchronous acks=all produce after the other, without and with it.
+"""The effect of compaction on a producer's latency: synchronous acks=all produce requests, with and without it.
 
     python -m bench.compaction_latency
 
-A compacted topic is filled while compaction is told to wait; the producer, on another topic, is timed; then compaction
-may begin, and the producer is timed for as long as it takes. Compaction's own rate is shown too: it must not be polite
-by being slow. The old segments are removed a minute later, as by default; with `--delete-at-once` while it is timed.
+A compacted topic is filled while compaction is disabled. The latency of the producer, which uses another topic, is
+measured first without compaction, then until compaction has finished. Compaction's own rate is shown too: a low latency
+must not be the result of slow compaction. The old segments are removed a minute later, as by default; with
+`--delete-at-once`, during the measurement.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ DELETE_DELAY_MS = 60_000
 
 
 def timed(appender: Appender, seconds: float, server: Flowstone | None) -> array[float]:
-    """Latencies for so long, or until the server has compacted the table."""
+    """Return the latencies for that many seconds, or until the server has compacted the table."""
     latencies = array("d")
     clock, deadline = time.monotonic, time.monotonic() + seconds
     while clock() < deadline and (server is None or len(latencies) % 100 or not is_compacted(server)):
@@ -56,8 +57,8 @@ def is_compacted(server: Flowstone) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=1024)
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long it is timed without compaction")
-    parser.add_argument("--delete-at-once", action="store_true", help="remove old segments while it is timed")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of the measurement without compaction")
+    parser.add_argument("--delete-at-once", action="store_true", help="remove old segments during the measurement")
     options = parser.parse_args()
     log_bytes = options.mb << 20
     delay_ms = 0 if options.delete_at_once else DELETE_DELAY_MS
@@ -72,7 +73,7 @@ def main() -> None:
         for made in admin.create_topics([NewTopic(TABLE, 1, config=config)]).values():
             made.result()
         fill(server.address, TABLE, Case(100, "none", log_bytes, log_bytes // 600))
-        os.sync()  # the system would get to it in the middle of what follows
+        os.sync()  # otherwise the system does this during the measurement
         with Connection(server.address) as connection:
             topics.create(connection, BESIDE, 1)
             appender = Appender(connection, BESIDE, ACKS_ALL)

@@ -1,7 +1,7 @@
-"""One blocking connection to a broker, as cheap as Python allows, with every wait bounded.
+"""One blocking connection to a broker with minimal cost in Python and a timeout for every wait.
 
-The load program shares two cores with the broker it measures, so a request is one `sendmsg` of a head and a shared
-batch, and responses are received into one buffer that is used again. Knows frames, not what is in them.
+The load program shares two cores with the measured broker. A request is therefore one `sendmsg` of a header and a
+shared batch, and responses are received into one reused buffer. Knows frames, but not their contents.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Connection:
             raise TimeoutError("the broker took only a part of a request")
 
     def receive_some(self, view: memoryview) -> int:
-        """Whatever has arrived, at least one byte."""
+        """Receive available bytes, at least one."""
         got = self._sock.recv_into(view)
         if not got:
             raise ConnectionError("the broker closed the connection")
         return got
 
     def receive_response(self) -> int:
-        """Fills `buffer` with one whole response, without its size, which is returned."""
+        """Receive one response into `buffer`; return its length without the size field."""
         self._receive_exactly(4)
         (size,) = unpack_from(">i", self.buffer)
         if not 0 < size <= RESPONSE_BYTES_MAX:
@@ -65,7 +65,7 @@ class Connection:
         return int(size)
 
     def ask(self, request: bytes) -> bytes:
-        """One request and its response, for what is not measured."""
+        """Send one request and return its response, for requests that are not measured."""
         self.send(request)
         size = self.receive_response()
         return bytes(self.buffer[:size])

@@ -1,4 +1,4 @@
-"""Many of something: partitions behind one consumer, idle connections, topics under a tight descriptor limit."""
+"""Costs of large numbers: partitions of one consumer, idle connections, topics with a low descriptor limit."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DESCRIPTORS_MAX = 1_024
 
 
 class CrampedFlowstone(Flowstone):
-    """May hold so many descriptors and cannot raise the limit."""
+    """A broker with a descriptor limit that it cannot raise."""
 
     def _prepare(self) -> list[str]:
         return ["sh", "-c", f'ulimit -n {DESCRIPTORS_MAX} && exec "$@"', "sh", *super()._prepare()]
 
 
 def one_active_of_many() -> dict[str, Figures]:
-    """As the Java client fetches, in a session that names what changed, and as librdkafka does, naming all of them."""
+    """Measure fetches with a session, as the Java client does, and without, as librdkafka does."""
     rows = {}
     for title, partitions, in_session in (
         ("1 partition, in a session", 1, True),
@@ -95,7 +95,7 @@ def idle_connections() -> dict[str, Figures]:
 
 
 def many_topics() -> dict[str, Figures]:
-    """Each is created by a request of its own and takes a record, flushed: that is what makes its files."""
+    """Create each topic with a separate request and write a flushed record to it, which creates its files."""
     rows = {}
     with CrampedFlowstone() as broker:
         with Connection(broker.address) as connection:

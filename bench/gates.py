@@ -1,6 +1,6 @@
-"""What a release has to reach (gates) and what it should (aims). Pure: cases in, verdicts out.
+"""The gates (required) and aims (desired) of a release. Pure: cases in, verdicts out.
 
-A gate compares medians. One whose workload was not run has no verdict; one whose workload has no round that counts is
+A gate compares medians. A gate whose workload was not run has no verdict; one whose workload has no counted round is
 missed, never skipped.
 """
 
@@ -23,7 +23,7 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Flowstone's median over Kafka's, or Flowstone's alone, must compare so with the limit."""
+    """A limit on the ratio of Flowstone's median to Kafka's, or on Flowstone's alone."""
 
     workload: str
     mode: str
@@ -33,7 +33,7 @@ class Gate:
     limit: float
     relative: bool = True
     binding: bool = True
-    kafka_mode: str | None = None  # where Kafka is measured under another promise: only an aim does so
+    kafka_mode: str | None = None  # the mode in which Kafka is measured, if it differs: only for an aim
 
     def value(self, case: Case, cases: Sequence[Case]) -> float | None:
         ours = case.median(FLOWSTONE, self.metric)

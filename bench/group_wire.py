@@ -1,7 +1,7 @@
-"""What members of consumer groups send and expect, in the last non-flexible versions; written apart from our codec.
+"""Requests and responses of group members in the last non-flexible versions, separate from the broker's codec.
 
-A `consumer` group of one topic with the assignor named `fixed`: the load program decides who gets what. JoinGroup is of
-version 3, the last one that takes a new member without giving it an id first. Knows no socket and no clock.
+A `consumer` group of one topic with the assignor `fixed`: the load program determines the assignment. JoinGroup has
+version 3, the last one that accepts a new member without assigning an id first. Knows no socket and no clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERSIONS = {OFFSET_COMMIT: 7, OFFSET_FETCH: 5, FIND_COORDINATOR: 2, JOIN_GROUP: 
 SESSION_TIMEOUT_MS = 300_000  # nobody sends heartbeats
 PROTOCOL_TYPE, PROTOCOL = "consumer", "fixed"
 NO_GENERATION = -1
-COORDINATOR_ERRORS = (14, 15, 16)  # loading, not available, elsewhere: to be tried again
+COORDINATOR_ERRORS = (14, 15, 16)  # loading, not available, on another broker: retried
 
 
 class Joined(NamedTuple):
@@ -67,7 +67,7 @@ def join_response(buffer: bytes) -> Joined:
 
 
 def sync_group(group: str, joined: Joined, topic: str, partitions: int) -> bytes:
-    """The leader deals the partitions out like cards; the others ask for theirs."""
+    """Return a sync request: the leader assigns the partitions round-robin, the others send none."""
     body = _string(group) + pack(">i", joined.generation) + _string(joined.member_id) + pack(">i", len(joined.members))
     for at, member_id in enumerate(joined.members):
         owned = range(at, partitions, len(joined.members))
@@ -77,14 +77,14 @@ def sync_group(group: str, joined: Joined, topic: str, partitions: int) -> bytes
 
 
 def sync_response(buffer: bytes) -> int:
-    """How many bytes the member's assignment has."""
+    """Return the number of bytes of the member's assignment."""
     error, assignment_bytes = unpack_from(">hi", buffer, 8)
     _expect("SyncGroup", error)
     return int(assignment_bytes)
 
 
 def offset_commit(group: str, topic: str, offsets: Sequence[int]) -> bytes:
-    """Offsets of the partitions from 0 on, as somebody who is no member."""
+    """Return a commit of the offsets of partitions from 0, without a member."""
     body = _string(group) + pack(">i", NO_GENERATION) + _string("") + pack(">hi", -1, 1) + _string(topic)
     body += pack(">i", len(offsets))
     body += b"".join(pack(">iqih", partition, offset, -1, 0) for partition, offset in enumerate(offsets))
@@ -92,7 +92,7 @@ def offset_commit(group: str, topic: str, offsets: Sequence[int]) -> bytes:
 
 
 def offset_commit_errors(buffer: bytes, topic: str) -> set[int]:
-    """The error codes of all partitions of the one topic."""
+    """Return the error codes of all partitions of the topic."""
     first = 14 + len(topic)
     (count,) = unpack_from(">i", buffer, first)
     return {unpack_from(">ih", buffer, first + 4 + 6 * index)[1] for index in range(count)}
@@ -104,13 +104,13 @@ def offset_fetch(group: str, topic: str, partitions: Sequence[int]) -> bytes:
 
 
 def offset_fetch_error(buffer: bytes) -> int:
-    """Of the group as a whole: it comes last."""
+    """Return the group's error code, which is at the end of the response."""
     error: int = unpack_from(">h", buffer, len(buffer) - 2)[0]
     return error
 
 
 def offset_fetch_response(buffer: bytes, topic: str) -> list[int]:
-    """The committed offset of each partition; the group's offsets carry no metadata."""
+    """Return the committed offset of each partition; the offsets have no metadata."""
     at = 14 + len(topic)
     (count,) = unpack_from(">i", buffer, at)
     at += 4

@@ -1,7 +1,7 @@
-"""`python -m bench.groups`: what consumer groups cost, against Apache Kafka where it is a race, with gates.
+"""`python -m bench.groups`: the costs of consumer groups, partly compared with Apache Kafka, with gates.
 
-Rebalances are measured on both brokers in turn, each of them warm. The other figures have limits of their own: they say
-what a broker in Python must not cost, whoever else is how fast.
+Rebalances are measured on both brokers alternately, after a warm-up. The other figures have absolute limits for a
+broker in Python.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _print(title: str, figures: Figures) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.groups", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all of them if none is named")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="the parts to measure; default: all")
     parts = parser.parse_args(words).parts or PARTS
     gates: list[Gate] = []
     if {"rebalances", "commits"} & set(parts):

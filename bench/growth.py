@@ -1,8 +1,8 @@
-"""`python -m bench.growth`: what Flowstone's costs grow with, and what they do not.
+"""`python -m bench.growth`: how Flowstone's costs grow with its size.
 
-Flowstone alone: broker CPU per request against the number of partitions and the size of the log, recovery after a kill
-against the size of the log, and what many partitions, connections and topics cost. Figures, not gates: those that
-should be flat are told when they are not. The brokers of a comparison are all up and take turns.
+Flowstone alone: broker CPU per request by number of partitions and by log size, recovery after a kill by log size, and
+the costs of many partitions, connections and topics. There are no gates, but costs that should be constant are reported
+if they grow. The brokers of a comparison all run and are measured alternately.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from bench.report import number
 from bench.servers import Flowstone, ServerError
 from bench.topics import BROKER_TROUBLE, RoundFailed
 
-ROUNDS = 18  # short ones, of a few thousand requests; everybody comes first equally often
+ROUNDS = 18  # short rounds of a few thousand requests; each broker is first equally often
 FLAT_WITHIN = 0.20
 PARTITIONS = (1, 100, 1_000)
-# In a round, over the most partitions: in the first, a broker's memory has been displaced by the others' turns.
+# Passes per round over all partitions: before the first one, other brokers have displaced this one's cached memory.
 PASSES = 5
 LOG_BYTES = (1_000_000, 5_000_000_000)
 RECOVERED_BYTES = (1_000_000_000, 5_000_000_000)
-# What a request costs is wanted, not what looking out for the next one does.
+# Without busy-polling, because the cost of requests is measured.
 REQUEST_COST_SETTINGS = {**NOT_FLUSHED.settings[FLOWSTONE], "idle.poll.us": "0"}
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One comparison: a row of medians for each size. `flat` names the figures that should not grow."""
+    """One comparison with a row of medians for each size. `flat` names the figures that should not grow."""
 
     title: str
     rows: dict[str, Figures]
     flat: Sequence[str] = ()
 
     def grown(self) -> list[str]:
-        """The flat figures that differ between rows by more than is allowed, each with how much."""
+        """Return the flat figures that differ between rows by more than the tolerance, each with the difference."""
         found = []
         for metric in self.flat:
             values = [row[metric] for row in self.rows.values()]
@@ -64,7 +64,7 @@ class Growth:
 
 
 def partitions() -> Growth:
-    """One partition has as much in it as all of a thousand together: that is more to look through for a fetch."""
+    """Measure 1, 100 and 1,000 partitions with equal total data; the single one has a larger log to search."""
     return _request_costs(
         "CPU per request, by the partitions of the topic (not flushed)",
         {f"{count:,}": Log(partitions=count, produces=PASSES * max(PARTITIONS)) for count in PARTITIONS},
@@ -90,7 +90,7 @@ def _request_costs(title: str, logs: dict[str, Log]) -> Growth:
                 figures = logs[name].request_costs(brokers[name])
                 if turn:  # the first warms up
                     rounds[name].append(figures)
-            names.append(names.pop(0))  # nobody is always the one after the largest
+            names.append(names.pop(0))  # no broker always follows the largest one
     return Growth(title, {name: _medians(each) for name, each in rounds.items()}, list(rounds[name][0]))
 
 
@@ -121,7 +121,7 @@ COMPARISONS: dict[str, Callable[[], Growth]] = {
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description="What Flowstone's costs grow with.")
     parser.add_argument("--only", choices=COMPARISONS, action="append", help="measure this one; repeatable")
-    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)
     started, load_average = time.time(), os.getloadavg()[0]
     found: dict[str, Growth] = {}

@@ -1,7 +1,7 @@
-"""Logs of a given shape, what a request to them costs the broker, and how long it takes to open them after a kill.
+"""Logs of a given size, the broker's cost per request to them, and the time to open them after a kill.
 
-Costs are CPU time of the broker per request, over requests that go round all partitions: throughput would measure the
-disk and the load program too.
+Costs are CPU time of the broker per request, over requests to all partitions in rotation: throughput would also measure
+the disk and the load program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FETCH_SEED = 20_250_101
 
 @dataclass(slots=True)
 class Log:
-    """A topic that is filled to a size, then asked. `size_bytes` 0: a batch in each partition."""
+    """A topic that is filled to a size and then measured. `size_bytes` 0: one batch per partition."""
 
     partitions: int
     size_bytes: int = 0
@@ -63,7 +63,7 @@ class Log:
         self._end_offset += load.requests_per_connection // self.partitions * self._batch.records
 
     def _fetch_one(self, connection: Connection, partition: int, offset: int) -> None:
-        """The one batch that holds an offset: wherever it lies, the same number of bytes."""
+        """Fetch the one batch that contains an offset, so that all fetches have the same size."""
         request = wire.fetch_request(TOPIC, [(partition, offset)], 0, partition_max_bytes=BATCH_BYTES)
         connection.send(request)
         connection.receive_response()
@@ -73,7 +73,7 @@ class Log:
 
 
 def recovery(settings: Mapping[str, str], size_bytes: int) -> Figures:
-    """Killed the moment the last record is acknowledged; every record has to be there afterwards."""
+    """Kill the broker as soon as the last record is acknowledged, restart it, and check that all records exist."""
     batch = wire.record_batch(RECOVERED_BATCH_BYTES, VALUE_BYTES, _now_ms())
     load = Load(batch, size_bytes, acks=-1, connections=1, partitions=1)
     with Flowstone(settings) as broker:

@@ -1,13 +1,14 @@
-"""`python -m bench.independence`: what others do to one group's latency: stall, read cold data, arrive by the hundred.
+"""`python -m bench.independence`: the effect of other clients on a group's latency.
 
-A producer sends a record every few milliseconds with acks=all; a group reads and commits them; measured is the time
-from sending to having. Every round measures it alone and then beside each kind of company, so that a machine that
-changes its mind is compared with itself. The company runs at nice 19, in a session of its own that is as nice: what it
-takes from the broker counts, not what its own Python takes from the two cores. Whoever wakes up waits for its slice all
-the same; with `--giving-way` it asks for long ones, and nobody has to.
+A producer sends a record every few milliseconds with acks=all, and a group reads and commits them. The result is the
+time from sending to receiving. Every round measures it alone and then with each kind of other client (one that stalls,
+one that reads cold data, a hundred new producers), so that a change of the machine's speed affects both. The other
+clients run at nice 19 in a session that is nice as a whole: their load on the broker counts, not the processor time of
+their own Python. A thread that wakes up still waits for their time slice; with `--giving-way` they request long slices
+and are preempted.
 
-Where the disk is shared, a reader that keeps it busy also makes every flush wait, whoever asks for it. `--page-cache`
-leaves flushing to the system (flush.messages), so that what is left is the broker's own part.
+On a shared disk, a client that keeps the disk busy also delays every flush. `--page-cache` leaves flushing to the
+system (flush.messages), which leaves only the broker's own part.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ NO_COMPANY = "alone"
 
 
 class Watched:
-    """The group whose latency counts, and its producer, in turns of one loop."""
+    """The measured group and its producer, in one loop."""
 
     def __init__(self, address: str, stack: ExitStack) -> None:
         self._producing, self._consuming = (stack.enter_context(Connection(address)) for _ in range(2))
@@ -65,7 +66,7 @@ class Watched:
         self._offset = 0
 
     def latencies(self, seconds: float) -> list[float]:
-        """From sending to having, of every record."""
+        """Return the time from sending to receiving of every record."""
         sent_at: deque[float] = deque()
         latencies: list[float] = []
         unanswered = 0
@@ -113,11 +114,11 @@ class Watched:
             raise RoundFailed("the watched group's commit was refused")
 
 
-# Company: each runs in a process of its own until it is ended.
+# The other clients: each runs in a separate process until it is ended.
 
 
 def stall(address: str) -> None:
-    """Asks for much more than any buffer holds and never reads it."""
+    """Request much more data than any buffer holds and never read it."""
     with Connection(address) as connection:
         for number in range(STALLED_FETCHES):
             connection.send(wire.fetch_request(COLD, [(0, number)], number))
@@ -125,7 +126,7 @@ def stall(address: str) -> None:
 
 
 def read_cold(address: str, data: Path, batch: wire.Batch) -> None:
-    """Reads a topic from its start, from the disk, again and again."""
+    """Read a topic from its start, from the disk, repeatedly."""
     with Connection(address) as connection:
         while True:
             forget_cached(data, COLD)
@@ -140,7 +141,7 @@ def read_cold(address: str, data: Path, batch: wire.Batch) -> None:
 
 
 def produce_by_the_hundred(address: str) -> None:
-    """New connections, a record at a time."""
+    """Open new connections and send one record at a time on each."""
     batch = _one_record().data
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         connections = [stack.enter_context(Connection(address)) for _ in range(PRODUCERS)]
@@ -195,8 +196,10 @@ def prepare(address: str, batch: wire.Batch) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.independence", description="One group beside others.")
-    parser.add_argument("--page-cache", action="store_true", help="acknowledge before the disk has it")
-    parser.add_argument("--giving-way", action="store_true", help="the company lets whoever wakes up go first")
+    parser.add_argument("--page-cache", action="store_true", help="acknowledge before records are on disk")
+    parser.add_argument(
+        "--giving-way", action="store_true", help="the other clients request long time slices and are preempted"
+    )
     options = parser.parse_args(words)
     settings = {"flush.messages": str(2**63 - 1)} if options.page_cache else {}
     with Flowstone(settings) as server, ExitStack() as stack:

@@ -1,15 +1,15 @@
-"""Five gigabytes, in few partitions and in many: how long a branch takes, and a start after a clean stop and a kill.
+"""Five gigabytes in few and in many partitions: the time of a branch, and of a start after a clean stop and a kill.
 
     python -m bench.large_topics
 
-A broker is filled and asked to branch its topic at "now", while it serves, some times over; then it is stopped cleanly
-and started, killed after a little more was written and started, some times over. A start ends when every partition of
-the topic answers. Whatever is in the page cache stays there: what is measured is the broker's work, not the disk's.
-Its processor time is told too: on a busy machine that is the figure to go by.
+A broker is filled and branches its topic at "now" several times while it serves. It is then stopped cleanly and
+started, and killed after a few more writes and started, several times each. A start ends when every partition of the
+topic answers. The page cache is kept, so the broker's work is measured and not the disk's. The broker's processor time
+is shown too: on a busy machine it is the more reliable figure.
 
-All data is removed at the very end, 20 GB of it: for a minute and more after files were removed, ext4 passes over their
-inodes one by one whenever it makes a file. What it takes to make one is told first: 10 to 20 us where nothing was
-removed lately, and up to a millisecond, six times for each partition of a branch, beside programs that make and remove
+All data, 20 GB, is removed at the very end: for more than a minute after files were removed, ext4 scans their inodes
+one by one whenever it creates a file. The cost of creating a file is measured first: 10 to 20 us if no files were
+removed recently, and up to a millisecond, six times per partition of a branch, while other programs create and remove
 thousands.
 """
 
@@ -48,7 +48,7 @@ RETRY_SECONDS = 0.002
 
 
 class LargeFlowstone(Flowstone):
-    """With its page for branches, and as many partitions as it takes."""
+    """A broker with the HTTP page for branches and a sufficient limit on partitions."""
 
     def _prepare(self) -> list[str]:
         (self.http_port,) = free_ports(1)
@@ -57,13 +57,13 @@ class LargeFlowstone(Flowstone):
         return command
 
     def stop(self) -> None:
-        """The data stays."""
+        """Stop the broker and keep its data."""
         if self._process is not None:
             self.kill()
             self._process = None
 
     def end_cleanly(self) -> None:
-        """The data stays."""
+        """Stop the broker cleanly and keep its data."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(STOP_TIMEOUT_SECONDS)
@@ -73,7 +73,7 @@ class LargeFlowstone(Flowstone):
         return next(line.removeprefix("cluster.id=") for line in lines if line.startswith("cluster.id="))
 
     def branch(self, target: str) -> float:
-        """How long the broker took, by its own clock, in ms."""
+        """Create a branch; return the time that the broker reports, in ms."""
         asked = {"cluster_id": self.cluster_id(), "source": TOPIC, "target": target, "time_ms": None, "groups": False}
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=REQUEST_TIMEOUT_SECONDS)
         try:
@@ -87,7 +87,7 @@ class LargeFlowstone(Flowstone):
 
 
 def append(connection: Connection, partitions: int, size_bytes: int, first_offset: int) -> int:
-    """Level over all partitions; where each ends then."""
+    """Write the same amount to all partitions; return the end offset of each."""
     batch = wire.record_batch(min(BATCH_BYTES, size_bytes // partitions), VALUE_BYTES, int(time.time() * 1000))
     load = Load(batch, size_bytes, acks=-1, connections=1, partitions=partitions)
     workers.produce(connection, load, TOPIC, range(partitions), first_offset)
@@ -95,14 +95,14 @@ def append(connection: Connection, partitions: int, size_bytes: int, first_offse
 
 
 class Taken(NamedTuple):
-    """How long something took, and what it cost the broker; both in the unit of its bound."""
+    """A duration and the broker's processor time for it, both in the unit of its limit."""
 
     time: float
     cpu: float
 
 
 def making_us(folder: Path) -> float:
-    """What it costs to make a file, in processor time; they are left there."""
+    """Return the processor time for creating a file; the files are kept."""
     before_s = time.process_time()
     for number in range(MADE_FILES):
         (folder / f"made{number}").touch()
@@ -110,7 +110,7 @@ def making_us(folder: Path) -> float:
 
 
 def branches(partitions: int, size_bytes: int, folder: Path) -> list[Taken]:
-    """Each after a little was written to every partition, so that every open segment must be sealed."""
+    """Measure branches, each after a small write to every partition, so that every active segment must be sealed."""
     took_ms = []
     with LargeFlowstone(folder=folder) as broker, Connection(broker.address) as connection:
         topics.create(connection, TOPIC, partitions)
@@ -124,7 +124,7 @@ def branches(partitions: int, size_bytes: int, folder: Path) -> list[Taken]:
 
 
 def starts(partitions: int, size_bytes: int, folder: Path) -> tuple[list[Taken], list[Taken]]:
-    """Seconds after a clean stop, and after a kill."""
+    """Measure the seconds of starts after a clean stop and after a kill."""
     clean, killed = [], []
     with LargeFlowstone(folder=folder) as broker:
         with Connection(broker.address) as connection:
@@ -157,12 +157,12 @@ def start(broker: LargeFlowstone, partitions: int) -> Taken:
 
 
 def compile_bytecode() -> None:
-    """As an installation does: a start after an edit of the source would be Python's compiler's for the most part."""
+    """Compile the bytecode, as an installation does; otherwise a start mainly measures Python's compiler."""
     compileall.compile_dir(Path(flowstone.__file__).parent, quiet=1)
 
 
 def told(what: str, values: Sequence[Taken], most: float, unit: str) -> bool:
-    """Prints a line; whether the median is within what is allowed."""
+    """Print a line with the median; return whether it is within the limit."""
     took, cpu = median(each.time for each in values), median(each.cpu for each in values)
     verdict = "met" if took <= most else "MISSED"
     times = ", ".join(f"{each.time:.2f}" for each in values)
@@ -173,7 +173,7 @@ def told(what: str, values: Sequence[Taken], most: float, unit: str) -> bool:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=SIZE_BYTES // 1_000_000)
-    parser.add_argument("--folder", type=Path, help="where the data is to lie (default: a temporary folder on a disk)")
+    parser.add_argument("--folder", type=Path, help="folder for the data (default: a temporary folder on a disk)")
     parser.add_argument("--only", choices=("branch", "start"))
     options = parser.parse_args(words)
     compile_bytecode()
@@ -182,7 +182,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def measured(folder: Path, size_bytes: int, only: str | None) -> bool:
-    """Whether everything was within its bound."""
+    """Run the measurements; return whether everything was within its limit."""
     met = True
     print(f"making a file: {making_us(folder):.0f} us of processor time", flush=True)
     if only != "start":

@@ -1,7 +1,7 @@
-"""How long one takes who waits: a record from its sending to its acknowledgement, and to those who wait to read it.
+"""Latency of a record: from sending to its acknowledgement, and to its arrival at waiting consumers.
 
-Raw connections, no client library: nothing lingers and no thread hands over, so what is timed is the broker and the
-kernel. Waits are bounded by the connection's own timeouts.
+Raw connections without a client library have no linger and no thread switches, so the broker and the kernel are
+measured. Waits are bounded by the connection's timeouts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.workers import check_batches
 VALUE_BYTES = 100
 PARK_MAX_WAIT_MS = 20_000
 DELIVERY_TIMEOUT_SECONDS = 20
-# Time for a broker to park the fetches that were just sent. One that is late is delivered to late, and counted so.
+# Time for a broker to park the fetches just sent. A late one is delivered late and counts as such.
 PARK_SECONDS = 0.002
 PARK_SECONDS_PER_CONSUMER = 0.0001
 
@@ -29,7 +29,7 @@ def one_record() -> wire.Batch:
 
 
 class Appender:
-    """Produces the same one-record batch to partition 0 of a topic and checks that each has its own offset."""
+    """A producer of the same one-record batch to partition 0 of a topic, which checks the offset of each."""
 
     def __init__(self, connection: Connection, topic: str, acks: int) -> None:
         self._connection = connection
@@ -53,7 +53,7 @@ class Appender:
 
 
 def run_synchronous_round(target: Target, acks: int, requests: int) -> Figures:
-    """One request in flight, each sent when the one before is acknowledged."""
+    """Send requests one at a time, each after the previous one is acknowledged."""
     latencies, clock = [], time.monotonic
     with fresh_topic(target, 1) as topic, Connection(target.address) as connection:
         appender = Appender(connection, topic, acks)
@@ -66,7 +66,7 @@ def run_synchronous_round(target: Target, acks: int, requests: int) -> Figures:
 
 
 def run_delivery_round(target: Target, acks: int, consumers: int, appends: int) -> Figures:
-    """Every consumer waits in a fetch of its own for the next record; each append goes to all of them."""
+    """Append records for consumers that each wait in a fetch; each append is delivered to all of them."""
     latencies, lasts = [], []
     with ExitStack() as stack:
         topic = stack.enter_context(fresh_topic(target, 1))
@@ -90,7 +90,7 @@ def run_delivery_round(target: Target, acks: int, consumers: int, appends: int) 
 
 
 class Waiting:
-    """Consumers of partition 0, each with a connection of its own, watched together."""
+    """Consumers of partition 0, each with its own connection, polled together."""
 
     def __init__(self, connections: list[Connection], topic: str) -> None:
         self._topic = topic
@@ -108,7 +108,7 @@ class Waiting:
             connection.send(request)
 
     def receive(self, batch: wire.Batch, offset: int) -> list[float]:
-        """When each consumer had the batch at `offset`, which has to be in its answer."""
+        """Return when each consumer received the batch at `offset`. Raises an error if its response lacks it."""
         arrived: list[float] = []
         deadline = time.monotonic() + DELIVERY_TIMEOUT_SECONDS
         while len(arrived) < len(self._connections):

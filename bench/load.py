@@ -1,7 +1,7 @@
-"""One round of load on one broker: a process per connection produces its share, then fetches everything back.
+"""One round of load on one broker: a process per connection writes its share and then reads everything back.
 
-`measure` starts the processes, gives them the word for each phase and reads the broker's CPU time around it. What the
-processes do is the caller's: batches prepared beforehand (`workers`) or a client library (`client_workers`).
+`measure` starts the processes, triggers each phase and measures the broker's CPU time. The caller provides the work:
+prepared batches (`workers`) or a client library (`client_workers`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Worker = Callable[["Pipe[Any, Any]", int], None]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One connection's share of producing or fetching. Times are of the monotonic clock all processes share."""
+    """One connection's share of producing or fetching. Times are of the monotonic clock that all processes share."""
 
     started: float
     ended: float
@@ -33,7 +33,10 @@ class Phase:
 
 
 def measure(target: Target, worker: Worker, connections: int, size_bytes: int) -> Figures:
-    """A worker answers None when connected, then a `Phase` after each of two words: one to produce, one to fetch."""
+    """Run a round and return its figures.
+
+    A worker sends None when connected, then a `Phase` for each of two triggers.
+    """
     context = multiprocessing.get_context("fork")
     pipes, processes = [], []
     try:
@@ -41,7 +44,7 @@ def measure(target: Target, worker: Worker, connections: int, size_bytes: int) -
             ours, theirs = context.Pipe()
             processes.append(context.Process(target=worker, args=(theirs, index), daemon=True))
             processes[-1].start()
-            theirs.close()  # a process that dies then reads as the end of its pipe
+            theirs.close()  # so that the end of a process is the end of its pipe
             pipes.append(ours)
         _collect(pipes)  # connected
         cpu_before = target.cpu_seconds()
@@ -53,7 +56,7 @@ def measure(target: Target, worker: Worker, connections: int, size_bytes: int) -
             process.join(WORKER_EXIT_TIMEOUT_SECONDS)
     finally:
         for process in processes:
-            process.kill()  # those of a failed round wait for a word that will not come
+            process.kill()  # workers of a failed round wait for a trigger that is never sent
             process.join()
         for pipe in pipes:
             pipe.close()
@@ -77,7 +80,7 @@ def _go(pipes: Sequence[Pipe[Any, Any]]) -> Sequence[Pipe[Any, Any]]:
 
 
 def _collect(pipes: Sequence[Pipe[Any, Any]]) -> list[Phase]:
-    """One answer from every worker; the first that failed or is late fails the round."""
+    """Return one result per worker; the first one that failed or is late fails the round."""
     deadline = time.monotonic() + PHASE_TIMEOUT_SECONDS
     phases = []
     for pipe in pipes:

@@ -1,6 +1,6 @@
-"""The two promises about the disk that brokers are compared under, as each broker is told to keep them.
+"""The two flush modes in which brokers are compared, and each broker's settings for them.
 
-Equal promises only: a broker that flushes is never held against one that does not, but where an aim says so by name.
+Only equal guarantees are compared: never a broker that flushes with one that does not, except for an aim that says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NEVER = "9223372036854775807"
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """`round_bytes` stays small enough for the page cache to recycle memory from round to round."""
+    """A flush mode; `round_bytes` is small enough for the page cache to reuse memory from round to round."""
 
     name: str
     acks: int

@@ -1,4 +1,4 @@
-"""A million committed offsets: how long a broker that has them takes to start, and how its loop fares afterwards."""
+"""A million committed offsets: the time of a broker's start with them, and its event loop's latency afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLL_INTERVAL_SECONDS = 0.02
 
 
 def run(server: Server, groups: int = GROUPS, partitions: int = PARTITIONS) -> Figures:
-    """The server is running, and is stopped and started again meanwhile."""
+    """Measure on a running server, which is stopped and started again."""
     with Connection(server.address) as admin:
         topics.create(admin, TOPIC, partitions)
         await_coordinator(admin, _group(0))
@@ -65,7 +65,7 @@ def _commit(admin: Connection, number: int, offsets: list[int]) -> None:
 
 
 def _wait_loaded(admin: Connection, groups: int) -> None:
-    """Asks for every group at once, and again for those whose coordinator is not there yet."""
+    """Wait until all groups are available, repeating the request for those that are still loading."""
     missing, deadline = list(range(groups)), time.monotonic() + LOAD_TIMEOUT_SECONDS
     while True:
         for number in missing:
@@ -90,7 +90,7 @@ def _check(admin: Connection, number: int, partitions: int) -> None:
 
 
 def _stop(server: Server) -> None:
-    """As an operator does; the data stays."""
+    """Stop the server cleanly and keep its data."""
     os.kill(server.pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
@@ -103,7 +103,7 @@ def _stop(server: Server) -> None:
 
 
 def _probe(admin: Connection) -> array[float]:
-    """How long a request waits that costs nothing; a commit now and then, so that there is garbage to collect."""
+    """Return the latency of cheap requests, with some commits in between that create garbage to collect."""
     latencies, question = array("d"), wire.metadata()
     ends = time.monotonic() + PROBE_SECONDS
     while time.monotonic() < ends:

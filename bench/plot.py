@@ -1,6 +1,6 @@
-"""The ratios of a run as one SVG: a bar per case, to the right of 1 where Flowstone is the better one.
+"""SVG plot of the ratios of a run: one bar per case, to the right of 1 if Flowstone is better.
 
-Written by hand because a bar is a rectangle: a plotting library would be the heaviest thing in the environment. Pure.
+The SVG is written directly, because a bar is a rectangle and a plotting library would be the largest dependency. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BETTER, WORSE = "#2f7d4f", "#b3492e"
 
 
 def advantage(metric: str, ratio: float) -> float:
-    """How many times better Flowstone is: the ratio, or its inverse where less is better."""
+    """Return how many times better Flowstone is: the ratio, or its inverse if less is better."""
     return ratio if metric.endswith(HIGHER_IS_BETTER) else 1 / ratio
 
 

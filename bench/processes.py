@@ -1,4 +1,4 @@
-"""What a running process costs, read from the kernel: processor time and memory of it and its children.
+"""Processor time and memory of a running process and its children, read from the kernel.
 
 Linux only. Knows nothing of brokers.
 """
@@ -11,7 +11,10 @@ from pathlib import Path
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of the process and its living descendants, to the nanosecond (/proc/PID/stat counts 10 ms ticks)."""
+    """Return the time of the process and its living descendants, in nanosecond resolution.
+
+    /proc/PID/stat counts in steps of 10 ms.
+    """
     return sum(time.clock_gettime(_process_cpu_clock(each)) for each in _tree(pid))
 
 
@@ -27,13 +30,13 @@ def _tree(pid: int) -> list[int]:
     pids = [pid]
     for parent in pids:
         for children in Path(f"/proc/{parent}/task").glob("*/children"):
-            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends as we look
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended during the query
                 pids += map(int, children.read_text().split())
     return pids
 
 
 def _process_cpu_clock(pid: int) -> int:
-    """What clock_getcpuclockid(3) returns on Linux, which Python does not offer for another process."""
+    """Return the result of clock_getcpuclockid(3) on Linux, which Python lacks for other processes."""
     scheduler_clock = 2
     return (~pid << 3) | scheduler_clock
 

@@ -1,8 +1,8 @@
-"""How long a rebalance takes that nobody delays: from the last JoinGroup sent to the last SyncGroup answered.
+"""Duration of a rebalance: from the last JoinGroup that is sent to the last SyncGroup that is answered.
 
-One process plays all the members, over a connection each. The first member forms the group; the others ask to join and
-are made to wait by the broker until it joins again, which is the last JoinGroup. The assignment is fixed, and the
-broker is told not to wait for more members (`NO_DELAY`).
+One process plays all members, each with its own connection. The first member forms the group; the others send a join,
+which the broker parks until the first joins again, which is the last JoinGroup. The assignment is fixed, and the broker
+does not wait for more members (`NO_DELAY`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ REBALANCE_TIMEOUT_SECONDS = 30
 
 
 class Members:
-    """Connected once, members of a new group in every round."""
+    """Connections that are members of a new group in every round."""
 
     def __init__(self, connections: Sequence[Connection], partitions: int) -> None:
         self._connections, self._partitions = connections, partitions
 
     def rebalance(self) -> float:
-        """Seconds."""
+        """Run one rebalance and return its seconds."""
         group = f"rebalanced{time.time_ns()}"
         first, *others = self._connections
         await_coordinator(first, group)

@@ -1,4 +1,4 @@
-"""What a run came to, as a page of Markdown: verdicts first, then every median and ratio. Pure."""
+"""The results of a run as a Markdown page: verdicts first, then every median and ratio. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rounds in turn: both brokers are up and warm while only one is under load, and who goes first changes each time.
+"""Alternating rounds: both brokers are up and warm while only one is under load, and the order changes each time.
 
-So whatever drifts on the machine drifts for both. Warm-up lasts until two rounds in a row agree for each broker.
+A drift of the machine's speed therefore affects both. Warm-up lasts until two consecutive rounds agree for each broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WARM_UP_ROUNDS_MIN = 2
 
 
 class Turns:
-    """The rounds of one workload on some brokers; failed ones are told of in `failures` and do not count."""
+    """The rounds of one workload on several brokers; failed ones are listed in `failures` and do not count."""
 
     def __init__(self, workload: Workload, servers: Mapping[str, Server], failures: list[str]) -> None:
         self._workload = workload
@@ -51,7 +51,7 @@ class Turns:
         self.case.unsettled = [name for name in self._servers if name not in settled]
 
     def _take_turns(self, label: str) -> dict[str, Figures]:
-        """One round of each broker. They fall out of step with nothing: the order is reversed every time."""
+        """Run one round on each broker, in the reverse order of the previous time."""
         self._turn += 1
         done: dict[str, Figures] = {}
         for name in list(self._servers)[:: 1 if self._turn % 2 else -1]:

@@ -1,7 +1,7 @@
-"""`python -m bench.run`: Flowstone and Apache Kafka side by side, and the gates between them.
+"""`python -m bench.run`: compares Flowstone with Apache Kafka and checks the gates.
 
-Writes JSON (every round), Markdown (verdicts, medians, ratios) and SVG (ratios) to bench/results.
-docs/benchmarks.md says what is measured and why so.
+Writes JSON (every round), Markdown (verdicts, medians, ratios) and SVG (ratios) to bench/results; docs/benchmarks.md
+describes the workloads and the method.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUICK_SHARE = 3  # a quick round is a third of a full one
 
 
 class Run:
-    """A run's choices."""
+    """The options of a run."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self._brokers = [chosen.only] if chosen.only else list(SERVERS)
@@ -58,21 +58,21 @@ class Run:
 
 
 def _memory(mode: Mode, servers: dict[str, Server]) -> Case:
-    """The most that each broker held since it started, under all the loads of a mode."""
+    """Return the maximum memory of each broker since its start, under all workloads of a mode."""
     rounds = {name: [{"peak_rss_mb": server.peak_rss_mb()}] for name, server in servers.items()}
     return Case(MEMORY, mode.name, "under all of the above", "peak_rss_mb", rounds)
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description="Flowstone and Kafka side by side.")
-    parser.add_argument("--rounds", type=int, help=f"rounds that count (default {ROUNDS}, quick {QUICK_ROUNDS})")
-    parser.add_argument("--quick", action="store_true", help="gated workloads, smaller rounds: a hint while you work")
+    parser.add_argument("--rounds", type=int, help=f"counted rounds (default {ROUNDS}, quick {QUICK_ROUNDS})")
+    parser.add_argument("--quick", action="store_true", help="gated workloads in smaller rounds, for a quick estimate")
     parser.add_argument("--only", choices=SERVERS, help="measure one broker, without gates")
     parser.add_argument("--mode", choices=[mode.name for mode in MODES], help="measure one mode (default both)")
     parser.add_argument(
         "--only-workload", choices=workloads.NAMES, action="append", help="measure this one; repeatable"
     )
-    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)
     if chosen.rounds is None:
         chosen.rounds = QUICK_ROUNDS if chosen.quick else ROUNDS

@@ -1,8 +1,8 @@
-"""The brokers that are measured: started on loopback with a data directory of their own, always stopped by process id.
+"""The measured brokers: started on loopback with their own data directories, and always stopped by process id.
 
-A server is a context manager: inside it the broker answers requests, after it the process is gone and its data removed.
-Data lies on a real disk (a tmpfs would measure memory). Knows how to start each broker and how to read its cost from
-the kernel; knows nothing of the load. Every wait is bounded.
+A server is a context manager: inside it the broker answers requests; afterwards the process has ended and its data is
+removed. Data is on a real disk (a tmpfs would measure memory). The module starts each kind of broker and reads its cost
+from the kernel; it knows nothing of the load. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ KAFKA_JVM_FLAGS = (
 )
 
 
-# A deleted topic's files would stay for a minute, and their page-cache memory with them.
+# Otherwise a deleted topic's files, and their page-cache memory, stay for a minute.
 DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 
 
 class ServerError(Exception):
-    """A broker did not start or stop. The message is for people."""
+    """A broker did not start or stop. The message is for users."""
 
 
 class Server(ABC):
-    """A broker process. Subclasses say what to run and when it is ready."""
+    """A broker process. Subclasses define the command and how to tell that it is ready."""
 
     name = ""
 
@@ -88,7 +88,7 @@ class Server(ABC):
         self.stop()
 
     def prepare(self) -> None:
-        """Makes the data directory and whatever must be in it before the first start; nothing runs yet."""
+        """Create the data directory and its initial contents, without starting the process."""
         self._folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=self._parent or disk_folder()))
         try:
             self._output = self._folder / "output"
@@ -98,7 +98,7 @@ class Server(ABC):
             raise
 
     def launch(self) -> None:
-        """Starts the process, on the data that an earlier one left if there was one. Returns before it is ready."""
+        """Start the process, on existing data if there is any, without waiting until it is ready."""
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
@@ -106,13 +106,13 @@ class Server(ABC):
         self._wait(self._ready, START_TIMEOUT_SECONDS, "start")
 
     def kill(self) -> None:
-        """As the kernel does it when memory runs out: no warning, nothing written. The data stays."""
+        """Kill the process with SIGKILL and keep its data."""
         assert self._process is not None, "the server is not started"
         self._process.kill()
         self._process.wait()
 
     def twin(self) -> Self:
-        """Another of the same kind and settings, not started."""
+        """Return another server of the same kind and settings, not started."""
         return type(self)(self._settings, self._parent)
 
     def check_running(self) -> None:
@@ -130,7 +130,7 @@ class Server(ABC):
         return processes.peak_rss_mb(self.pid)
 
     def wait_until_deleted(self, topic: str) -> None:
-        """Brokers delete files after they have answered; until then the page cache keeps their memory."""
+        """Wait until a topic's files are removed, which happens after the response and frees their memory."""
         self._wait(lambda: not any(self.data.glob(f"{topic}*")), DELETE_TIMEOUT_SECONDS, f"delete {topic}")
 
     @property
@@ -139,11 +139,11 @@ class Server(ABC):
 
     @abstractmethod
     def _prepare(self) -> list[str]:
-        """Makes what the broker needs in its folder and returns the command that runs it."""
+        """Create what the broker needs in its folder; return the command that runs it."""
 
     @abstractmethod
     def _ready(self) -> bool:
-        """Whether requests are being answered."""
+        """Return whether the broker answers requests."""
 
     def _wait(self, done: Callable[[], bool], timeout_seconds: float, what: str) -> None:
         deadline = time.monotonic() + timeout_seconds
@@ -157,7 +157,7 @@ class Server(ABC):
         return self._output.read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace").strip() or "no output"
 
     def stop(self) -> None:
-        """Ends the process and removes its data."""
+        """End the process and remove its data."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
@@ -170,7 +170,7 @@ class Server(ABC):
 
 
 class Kafka(Server):
-    """Apache Kafka, one node that is broker and controller, with its own defaults but for what is named here."""
+    """Apache Kafka as one node, broker and controller, with its defaults except for the settings here."""
 
     name = "kafka"
 
@@ -186,7 +186,7 @@ class Kafka(Server):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data),
             "offsets.topic.replication.factor": "1",
-            "log.initial.task.delay.ms": "0",  # else the first deletion waits for half a minute
+            "log.initial.task.delay.ms": "0",  # otherwise the first deletion waits for half a minute
             **DELETE_AT_ONCE,
             **self._settings,
         }
@@ -211,7 +211,7 @@ class Kafka(Server):
 
 
 class Flowstone(Server):
-    """Flowstone as its command starts it, from the environment this program runs in."""
+    """Flowstone, started by its command from this program's environment."""
 
     name = "flowstone"
 
@@ -230,7 +230,7 @@ class Flowstone(Server):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that were free a moment ago, all different."""
+    """Return different ports of loopback that are currently free."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(each.getsockname()[1]) for each in sockets]
     for each in sockets:
@@ -239,7 +239,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def disk_folder() -> Path:
-    """A temporary folder on a real disk."""
+    """Return a new temporary folder on a real disk."""
     for folder in (tempfile.gettempdir(), "/var/tmp", str(Path.home())):
         kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=False)
         if kind.returncode == 0 and kind.stdout.strip() not in MEMORY_FILE_SYSTEMS:
@@ -248,5 +248,5 @@ def disk_folder() -> Path:
 
 
 def kafka_uuid() -> str:
-    """A random id as Kafka spells it. One that begins with a dash would read as an option of its tools."""
+    """Return a random id in Kafka's format that does not start with a dash, which its tools take for an option."""
     return "F" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]

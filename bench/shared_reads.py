@@ -1,4 +1,4 @@
-"""Ten groups that read the same topic: data is stored once, read from the disk once, and a group costs its commits."""
+"""Ten groups that read the same topic: data is stored once and read from disk once, and a group costs its commits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(server: Server, size_bytes: int = SIZE_BYTES) -> Figures:
 
 
 def _read_as_group(server: Server, connection: Connection, group: str, topic: str, load: Load) -> tuple[float, int]:
-    """Seconds, and the bytes that the broker had the disk give it. Every fetch is committed."""
+    """Read the topic with a commit per fetch; return the seconds and the bytes that the broker read from disk."""
     end_offset = load.requests_per_connection * load.batch.records
     disk_before, started = _read_bytes(server.pid), time.monotonic()
     offset = correlation = 0
@@ -64,18 +64,18 @@ def _read_as_group(server: Server, connection: Connection, group: str, topic: st
 
 
 def _read_bytes(pid: int) -> int:
-    """What the process made the disk read: nothing for what was in the page cache."""
+    """Return the bytes that the process has read from the disk, not counting the page cache."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
 
 
 def _stored_bytes(folder: Path) -> int:
-    """Blocks, not lengths: preallocated files of a broker count for what they take."""
+    """Return the used disk blocks, which include preallocated space."""
     return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
 
 
 def forget_cached(folder: Path, topic: str) -> None:
-    """The topic's bytes are on disk; the page cache is asked to let go of them."""
+    """Evict the topic's files from the page cache."""
     os.sync()
     for file in folder.glob(f"{topic}-*/*.log"):
         with file.open("rb") as opened:

@@ -1,6 +1,6 @@
-"""From the start of a broker's process to its first acknowledged record, and the memory it then holds.
+"""Time from the start of a broker's process to its first acknowledged record, and its memory then.
 
-A broker of its own for each round, its storage formatted beforehand; the ones under load stay up beside it, idle.
+Each round uses a new broker with formatted storage; the brokers under load stay up, idle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run_round(server: Server, acks: int) -> Figures:
 
 
 def wait_for_acknowledgement(server: Server, acks: int) -> None:
-    """Tries until a record is acknowledged: refusals are what a broker that is not ready yet answers with."""
+    """Repeat a produce request until it is acknowledged: a broker that is not ready refuses it."""
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
     created = False
     while True:

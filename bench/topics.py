@@ -1,6 +1,6 @@
-"""A topic that lives for one round: created, served, and deleted so that its page-cache memory comes back.
+"""A topic for one round: created, served, and deleted so that its page-cache memory is reused.
 
-Shared by every workload. A round either ends with complete figures or raises `RoundFailed`; nothing in between.
+Used by every workload. A round either ends with complete figures or raises `RoundFailed`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BROKER_TROUBLE = (OSError, wire.UnexpectedResponse, struct.error)
 
 
 class RoundFailed(Exception):
-    """An error code, a lost offset or a broker that does not answer: the round has no figures."""
+    """The round has no figures: an error code, a missing offset or a broker that does not answer."""
 
 
 class Target(Protocol):
-    """What a workload needs of a running broker."""
+    """The parts of a running broker that a workload uses."""
 
     @property
     def address(self) -> str: ...
@@ -36,7 +36,7 @@ class Target(Protocol):
 
 @contextmanager
 def fresh_topic(target: Target, partitions: int) -> Iterator[str]:
-    """The name of a topic whose partitions are being served. Trouble with the broker inside fails the round."""
+    """Yield the name of a topic whose partitions are served. An error of the broker inside fails the round."""
     topic = f"bench{time.time_ns()}"
     try:
         with Connection(target.address) as admin:
@@ -44,7 +44,7 @@ def fresh_topic(target: Target, partitions: int) -> Iterator[str]:
             try:
                 yield topic
             except (RoundFailed, *BROKER_TROUBLE):
-                with suppress(*BROKER_TROUBLE):  # what failed the round is the news, not what follows from it
+                with suppress(*BROKER_TROUBLE):  # report the first error, not its consequences
                     _recycle(admin, target, topic)
                 raise
             _recycle(admin, target, topic)
@@ -53,7 +53,7 @@ def fresh_topic(target: Target, partitions: int) -> Iterator[str]:
 
 
 def create(admin: Connection, topic: str, partitions: int) -> None:
-    """Returns once every partition is served: CreateTopics is answered when the topic is decided on."""
+    """Create a topic and wait until every partition is served, which is after the response."""
     wire.topic_response("CreateTopics", admin.ask(wire.create_topic(topic, partitions)))
     deadline = time.monotonic() + TOPIC_READY_TIMEOUT_SECONDS
     while True:
@@ -68,7 +68,7 @@ def create(admin: Connection, topic: str, partitions: int) -> None:
 
 
 def _recycle(admin: Connection, target: Target, topic: str) -> None:
-    """Deleted data gives its page-cache memory back: the next round must not pay for fresh memory."""
+    """Delete the topic and wait until its page-cache memory is free for the next round."""
     wire.topic_response("DeleteTopics", admin.ask(wire.delete_topic(topic)))
     target.wait_until_deleted(topic)
     os.sync()

@@ -1,7 +1,7 @@
-"""The bytes the load program sends and expects: one record batch, and six requests in their last non-flexible versions.
+"""Protocol code of the load program: one record batch, and six requests in their last non-flexible versions.
 
-Written apart from the broker's own codec on purpose: a benchmark that shared it would share its mistakes. Knows no
-socket and no clock. The versions are among those that librdkafka, aiokafka or kafkajs use against both brokers.
+This is deliberately separate from the broker's own codec: a shared one would share its bugs. Knows no socket and no
+clock. The versions are among those that librdkafka, aiokafka or kafkajs use with both brokers.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ crc32c = crc32.iscsi
 
 
 class UnexpectedResponse(Exception):
-    """The broker answered with an error code, or with bytes that are not what was asked for."""
+    """The broker responded with an error code or with unexpected bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """An encoded record batch, produced again and again."""
+    """An encoded record batch that is sent repeatedly."""
 
     data: bytes
     records: int
@@ -57,7 +57,7 @@ class Batch:
 
 
 def record_batch(size_bytes: int, value_bytes: int, timestamp_ms: int) -> Batch:
-    """The largest uncompressed batch within `size_bytes`: records without a key, each with a random value."""
+    """Return the largest uncompressed batch within `size_bytes`: records without a key, with random values."""
     records: list[bytes] = []
     room = size_bytes - BATCH_HEADER_BYTES
     while True:
@@ -94,19 +94,23 @@ def _string(text: str) -> bytes:
 
 
 def request(api_key: int, body: bytes, correlation: int = 0, trailing_bytes: int = 0) -> bytes:
-    """A framed request; `trailing_bytes` more will follow it on the wire as part of the same frame."""
+    """Return a framed request; `trailing_bytes` more will follow on the wire as part of the same frame."""
     message = pack(">hhi", api_key, VERSIONS[api_key], correlation) + _string(CLIENT_ID) + body
     return pack(">i", len(message) + trailing_bytes) + message
 
 
 def produce_head(topic: str, partition: int, acks: int, records_bytes: int) -> bytearray:
-    """All of a produce request but its records; its correlation id is to be packed at CORRELATION_AT."""
+    """Return a produce request without its records; the correlation id must be packed at CORRELATION_AT."""
     body = pack(">hhii", -1, acks, REQUEST_TIMEOUT_MS, 1) + _string(topic) + pack(">iii", 1, partition, records_bytes)
     return bytearray(request(PRODUCE, body, trailing_bytes=records_bytes))
 
 
 def produce_response(topic: str) -> Struct:
-    """Frame size, correlation, 1, topic (length, name), 1, partition, error, base offset, two times, throttle."""
+    """Return the layout of a produce response for one partition.
+
+    Its fields are frame size, correlation id, 1, topic (length, name), 1, partition, error, base offset, two times,
+    throttle.
+    """
     return Struct(f">iiih{len(topic)}siihqqqi")
 
 
@@ -119,7 +123,7 @@ def fetch_request(
     partition_max_bytes: int = PARTITION_MAX_BYTES,
     session: tuple[int, int] = NO_SESSION,
 ) -> bytes:
-    """A fetch from each (partition, offset); within a session (id, epoch) only what changed need be named."""
+    """Return a fetch from each (partition, offset); in a session (id, epoch), only changes are named."""
     partitions = [pack(">iiqqi", partition, -1, offset, -1, partition_max_bytes) for partition, offset in offsets]
     body = pack(">iiiibii", -1, max_wait_ms, 1, FETCH_MAX_BYTES, 0, *session)
     if partitions:
@@ -135,7 +139,7 @@ def fetch_session_id(buffer: bytearray) -> int:
 
 
 def fetch_response(buffer: bytearray) -> list[tuple[int, int, int]]:
-    """Each partition of a fetch response as (partition, where its records begin, where they end)."""
+    """Return each partition of a fetch response as (partition, start of its records, end of its records)."""
     _correlation, _throttle_ms, error, _session, topics = unpack_from(">iihii", buffer)
     _expect("Fetch", error)
     at = 18
@@ -166,7 +170,7 @@ def delete_topic(topic: str) -> bytes:
 
 
 def topic_response(name: str, buffer: bytes) -> None:
-    """Checks the answer to a CreateTopics or DeleteTopics of one topic: they begin alike."""
+    """Check the response to a CreateTopics or DeleteTopics of one topic, whose formats start alike."""
     (topics,) = unpack_from(">i", buffer, 8)
     (name_bytes,) = unpack_from(">h", buffer, 12)
     (error,) = unpack_from(">h", buffer, 14 + name_bytes)
@@ -181,7 +185,7 @@ def list_offsets(topic: str, partitions: Sequence[int]) -> bytes:
 
 
 def list_offsets_errors(buffer: bytes) -> list[int]:
-    """The error code of each partition of one topic."""
+    """Return the error code of each partition of one topic."""
     (name_bytes,) = unpack_from(">h", buffer, 8)
     (partitions,) = unpack_from(">i", buffer, 10 + name_bytes)
     first = 14 + name_bytes
@@ -189,7 +193,7 @@ def list_offsets_errors(buffer: bytes) -> list[int]:
 
 
 def metadata() -> bytes:
-    """Asks for the brokers and no topic."""
+    """Return a request for the brokers without topics."""
     return request(METADATA, pack(">i", 0))
 
 

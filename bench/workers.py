@@ -1,8 +1,8 @@
-"""What one connection of the load does, in a process of its own: produce its share, then fetch it back.
+"""The work of one connection in a separate process: write its share, then read it back.
 
-Processes, so that the load's Python never waits for its own interpreter lock. A connection owns the partitions
-congruent to its index, so it knows the base offset that every produce response must carry and every offset that must
-come back; it checks both, and the checksum of what it fetched. The loops are hot: the broker needs the same cores.
+Separate processes avoid contention for the load's own interpreter lock. A connection owns the partitions congruent to
+its index, so it knows the base offset of every produce response and every offset that it must read; it checks both, and
+the checksum of the fetched bytes. The loops are optimised, because the broker needs the same cores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.topics import Target, fresh_topic
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One round's work. Every connection sends the same number of requests, spread evenly over its partitions."""
+    """The work of one round. Every connection sends the same number of requests, spread evenly over its partitions."""
 
     batch: wire.Batch
     size_bytes: int
@@ -49,7 +49,7 @@ def run_round(target: Target, load: Load) -> Figures:
 
 
 def work(address: str, load: Load, topic: str, pipe: Pipe[Any, Any], index: int) -> None:
-    """A connection's process: answers None when connected, then each phase on a word from the parent."""
+    """Run a connection's process: send None when connected, then each phase's result on a trigger from the parent."""
     owned = range(index, load.partitions, load.connections)
     try:
         with Connection(address) as connection:
@@ -58,14 +58,14 @@ def work(address: str, load: Load, topic: str, pipe: Pipe[Any, Any], index: int)
             pipe.send(produce(connection, load, topic, owned))
             pipe.recv()
             pipe.send(fetch(connection, load, topic, owned))
-    except Exception as error:  # whatever it is, the parent must hear of it
+    except Exception as error:  # report any error to the parent process
         pipe.send(f"{type(error).__name__}: {error}")
 
 
 def produce(connection: Connection, load: Load, topic: str, owned: Sequence[int], first_offset: int = 0) -> Phase:
-    """Sends every request, never more than the window ahead of the responses, each of which is checked.
+    """Send all requests, at most a window ahead of the responses, and check each response.
 
-    `first_offset` is where each owned partition stands before.
+    `first_offset` is the current end of each owned partition.
     """
     batch, requests, clock = load.batch.data, load.requests_per_connection, time.monotonic
     heads = [wire.produce_head(topic, partition, load.acks, len(batch)) for partition in owned]
@@ -99,7 +99,7 @@ def produce(connection: Connection, load: Load, topic: str, owned: Sequence[int]
 
 
 def fetch(connection: Connection, load: Load, topic: str, owned: Sequence[int]) -> Phase:
-    """Fetches each owned partition from its first offset to the last one that was produced."""
+    """Fetch each owned partition from its first offset to the last one that was written."""
     end_offset = load.requests_per_connection // len(owned) * load.batch.records
     offsets = dict.fromkeys(owned, 0)
     latencies, clock = array("d"), time.monotonic
@@ -121,7 +121,7 @@ def fetch(connection: Connection, load: Load, topic: str, owned: Sequence[int]) 
 
 
 def check_batches(records: memoryview, batch: wire.Batch, offset: int) -> int:
-    """The offset after the last whole batch; each must follow the one before and hold the bytes that were sent."""
+    """Return the offset after the last whole batch, after checking that batches are contiguous and unchanged."""
     size, crc = len(batch.data), batch.crc
     length = size - wire.BATCH_LENGTH_FROM
     for begin in range(0, len(records) - size + 1, size):

@@ -1,4 +1,4 @@
-"""The work that both brokers are given, as a catalogue: names, variants, and what one round of each is.
+"""The list of workloads for both brokers: names, variants, and one round of each.
 
 A workload's headline is the figure by which warm-up is judged and which the plot shows.
 """
@@ -24,8 +24,8 @@ BATCH_BYTES = (16_000, 64_000, 1_000_000)
 VALUE_BYTES = 100
 GATED_CONNECTIONS = 2
 OTHER_CONNECTIONS = (1, 8)
-OTHER_CONNECTIONS_SHARE = 3  # their rounds are a third: nothing is gated on them
-PARTITIONS = 4  # more where there are more connections: each has one of its own at least
+OTHER_CONNECTIONS_SHARE = 3  # a third of the usual rounds, because they have no gates
+PARTITIONS = 4  # more for more connections: each needs at least one
 
 CLIENT_RECORDS = {100: 100_000, 1_000: 40_000}
 COMPRESSIONS = ("none", "lz4")
@@ -36,7 +36,7 @@ DELIVERY_APPENDS = {1: 200, 1_000: 5}
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`run` is one round on a running broker; `gated` ones are measured by a quick run too."""
+    """A workload; `run` is one round on a running broker, and `gated` ones are also part of a quick run."""
 
     name: str
     variant: str
@@ -51,7 +51,7 @@ def pipelined_variant(batch_bytes: int, connections: int = GATED_CONNECTIONS) ->
 
 
 def catalogue(mode: Mode, share: int) -> Iterator[Workload]:
-    """Everything that is measured in a mode, each round a `share`-th of its full size."""
+    """Yield everything that is measured in a mode, each round at 1/`share` of its full size."""
     for connections in (GATED_CONNECTIONS, *OTHER_CONNECTIONS):
         gated = connections == GATED_CONNECTIONS
         round_bytes = mode.round_bytes // share // (1 if gated else OTHER_CONNECTIONS_SHARE)

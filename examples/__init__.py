@@ -1,1 +1,1 @@
-"""Runnable examples, each a file of its own that a test runs too."""
+"""Runnable examples, one file each; the tests run them too."""

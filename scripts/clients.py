@@ -1,9 +1,10 @@
-"""`make clients`: clients that nobody here wrote, and suites they were written with, against fresh brokers.
+"""`make clients`: runs clients of other projects, and their own test suites, against new brokers.
 
-Each suite gets a broker process of its own, with an empty data directory, and ends in bounded time; with `--cluster`,
-three brokers and a ZooKeeper, where every partition has three replicas and two must be in sync. The exit status
-says whether every suite passed as many checks as it did when its floor was written: suites skip silently what a broker
-does not advertise, so failures alone would not tell. A client that cannot be fetched is named, and below its floor.
+Each suite gets its own broker process with an empty data directory and ends in limited time. With `--cluster` it gets
+three brokers and a ZooKeeper, with three replicas of every partition, two of which must be in sync. The exit status
+says whether every suite passed at least its recorded minimum of checks. Failures alone would not show this, because
+suites silently skip features that a broker does not advertise. A client that cannot be downloaded is named and counts
+as below its minimum.
 
     python scripts/clients.py [--cluster] [NAME...]
 """
@@ -43,12 +44,12 @@ CLUSTER_BROKERS = 3
 class Entry:
     run: Callable[[Suite, Server], None]
     floor: int
-    # What of it passes on a cluster, where that is not the same.
+    # Checks that pass on a cluster, if different.
     cluster_floor: int | None = None
     settings: tuple[str, ...] = ()
-    # Only of a single broker: those of a cluster are numbered from 1.
+    # Only for a single broker: those of a cluster are numbered from 1.
     node_id: int = 1
-    # Installing it takes an administrator: where there is none, its absence is no failure.
+    # Installing it needs root: otherwise its absence is not a failure.
     needs_root: bool = False
 
     def floor_with(self, brokers: int) -> int:
@@ -59,9 +60,9 @@ class Entry:
 
 
 def _kafka_python(version: str, floor: int, cluster_floor: int) -> Entry:
-    """Its tests assume its fixtures' broker: number 0, topics of four partitions, short sessions.
+    """Return the entry of kafka-python: its tests expect broker 0, topics of four partitions, short sessions.
 
-    On a cluster those are left out that assume there to be only one broker.
+    On a cluster, tests that expect exactly one broker are excluded.
     """
     settings = ("num.partitions=4", "group.min.session.timeout.ms=1000")
     return Entry(kafka_python_suite.suite_for(version), floor, cluster_floor, settings, node_id=0)
@@ -85,8 +86,8 @@ SUITES = {
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cluster", action="store_true", help="against three brokers instead of one")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}; all of them without one")
+    parser.add_argument("--cluster", action="store_true", help="use three brokers instead of one")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}; default: all")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(SUITES)
     if unknown:
@@ -95,7 +96,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_suites(names: list[str], brokers: int) -> int:
-    """The exit status."""
+    """Run the suites and return the exit status."""
     below = []
     total = Suite("total")
     for name in names:
@@ -113,7 +114,7 @@ def run_suites(names: list[str], brokers: int) -> int:
 
 
 def _run(name: str, brokers: int) -> tuple[Suite, bool]:
-    """The suite's account, and whether its client could not be had."""
+    """Run a suite; return its results, and whether its client was missing."""
     suite, entry, missing = Suite(name), SUITES[name], False
     started = time.monotonic()
     with fresh_server(*entry.settings_with(brokers), brokers=brokers) as server:

@@ -1,9 +1,9 @@
-"""The whole story, end to end: `make demo`.
+"""The complete demonstration: `make demo`.
 
-A broker as its own process; an hour of orders, clicks and readings in with acks=all; two reads from places in the past;
-a group of three that loses a member while it reads; Spark queries that sum the orders up by windows of event time, into
-a Parquet table and back into a topic; the broker killed with SIGKILL, started again, and everything counted and
-compared. Exits with 1 if a record is missing or changed, or a sum is wrong.
+The demo starts a broker process and writes an hour of orders, clicks and readings with acks=all. It reads from an
+offset and from a time, and runs a group of three that loses a member while it reads. Spark queries sum the orders by
+windows of event time into a Parquet table and a topic. Finally the broker is killed with SIGKILL and restarted, and
+everything is counted and compared. The exit status is 1 if a record is missing or changed, or a sum is wrong.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Step(NamedTuple):
 
 
 class Demo:
-    """Its steps, one after the other, and what they leave behind to be shown."""
+    """The steps of the demo in order, and their results."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -88,7 +88,7 @@ class Demo:
             broker.kill()
 
     def _read_the_past(self, broker: BrokerProcess) -> Iterator[Step]:
-        """From an offset of one partition, and from a time over all of them."""
+        """Read from an offset of one partition, and from a time in all partitions."""
         with open_consumer(broker.address) as consumer:
             end, found = end_offsets(consumer, "orders")[0], Sum()
             read(consumer, "orders", {0: end // 2}, found)
@@ -101,7 +101,7 @@ class Demo:
             yield Step(f"read orders from {_clock(time_ms)} on", f"{found.records:,} records", good)
 
     def _read_as_group(self, broker: BrokerProcess) -> Iterator[Step]:
-        """Three members share the partitions; one is killed, the others take over."""
+        """Read with three members that share the partitions; kill one, and let the others take over."""
         with open_consumer(broker.address) as consumer:
             ends = end_offsets(consumer, "orders")
         outcome = run_group(broker.address, broker.http_address, "orders", ends)
@@ -114,7 +114,7 @@ class Demo:
         yield Step("what the group has read", told, outcome.missing == 0)
 
     def _query(self, broker: BrokerProcess) -> Iterator[Step]:
-        """Windows of event time, with a watermark: those that are closed to Parquet, every change to a topic."""
+        """Run queries over windows of event time with a watermark; write closed ones to Parquet, changes to a topic."""
         found = self.spark = run_queries(broker.address, broker.http_address, self._directory, self._start_ms)
         took = f"session in {found.session_s:.1f} s, both done in {found.queries_s:.1f} s"
         yield Step("two Spark queries sum orders up by 5 minutes", took, True)
@@ -127,7 +127,7 @@ class Demo:
 
 
 def _falling(lags: Sequence[int]) -> str:
-    """The first, the last and a few in between."""
+    """Return the first, the last and a few values in between."""
     shown = [lags[len(lags) * part // 4] for part in range(4)] if len(lags) > 4 else lags[:-1]
     return " → ".join(f"{lag:,}" for lag in (*shown, *lags[-1:]))
 

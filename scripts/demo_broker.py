@@ -1,4 +1,4 @@
-"""The demo's broker: `flowstone up` as a process, killed and started again, and what its page says of groups."""
+"""The demo's broker: `flowstone up` as a process that is killed and restarted, and its page of groups."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PAGE_TIMEOUT_S = 30
 WATCH_EVERY_S = 0.1
 SETTINGS = {
     "num.partitions": PARTITIONS,
-    # So that the loss of a member is noticed while somebody watches.
+    # Short, so that the loss of a member is detected during the demo.
     "group.min.session.timeout.ms": SESSION_MS,
     "group.initial.rebalance.delay.ms": 500,
 }
 
 
 class BrokerProcess:
-    """`flowstone up` in a data directory."""
+    """A `flowstone up` process with its data directory."""
 
     def __init__(self, data_directory: str, address: str) -> None:
         begun = time.perf_counter()
@@ -63,11 +63,11 @@ class BrokerProcess:
 
 
 def client_config(address: str) -> dict[str, Any]:
-    return {"bootstrap.servers": address, "log_level": 0}  # the broker's death is part of the show
+    return {"bootstrap.servers": address, "log_level": 0}  # the broker is killed on purpose
 
 
 def look_at_group(http_address: str, group_id: str) -> dict[str, Any]:
-    """A group as the broker sees it; an empty one while it does not know of it."""
+    """Return a group from the broker's page; an empty one if the broker does not know it yet."""
     connection = http.client.HTTPConnection(http_address, timeout=PAGE_TIMEOUT_S)
     connection.request("GET", f"/groups?group={group_id}")
     groups = json.loads(connection.getresponse().read())["groups"]
@@ -77,7 +77,7 @@ def look_at_group(http_address: str, group_id: str) -> dict[str, Any]:
 
 
 class LagWatch:
-    """Looks at a group's lag again and again, in a thread, until it is stopped."""
+    """A thread that reads a group's lag repeatedly until it is stopped."""
 
     def __init__(self, http_address: str, group_id: str) -> None:
         self._place = http_address, group_id
@@ -87,7 +87,7 @@ class LagWatch:
         self._thread.start()
 
     def stop(self) -> list[int]:
-        """Each lag that was seen, in its order; the last is the present one."""
+        """Stop and return each lag that was seen, in order; the last one is current."""
         self._ending.set()
         self._thread.join()
         self._look()

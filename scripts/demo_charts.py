@@ -1,4 +1,4 @@
-"""What the demo's Spark queries found, for people: a table of categories and a bar for each five minutes."""
+"""Charts of the results of the demo's Spark queries: a table of categories, and a bar for each five minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's events: how they get into the topics, how they are read again, and how one knows that none is missing."""
+"""The demo's events: writing them to topics, reading them, and checking that none is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_S = 60
 
 
 class Sum:
-    """A count and a checksum of records, in whatever order they come."""
+    """A count and a checksum of records that do not depend on their order."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -47,13 +47,13 @@ class Produced(NamedTuple):
 
 
 def events(topic: str, start_ms: int) -> Iterator[Event]:
-    """The topics' events; an hour of them, whenever they are asked for the same ones."""
+    """Yield an hour of events for a topic; the same arguments give the same events."""
     rows = ROWS[topic]
     return generate(topic, rows, start_ms=start_ms, per_second=rows / SPAN_S, seed=SEED)
 
 
 def produce(address: str, start_ms: int) -> Produced:
-    """Every event of every topic, acks=all."""
+    """Write every event of every topic with acks=all."""
     sent, acknowledged = Sum(), Sum()
 
     def on_delivery(error: object, message: Message) -> None:
@@ -102,7 +102,7 @@ def end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
 
 
 def read(consumer: Consumer, topic: str, starts: dict[int, int], total: Sum) -> list[int]:
-    """Adds everything from the given offsets to the end to `total`; the timestamps of the records."""
+    """Read from the given offsets to the end, add the records to `total`, and return their timestamps."""
     ends = end_offsets(consumer, topic)
     left = {each for each, start in starts.items() if start < ends[each]}
     times = list[int]()

@@ -1,7 +1,7 @@
-"""The part of the demo about consumer groups: three members, one killed, its partitions taken over, nothing lost.
+"""The consumer group of the demo: three members, one of which is killed and replaced without a loss.
 
-Members are processes, `python -m scripts.demo_group ADDRESS TOPIC`: each tells on standard output what it has read
-before it commits it, so that what a killed one had done is known. Lag is what the broker's page says.
+Members are processes, `python -m scripts.demo_group ADDRESS TOPIC`. Each prints what it has read before it commits it,
+so the parent knows what a killed member had done. Lag comes from the broker's page.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MEMBERS = 3
 HEARTBEAT_MS = 300
 CHUNK_RECORDS = 2000
 CHUNK_WORK_S = 0.03
-# The victim has done a little by then, and has most of its share before it.
+# By then the victim has processed a little, and most of its share is left.
 CHUNKS_BEFORE_KILL = 5
 TIMEOUT_S = 60
 LOOK_S = 0.05
 
 
 class Member:
-    """One process, and what it says it has read: partition to offsets."""
+    """One member process, and the offsets per partition that it says it has read."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._process = subprocess.Popen(
@@ -52,7 +52,7 @@ class Member:
         self._end()
 
     def stop(self) -> None:
-        """It ends with its standard input, and says goodbye to the group."""
+        """Close the member's standard input, on which it leaves the group and ends."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._end()
@@ -61,7 +61,7 @@ class Member:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if not line.endswith("\n"):
-                break  # killed in the middle of a word: what it had not said it may not have done
+                break  # killed in the middle of a line: unreported records may be unprocessed
             for partition, first, end in json.loads(line):
                 self.read[partition].update(range(first, end))
             self.chunks += 1
@@ -75,10 +75,10 @@ class Member:
 
 
 class Outcome:
-    """What happened, for people and for the verdict."""
+    """The result, for display and for the verdict."""
 
     def __init__(self) -> None:
-        self.lags: list[int] = []  # as they were seen, without the zero at the end
+        self.lags: list[int] = []  # as observed, without the final zero
         self.shares: list[int] = []
         self.takeover_s = 0.0
         self.reason = ""
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def run_group(address: str, http_address: str, topic: str, ends: dict[int, int]) -> Outcome:
-    """Has the group read everything below `ends`, and kills a member on the way."""
+    """Let the group read everything below `ends`, and kill a member meanwhile."""
     outcome = Outcome()
     members = [Member(address, topic) for _ in range(MEMBERS)]
     try:
@@ -119,7 +119,7 @@ def _look(http_address: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def _shares(group: dict[str, Any]) -> list[int]:
-    """How many partitions each member has, once the group has settled."""
+    """Return each member's number of partitions once the group is stable."""
     return sorted(len(member["partitions"]) for member in group["members"]) if group["state"] == "Stable" else []
 
 
@@ -140,7 +140,7 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 
 def read_as_member(address: str, topic: str) -> None:
-    """Reads, tells and commits, chunk by chunk, until standard input ends."""
+    """Read, print and commit, chunk by chunk, until standard input ends."""
     ending = threading.Event()
 
     def wait_for_end() -> None:
@@ -173,7 +173,7 @@ def read_as_member(address: str, topic: str) -> None:
         time.sleep(CHUNK_WORK_S)
         print(json.dumps(runs), flush=True)
         ends = {partition: end for partition, _first, end in runs}
-        with suppress(KafkaException):  # a rebalance was faster: whoever has the partition now reads this again
+        with suppress(KafkaException):  # a rebalance was faster: the new owner of the partition reads this again
             consumer.commit(offsets=[TopicPartition(topic, *each) for each in ends.items()], asynchronous=False)
     consumer.close()
 

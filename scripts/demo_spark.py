@@ -1,8 +1,8 @@
-"""The part of the demo about Spark: orders become revenue per five minutes and category, in a table and in a topic.
+"""The Spark part of the demo: orders become revenue per five minutes and category, in a table and in a topic.
 
-Two streaming queries over the same windows of event time. One appends windows that are closed to a Parquet table, each
-once; the other writes every change of a window to a topic, under the window's key. Both show as consumer groups. What
-they give is compared with what plain Python makes of the same events.
+Two streaming queries compute the same windows of event time. One appends closed windows to a Parquet table, each once;
+the other writes every change of a window to a topic, with the window as the key. Both appear as consumer groups. Their
+results are compared with what plain Python computes from the same events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WATERMARK = "15 minutes"
 RECORDS_PER_BATCH = 70_000
 ORDER = "event_time timestamp, order_id string, product_id string, amount_cents long"
 
-# A window is known by its start, in seconds since 1970, and the category.
+# A window is identified by its start, in seconds since 1970, and the category.
 Totals = dict[tuple[int, str], tuple[int, int]]  # -> orders, cents
 
 
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
     @property
     def table_is_right(self) -> bool:
-        """Every window it has is as it should be; the last ones are still open."""
+        """Return whether all windows in the table are correct; the last windows are still open."""
         return bool(self.table) and self.table.items() <= self.expected.items()
 
 
@@ -87,7 +87,7 @@ def _open_session() -> SparkSession:
 
 
 def _revenue(spark: SparkSession, address: str, group: str) -> DataFrame:
-    """Orders with their product's category, summed up by five minutes of event time."""
+    """Return orders with their product's category, summed per five minutes of event time."""
     records = (
         spark.readStream.format("flowstone")
         .option("kafka.bootstrap.servers", address)
@@ -141,7 +141,7 @@ def _start_topic(spark: SparkSession, address: str, directory: str) -> Streaming
 
 
 def _read_topic(spark: SparkSession, address: str) -> DataFrame:
-    """The last value of each key: a key's records are in one partition, in their order."""
+    """Return the last value of each key: a key's records are in one partition, in order."""
     records = spark.read.format("flowstone").option("kafka.bootstrap.servers", address)
     latest = records.option("subscribe", RESULT_TOPIC).load().groupBy("key").agg(expr("max_by(value, offset) value"))
     result = "window_start_s long, category string, orders long, amount_cents long"

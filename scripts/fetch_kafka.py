@@ -1,10 +1,10 @@
-"""Fetches a real Apache Kafka, with its tools, from Maven Central into a cache folder outside the repository.
+"""Downloads Apache Kafka with its tools from Maven Central into a cache folder outside the repository.
 
-Owns the cache: `kafka_home()` is the folder of jars, `kafka_classpath()` what `java -cp` takes. Benchmarks run the
-broker from it and the client checks run Kafka's own tools. Maven resolves the dependencies; nothing here knows them.
+Owns the cache: `kafka_home()` is the folder of jars, `kafka_classpath()` the argument for `java -cp`. Benchmarks run
+the broker from it, and the client checks run Kafka's own tools. Maven resolves the dependencies.
 
-Invariant: the folder appears by one rename after every jar is in it, so a folder that exists is complete, a second call
-returns at once, and two callers at the same time both end with the same whole folder.
+Invariant: the folder is renamed into place after every jar is in it. An existing folder is therefore complete, a second
+call returns at once, and two concurrent callers get the same complete folder.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 class FetchError(Exception):
-    """Kafka cannot be had here. The message is for people."""
+    """Kafka is not available on this machine. The message is for users."""
 
 
 def cache_folder() -> Path:
-    """Where the jars live, whether or not they are there yet."""
+    """Return the folder of the jars, whether or not it exists."""
     # The XDG rules call a relative path invalid and to be ignored.
     base = os.environ.get("XDG_CACHE_HOME", "")
     root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
@@ -58,7 +58,7 @@ def cache_folder() -> Path:
 
 
 def kafka_home() -> Path:
-    """The folder of Kafka's jars, fetched first if it is not there."""
+    """Return the folder of Kafka's jars, downloading them if it does not exist."""
     folder = cache_folder()
     if not folder.is_dir():
         _fetch_into(folder)
@@ -66,12 +66,12 @@ def kafka_home() -> Path:
 
 
 def kafka_classpath() -> str:
-    """What `java -cp` takes: the JVM itself expands the asterisk."""
+    """Return the argument for `java -cp`: the JVM expands the asterisk."""
     return f"{kafka_home()}/*"
 
 
 def java_command() -> str:
-    """The `java` to run Kafka with: JAVA_HOME's if set, else the one on the path."""
+    """Return the `java` for Kafka: from JAVA_HOME if set, else from the path."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if found is None:
@@ -97,7 +97,7 @@ def _fetch_into(folder: Path) -> None:
         try:
             jars.rename(folder)
         except OSError:
-            if not folder.is_dir():  # a folder there now is another caller's, as complete as ours
+            if not folder.is_dir():  # another caller has created the folder, equally complete
                 raise
 
 
@@ -122,7 +122,7 @@ def maven_command() -> str:
 
 
 def _apt_install(package: str) -> None:
-    """Best effort: the caller looks whether the command is there afterwards."""
+    """Try to install a Debian package; the caller checks whether the command exists afterwards."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "-q", package]
     for command in (install, ["apt-get", "update", "-q"], install):

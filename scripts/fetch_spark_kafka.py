@@ -1,9 +1,9 @@
-"""Fetches Spark's own Kafka connector from Maven Central into the cache folder, to run it beside ours.
+"""Downloads Spark's own Kafka connector from Maven Central into the cache folder, to run it next to ours.
 
-Owns the list of its jars: `connector_jars()` is what `spark.jars` takes. Each is fetched without its dependencies,
-since the rest is Spark's own and comes with PySpark; the connector's parent names a mirror that may not be there.
+Owns the list of its jars: `connector_jars()` is the value for `spark.jars`. Each jar is downloaded without its
+dependencies, because the others are part of PySpark; the connector's parent names a mirror that may not exist.
 
-Invariant: the same as `fetch_kafka`'s. The folder appears by one rename after every jar is in it.
+Invariant, as in `fetch_kafka`: the folder is renamed into place after every jar is in it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ERROR_LINES_MAX = 5
 
 
 def connector_folder() -> Path:
-    """Where the jars live, whether or not they are there yet."""
+    """Return the folder of the jars, whether or not it exists."""
     return cache_folder().parent / f"spark-sql-kafka-{CONNECTOR_VERSION}"
 
 
 def connector_jars() -> str:
-    """The jars with commas in between, fetched first if they are not there. FetchError."""
+    """Return the jars separated by commas, downloading them if needed. Raises FetchError if that fails."""
     folder = connector_folder()
     if not folder.is_dir():
         _fetch_into(folder)
@@ -57,7 +57,7 @@ def _fetch_into(folder: Path) -> None:
         try:
             jars.rename(folder)
         except OSError:
-            if not folder.is_dir():  # a folder there now is another caller's, as complete as ours
+            if not folder.is_dir():  # another caller has created the folder, equally complete
                 raise
 
 

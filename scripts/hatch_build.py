@@ -1,4 +1,4 @@
-"""Build hook: compiles the native kernel into the wheel. Without a compiler the wheel carries the Python twin alone."""
+"""Build hook that compiles the native kernel into the wheel. Without a compiler the wheel contains only Python."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How long this Python takes for a little of what a broker does, in microseconds: for scripts/setup to choose by.
+"""Measures this Python's speed at a broker's typical work, in microseconds, for scripts/setup to choose by.
 
-Distributions build Python with profile-guided optimisation; an interpreter compiled at home without it, as pyenv does
-by default, takes a quarter longer for this.
+Distributions build Python with profile-guided optimisation. An interpreter without it, as pyenv compiles it by default,
+is about a quarter slower.
 """
 
 import time

@@ -1,9 +1,9 @@
-"""pytest, with a second run of the few tests that failed, each alone, and a count of those second runs per test.
+"""Runs pytest, repeats the few tests that failed, each alone, and counts these second runs per test.
 
-Tests here kill real processes and keep real deadlines, so a busy machine fails one now and then; a defect fails again.
-More failures than SECOND_RUNS_MAX are no accident and get no second run. The closing lines name each test that was run
-again with the outcome of each run. RECORD counts them over all runs on this machine: a test that is in it often has a
-cause to be found, however well it passes the second time.
+Tests here kill real processes and have real deadlines, so a busy machine sometimes fails one; a defect fails again.
+More failures than SECOND_RUNS_MAX are no accident and are not repeated. The last lines name each repeated test with the
+result of each run. RECORD counts them over all runs on this machine: a test that appears often has a cause that must be
+found, even if it passes the second time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Failures:
 
 
 def run(arguments: list[str], record: Path = RECORD) -> int:
-    """Run pytest and return its exit code, or if the few tests that failed passed when run again, 0."""
+    """Run pytest; return its exit code, or 0 if the few tests that failed passed when repeated."""
     failures = _Failures()
     code = pytest.main(arguments, plugins=[failures])
     if code != pytest.ExitCode.TESTS_FAILED or not 0 < len(failures.tests) <= SECOND_RUNS_MAX:
@@ -59,7 +59,7 @@ def _run_alone(test: str) -> str:
 
 
 def _recorded(record: Path, outcomes: dict[str, str]) -> Counts:
-    """Add the outcomes to the record and return it. The tests that were run again last come last."""
+    """Add the outcomes to the record and return it, with the tests repeated last at the end."""
     try:
         counts: Counts = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError):

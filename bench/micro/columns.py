@@ -1,7 +1,7 @@
-"""Records to Arrow columns and back, on one core: `python -m bench.micro.columns`.
+"""Speed of conversion between records and Arrow columns on one core: `python -m bench.micro.columns`.
 
-Rates are records for each second of this thread's CPU time, the best of some rounds: what the code takes, whatever else
-runs on the machine. The kernel's own line leaves out what `Decoder` adds: headers, CRC32C, memory for the columns.
+Rates are records per second of this thread's CPU time, the best of several rounds, which is independent of other load.
+The kernel's own line excludes what `Decoder` adds: headers, CRC32C, memory for the columns.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ VALUE_BYTES = (100, 1000)
 TOTAL_BYTES = 100_000_000
 ROUNDS = 7
 LARGE_BATCH_BYTES = 1_000_000
-SMALL_BATCH_BYTES = 16_000  # what the Java producer makes unless it is told otherwise
-ROWS_PER_ARROW_BATCH = 10_000  # what Spark hands to a writer unless it is told otherwise
+SMALL_BATCH_BYTES = 16_000  # the Java producer's default
+ROWS_PER_ARROW_BATCH = 10_000  # Spark's default for a writer
 PARTITION = TopicPartition("orders", 0)
 OFFSET_MAX = (1 << 63) - 1
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def rate(run: Callable[[], int]) -> float:
-    """Records per second of CPU, in the best round."""
+    """Return the records per second of CPU time in the best round."""
     best = 0.0
     for _ in range(ROUNDS):
         start = time.thread_time()

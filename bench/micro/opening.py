@@ -1,8 +1,8 @@
-"""What it costs to open compressed batches before they are stored: `python -m bench.micro.opening`.
+"""The cost of checking compressed batches before they are stored: `python -m bench.micro.opening`.
 
-Processor time of `check_batch` per batch, by codec, with `flowstone.validation` of `header` and of `records`. No two
-batches are the same: one batch again and again would be decoded at twice the speed. The figures are the least of
-several rounds in turns, so that other work on the machine changes little.
+Processor time of `check_batch` per batch, by codec, with `flowstone.validation` set to `header` and `records`. All
+batches differ: one repeated batch would be decoded at twice the speed. The result is the minimum of several alternating
+rounds, so that other load has little effect.
 """
 
 from __future__ import annotations

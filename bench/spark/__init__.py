@@ -1,1 +1,1 @@
-"""Topics in Spark, by our format and by the stock Kafka connector, on Flowstone and on Apache Kafka."""
+"""Spark benchmark: our format and the stock Kafka connector, with Flowstone and with Apache Kafka."""

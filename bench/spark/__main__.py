@@ -1,7 +1,7 @@
-"""`python -m bench.spark`: our source and sink beside Spark's Kafka connector, with gates.
+"""`python -m bench.spark`: our source and sink compared with Spark's Kafka connector, with gates.
 
-Writes JSON (every round), Markdown (verdicts, medians, ratios) and SVG (ratios) to bench/results.
-docs/benchmarks.md says what is measured and why so.
+Writes JSON (every round), Markdown (verdicts, medians, ratios) and SVG (ratios) to bench/results; docs/benchmarks.md
+describes the workloads and the method.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DECODE_APART_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything. Rows are by the size of a value in bytes."""
+    """The amounts of data. Rows are by the size of a value in bytes."""
 
     rows_read: dict[int, int]
     rows_written: dict[int, int]
@@ -55,7 +55,7 @@ QUICK = Sizes({100: 500_000, 1_000: 100_000}, {100: 500_000, 1_000: 100_000}, ro
 
 
 class Bench:
-    """The systems, up for the whole run, and the parts that are measured on them."""
+    """The systems, which run for the whole benchmark, and the measurements on them."""
 
     def __init__(self, stack: ExitStack, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -91,7 +91,7 @@ class Bench:
         return cases
 
     def _fill(self, topic: str, size_bytes: int, count: int, compression: str) -> None:
-        """On both brokers; and every reader must find all of it."""
+        """Fill a topic on both brokers, and check that every reader finds all records."""
         for server in (self._flowstone, self._kafka):
             records.fill(server, topic, size_bytes, count, compression)
         for system in self._readers:
@@ -123,10 +123,10 @@ def _decode_rate(look: int) -> float:
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="little of everything: a hint while you work")
+    parser.add_argument("--quick", action="store_true", help="small amounts of everything, for a quick estimate")
     parser.add_argument("--only", choices=PARTS, action="append", help="measure this part; repeatable")
-    parser.add_argument("--rounds", type=int, help=f"that count (default {FULL.rounds}, quick {QUICK.rounds})")
-    parser.add_argument("--name", help="of the result files (default: the hour, which is not kept)")
+    parser.add_argument("--rounds", type=int, help=f"counted rounds (default {FULL.rounds}, quick {QUICK.rounds})")
+    parser.add_argument("--name", help="name of the result files (default: the current time, ignored by git)")
     chosen = parser.parse_args(words)
     if chosen.rounds is not None and chosen.rounds < 1:
         parser.error("at least one round is needed")

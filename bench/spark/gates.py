@@ -1,4 +1,4 @@
-"""What the Spark source and sink have to reach, and what they should. Pure: cases in, verdicts out."""
+"""The gates and aims of the Spark source and sink. Pure: cases in, verdicts out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ AIMS = (*_reads((3, 1.5), binding=False), *_writes(2, binding=False))
 
 
 def verdicts(cases: Sequence[Case]) -> list[Verdict]:
-    """One for each gate whose work was measured."""
+    """Return a verdict for each gate whose workload was measured."""
     return [
         Verdict(gate, case, gate.value(case, cases))
         for gate in (*GATES, *AIMS)

@@ -1,4 +1,4 @@
-"""The records that all systems read, made once for each broker, and the check that a topic has what it should."""
+"""The records that all systems read, written once per broker, and the check that a topic is complete."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bench.topics import RoundFailed
 PARTITIONS = 4
 DIFFERENT_VALUES = 1_000
 TIMEOUT_S = 120
-# Large enough that batches fill up: what is read should not depend on how fast it was written.
+# Large enough to fill batches: what is read must not depend on the speed of writing.
 PRODUCER = {"linger.ms": 50, "batch.size": 1_000_000, "batch.num.messages": 100_000, "acks": 1}
 
 
 def values(size_bytes: int) -> list[bytes]:
-    """Words in some order: lz4 halves them, as it does with JSON."""
+    """Return values of random words, which lz4 compresses to half, like JSON."""
     random = Random(size_bytes)
     words = [f"{random.getrandbits(32):08x} " for _ in range(256)]
     return [
@@ -29,7 +29,10 @@ def values(size_bytes: int) -> list[bytes]:
 
 
 def fill(server: Server, topic: str, size_bytes: int, count: int, compression: str) -> None:
-    """A new topic with so many records, without keys, dealt out over its partitions. RoundFailed."""
+    """Fill a new topic with records without keys, spread over its partitions.
+
+    Raises RoundFailed if one is not stored.
+    """
     with Connection(server.address) as admin:
         topics.create(admin, topic, PARTITIONS)
     producer = Producer({"bootstrap.servers": server.address, "compression.type": compression, **PRODUCER})
@@ -46,7 +49,7 @@ def fill(server: Server, topic: str, size_bytes: int, count: int, compression: s
 
 
 def check(server: Server, topic: str, count: int) -> None:
-    """RoundFailed if the topic does not have so many records."""
+    """Raise RoundFailed if the topic does not have that many records."""
     with Consumer({"bootstrap.servers": server.address, "group.id": "bench-check"}) as consumer:
         stored = sum(_end(consumer, TopicPartition(topic, number)) for number in range(PARTITIONS))
     if stored != count:

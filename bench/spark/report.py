@@ -1,4 +1,4 @@
-"""What a run came to, as a page of Markdown: `bench.report`'s verdicts, then the medians of all systems. Pure."""
+"""The results of a run as a Markdown page: `bench.report`'s verdicts, then the medians of all systems. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def page(title: str, facts: Sequence[str], cases: Sequence[Case], verdicts: Sequ
 
 
 def _medians(cases: Sequence[Case]) -> Iterator[str]:
-    """Beside each other system's median, how many times it goes into ours."""
+    """Yield the table of medians, each with its ratio to ours."""
     for case in cases:
         others = [name for name in case.rounds if name != FLOWSTONE]
         head = "".join(f" {name} | ours / it |" for name in others)

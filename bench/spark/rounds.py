@@ -1,4 +1,4 @@
-"""Rounds in turn, as `bench.rounds` has them for brokers: who goes first changes each time, the first do not count."""
+"""Alternating rounds for Spark systems, as `bench.rounds` has for brokers; the first rounds do not count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WARM_UP_ROUNDS = 1
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`run` is one round on a system."""
+    """A workload; `run` is one round on a system."""
 
     workload: str
     mode: str
@@ -25,7 +25,7 @@ class Work:
 
 
 def measure(work: Work, systems: Sequence[System], rounds: int) -> Case:
-    """RoundFailed: a system that loses rows has no figure, and the run none either."""
+    """Run the rounds and return the case. Raises RoundFailed if a system loses rows, which ends the run."""
     case = Case(work.workload, work.mode, work.variant, work.headline, {system.name: [] for system in systems})
     for number in range(WARM_UP_ROUNDS + rounds):
         for system in systems[:: 1 if number % 2 else -1]:

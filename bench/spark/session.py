@@ -1,4 +1,4 @@
-"""The one Spark session of a run, with both formats in it, and what its processes cost."""
+"""The Spark session of a run, with both formats, and the costs of its processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bench.spark.usage import Usage, usage
 
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
-    # Spark's workers would be `python3` of the path otherwise.
+    # Otherwise Spark's workers use `python3` from the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("flowstone bench")
         .config("spark.jars", connector_jars())
-        # As docs/spark-cluster.md advises: what Python workers give the JVM does not go through TCP.
+        # As docs/spark-cluster.md recommends: Python workers send to the JVM over Unix sockets instead of TCP.
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -39,12 +39,12 @@ def spark_session() -> Iterator[SparkSession]:
 
 
 def cpu_usage(spark: SparkSession, *others: int) -> Usage:
-    """Of the driver in Python, of its JVM with all that it started, and of these processes: brokers."""
+    """Return the usage of the Python driver, of its JVM with all its children, and of these brokers' processes."""
     return {os.getpid(): time.process_time(), **usage(jvm(spark), *others)}
 
 
 def jvm(spark: SparkSession) -> int:
-    """The process that starts planners and workers."""
+    """Return the id of the JVM process, which starts planners and workers."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "the session is not connected to a driver of its own"
     pid: int = gateway.proc.pid

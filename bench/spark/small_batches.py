@@ -1,4 +1,4 @@
-"""A query that has little to do: how long a small micro-batch takes, and what a query costs while nothing comes."""
+"""Queries with little work: the duration of a small micro-batch, and the cost of an idle query."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ RECORDS = 10
 PARTITIONS = 2
 WARM_UP_BATCHES = 5  # the first starts workers
 LOOK_S = 1.0
-SETTLE_S = 3.0  # for what the JVM does after work: compiling, collecting
+SETTLE_S = 3.0  # time for the JVM's compilation and garbage collection after work
 FLUSH_TIMEOUT_S = 30
 
 
 def micro_batches(systems: Sequence[System], count: int) -> Case:
-    """How long Spark says each micro-batch of a few records took, from planning to its commit."""
+    """Return the durations that Spark reports for micro-batches of a few records, from planning to commit."""
     variant = f"{RECORDS} records of 100 B"
     rounds = {system.name: _batches(system, count) for system in systems}
     return Case(MICRO_BATCH, NOOP, variant, BATCH_MS, rounds)
 
 
 def idle(system: System, seconds: float) -> Case:
-    """Driver, planner and workers together, of a query that has nothing to read; and of the session without it."""
+    """Return the cost of driver, planner and workers for an idle query, and of the session without it."""
     alone_s = _cpu_during(system, seconds)
     with _running(system) as (query, send):
         send()
@@ -46,8 +46,10 @@ def idle(system: System, seconds: float) -> Case:
 
 
 def _cpu_during(system: System, seconds: float) -> float:
-    """Looked at often: what a worker used that ends in between is lost from the last look on. The driver in Python is
-    left out, since all it does meanwhile is look."""
+    """Return the processor time in that period, sampled often, without the Python driver, which only samples.
+
+    The time that a worker used after the last sample before its end is not counted.
+    """
     time.sleep(SETTLE_S)
     end = time.monotonic() + seconds
     spent, before = 0.0, usage(session.jvm(system.spark))
@@ -71,7 +73,7 @@ def _batches(system: System, count: int) -> list[Figures]:
 
 @contextmanager
 def _running(system: System) -> Iterator[tuple[StreamingQuery, Callable[[], None]]]:
-    """A query on a topic of its own, and what sends it a few records."""
+    """Run a query on a new topic; yield it with a function that sends it a few records."""
     with fresh_topic(system.server, PARTITIONS) as topic, tempfile.TemporaryDirectory() as checkpoint:
         producer = Producer({"bootstrap.servers": system.server.address, "linger.ms": 0})
 

@@ -1,4 +1,4 @@
-"""What is compared: a format of Spark on a broker. The same calls for each; only names and one mode differ."""
+"""The compared systems: a Spark format with a broker. All have the same calls and differ only in names and a mode."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class System:
     read_options: Mapping[str, str] = field(default_factory=dict)
 
     def by_default(self) -> Self:
-        """The same as people have it who set nothing."""
+        """Return the same system with a user's default settings."""
         return replace(self, read_options={})
 
     def read(self, topic: str) -> DataFrame:
@@ -54,7 +54,7 @@ class System:
         writer.option("topic", topic).mode("append").save()
 
     def cpu_usage(self) -> Usage:
-        """Of the session and of the broker."""
+        """Return the usage of the session and the broker."""
         return session.cpu_usage(self.spark, self.server.pid)
 
     def _options(self, topic: str) -> dict[str, str]:

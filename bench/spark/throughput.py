@@ -1,9 +1,9 @@
-"""Reading and writing many rows: one round of each, whole or not at all.
+"""Reading and writing of many rows: one round of each, which fails if a row is missing.
 
-Reads end in Spark's noop sink, which takes every row and does nothing with it. A batch is timed from the call to its
-end; a stream by the time of its micro-batches, since what it takes to start a query does not grow with the rows, and
-the whole query's rate is told beside it. So is the processor time of a row, in Spark, its workers and the broker: on a
-machine that others use too it says more than the clock.
+Reads use Spark's noop sink, which discards every row. A batch is measured from the call to its end; a stream by the
+time of its micro-batches, because the start of a query does not depend on the rows, and the whole query's rate is shown
+next to it. The processor time per row, in Spark, its workers and the broker, is shown too: on a shared machine it is
+more reliable than the wall time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def available_now_read(topic: str, size_bytes: int, compression: str, count: int
 
 
 def small_read(topic: str) -> Work:
-    """What a query takes whatever it reads, with everybody's default settings."""
+    """Return the workload for the fixed cost of a query, with default settings."""
     return Work(
         SMALL_READ, BATCH, f"{SMALL_READ_ROWS:,} rows, default settings", SECONDS, partial(_small_read, topic=topic)
     )
@@ -71,7 +71,7 @@ def batch_write(size_bytes: int, count: int) -> Work:
 
 
 def warm_up(system: System, topic: str, count: int) -> None:
-    """As many queries as it takes until the JVM has compiled what plans and runs them, whatever they read."""
+    """Run queries until the JVM has compiled the code that plans and runs them."""
     for _ in range(WARM_UP_READS):
         _read(system, topic, count)
     for _ in range(WARM_UP_STREAMS):
@@ -79,7 +79,7 @@ def warm_up(system: System, topic: str, count: int) -> None:
 
 
 def check_rows(system: System, topic: str, count: int) -> None:
-    """RoundFailed unless the system reads every record: the noop sink would not tell."""
+    """Raise RoundFailed unless the system reads every record, which the noop sink would not detect."""
     found = system.read(topic).where("value is not null").count()
     if found != count:
         raise RoundFailed(f"{system.name} read {found} rows of {topic}, not {count}")
@@ -130,6 +130,6 @@ def _write(system: System, size_bytes: int, count: int) -> Figures:
 
 
 def _rows(spark: SparkSession, size_bytes: int, count: int) -> DataFrame:
-    """Cheap to make, each different from the others."""
+    """Return rows that are cheap to generate and all different."""
     value = concat(format_string(f"%0{ID_BYTES}d", "id"), lit("x" * (size_bytes - ID_BYTES)))
     return spark.range(count).select(value.alias("value"))

@@ -1,7 +1,7 @@
-"""The processor time of a session's processes between two looks: the driver's JVM, planners, daemons, workers.
+"""Processor time of a session's processes between two samples: the driver's JVM, planners, daemons, workers.
 
-Spark's daemons never wait for the workers they fork, so what an ended worker used is told by nobody. A sum over all
-processes would fall when one goes, by all it ever used; here each process is compared with itself. Linux only.
+Spark's daemons never wait for the workers that they fork, so the time of an ended worker is not reported. A sum over
+all processes would decrease when one ends; here each process is compared with itself. Linux only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Usage = dict[int, float]
 
 
 def usage(*roots: int) -> Usage:
-    """Of these processes and all that they have started, and those, that still run."""
+    """Return the processor time of these processes and all their living descendants."""
     parents, seconds = {}, {}
     for pid, parent, used_s in _processes():
         parents[pid], seconds[pid] = parent, used_s
@@ -24,7 +24,7 @@ def usage(*roots: int) -> Usage:
 
 
 def spent_s(before: Usage, after: Usage) -> float:
-    """What was used between two looks, but for the last of those that ended unseen."""
+    """Return the time used between two samples, except the last part of processes that ended in between."""
     return sum(used_s - before.get(pid, 0.0) for pid, used_s in after.items())
 
 
@@ -38,6 +38,6 @@ def _processes() -> Iterator[tuple[int, int, float]]:
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with suppress(FileNotFoundError, ProcessLookupError):  # one that ends as we look
+            with suppress(FileNotFoundError, ProcessLookupError):  # a process that ended during the query
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 yield int(entry.name), int(fields[1]), sum(map(int, fields[11:15])) / ticks_per_s

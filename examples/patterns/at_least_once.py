@@ -1,7 +1,7 @@
-"""At least once: commit after the work. A worker killed in the middle repeats work and loses none.
+"""At least once: commit after the work. A worker that is killed in between repeats work and loses none.
 
 The worker takes five records at a time and commits when all five are done. In the middle of a batch it hangs, is killed
-with SIGKILL and started again: the new process goes on at the last commit.
+with SIGKILL and restarted: the new process continues at the last commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Result:
 
 
 def serve(bootstrap: str, topic: str, hangs_at: int | None, done: Callable[[int], None]) -> None:
-    """The worker: runs until it is killed."""
+    """Run the worker until it is killed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,7 +1,7 @@
-"""At most once: commit before the work. A worker killed in the middle loses work and repeats none.
+"""At most once: commit before the work. A worker that is killed in between loses work and repeats none.
 
-The worker takes five records at a time, commits them and then does their work. In the middle of a batch it hangs, is
-killed with SIGKILL and started again: the new process goes on after the batch, whose rest nobody does.
+The worker takes five records at a time, commits them and then processes them. In the middle of a batch it hangs, is
+killed with SIGKILL and restarted: the new process continues after the batch, whose rest is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Result:
 
 
 def serve(bootstrap: str, topic: str, hangs_at: int | None, done: Callable[[int], None]) -> None:
-    """The worker: runs until it is killed."""
+    """Run the worker until it is killed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,8 +1,8 @@
-"""Dedupe: at least once, made harmless. A payment's id is noted in the same transaction as its effect.
+"""Dedupe: at least once without duplicate effects. A payment's id is stored in the same transaction as its effect.
 
-A record may come twice: the worker died after the work and before the commit, or the producer's program sent it again.
-The id tells: what is in the table has been done. A worker is killed with SIGKILL exactly between work and commit, one
-payment is in the topic twice, and the balance is right all the same.
+A record may arrive twice: the worker failed after the work and before the commit, or the producer's program sent it
+again. The id detects this: an id in the table has been processed. In this example a worker is killed with SIGKILL
+exactly between work and commit, and one payment is in the topic twice; the balance is still correct.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Result:
 
 
 def serve(bootstrap: str, topic: str, database: str, hangs_after: int | None, tell: Tell) -> None:
-    """The worker: runs until it is killed."""
+    """Run the worker until it is killed."""
     ledger = sqlite3.connect(database)
     config = {
         "bootstrap.servers": bootstrap,
@@ -56,7 +56,7 @@ def serve(bootstrap: str, topic: str, database: str, hangs_after: int | None, te
 
 
 def pay(ledger: sqlite3.Connection, id: str, cents: int) -> bool:
-    """Whether it was not there yet."""
+    """Store the payment; return False if its id was already stored."""
     with ledger:  # one transaction: the note and the effect, or neither
         is_new = ledger.execute("INSERT OR IGNORE INTO done VALUES (?)", (id,)).rowcount == 1
         if is_new:

@@ -1,8 +1,7 @@
 """One partition, two workers: one handles the records with even offsets, the other those with odd ones.
 
-Each reads the whole partition under a group of its own and passes over what is the other's. Neither is a member of
-anything: there is no rebalance, and nobody takes over when one is gone. One is stopped half-way and comes back, and the
-other does not notice.
+Each reads the whole partition with its own group and skips the other's records. Neither is a group member: there is no
+rebalance and no failover. One worker is stopped halfway and restarted, which does not affect the other.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Result:
 
 
 def work(bootstrap: str, topic: str, half: str, last: int) -> list[int]:
-    """Handles its half from where it stopped before, up to the offset `last`. What it handled."""
+    """Process one half from the last commit to the offset `last`; return the offsets that were processed."""
     config = {
         "bootstrap.servers": bootstrap,
         "group.id": f"{half}-of-{topic}",  # a group each: one offset could not say how far both are

@@ -1,9 +1,9 @@
-"""Event sourcing: what happened is the truth, the present follows from it, and a restart need not read it all again.
+"""Event sourcing: state is derived from events, and a restart does not need to read all events again.
 
-Deposits and withdrawals go into a topic of events. A service folds them into accounts and writes each account, whenever
-it changes, to a compacted topic under its name: compaction keeps the last state of each. A service that starts reads
-that topic, has every account, and goes on with the first event that no state has seen. A closed account is a tombstone:
-a key without a value.
+Deposits and withdrawals are written to a topic of events. A service applies them to accounts and writes each changed
+account to a compacted topic with its name as the key: compaction keeps the last state of each. When a service starts,
+it reads that topic, has every account, and continues with the first event that is in no state. A closed account is a
+tombstone: a key without a value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Result:
 
 
 class Accounts:
-    """The aggregate: rebuilt from its states, then moved on by events, each of which leaves a state behind."""
+    """The aggregate: restored from its states, then updated by events, each of which produces a new state."""
 
     def __init__(self, bootstrap: str, states: str) -> None:
         self._states = states
@@ -72,7 +72,7 @@ def apply(state: State, account: str, new: dict[str, int] | None) -> None:
 
 
 def read(bootstrap: str, topic: str, start: int = OFFSET_BEGINNING) -> list[Any]:
-    """Everything there is from `start` on, and no waiting for more."""
+    """Return all available records from `start`, without waiting for more."""
     config = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.partition.eof": True, **stage.QUICK}
     messages = []
     with Consumer(config) as consumer:

@@ -1,7 +1,7 @@
-"""Ordered processing by key: all records of a key are in one partition, and a partition has one reader at a time.
+"""Ordered processing by key: all records of a key are in one partition, which has one reader at a time.
 
-Events of five accounts are produced in turns. Two workers share the partitions, and each account's events arrive at one
-of them, in the order in which they were produced.
+Events of five accounts are written in rotation. Two workers share the partitions, and each account's events arrive at
+one of them in the order in which they were written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Publish and subscribe: every group gets every record, each at its own pace, from one copy of the data.
+"""Publish and subscribe: every group reads every record at its own pace from one copy of the data.
 
-Billing and shipping both follow the orders. Billing stops and comes back; a third subscriber, added later, still gets
-everything from the first order on.
+Billing and shipping both read the orders. Billing stops and restarts; a third subscriber, added later, still gets all
+orders from the first one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Result:
 
 
 def read(bootstrap: str, topic: str, subscriber: str, count: int) -> list[str]:
-    """What a subscriber gets next."""
+    """Return the next records of a subscriber."""
     config = {
         "bootstrap.servers": bootstrap,
         "group.id": f"{subscriber}-of-{topic}",  # each subscriber its own: that makes it publish/subscribe

@@ -1,7 +1,7 @@
-"""Replay from a time: the log still has what was read, so a group can be taken back to any moment and read again.
+"""Replay from a time: the log keeps records that were read, so a group can be moved back to any time.
 
-Readings of three hours are in the topic, and a group has read them all. It turns out that the last hour was worked on
-with a bug: the group is set back to its beginning, and reads exactly that hour again.
+The topic contains readings of three hours, and a group has read them all. The last hour was processed with a bug: the
+group is moved back to the start of that hour and reads exactly that hour again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read(consumer: Consumer, topic: str, count: int) -> list[str]:
 
 
 def set_back(consumer: Consumer, topic: str, to_ms: int) -> None:
-    """Commits, for each partition, the offset of its first record of that time or later. The group must be empty."""
+    """Commit, for each partition, the offset of its first record at or after a time. The group must be empty."""
     wanted = [TopicPartition(topic, partition, to_ms) for partition in range(PARTITIONS)]
     found = consumer.offsets_for_times(wanted, timeout=stage.TIMEOUT_S)
     for each in found:

@@ -1,7 +1,7 @@
-"""Request and response over two topics: a correlation id says which answer belongs to which question.
+"""Request and response over two topics: a correlation id matches a response to its request.
 
-The caller reads the topic of answers from where it ends now on. It has several questions in flight, gives up on one
-after half a second, and passes over the answer that comes too late.
+The caller reads the topic of responses from its current end. It has several requests in flight, gives up one of them
+after half a second, and ignores the response that arrives too late.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Result:
 
 
 class Caller:
-    """Asks, and waits for answers; `receive` runs in a thread."""
+    """A client that sends requests and waits for responses; `receive` runs in a thread."""
 
     def __init__(self, bootstrap: str, questions: str, answers: str) -> None:
         self._questions, self._answers = questions, answers
@@ -61,7 +61,7 @@ class Caller:
 
 
 def serve(bootstrap: str, questions: str, slow_may_end: threading.Event, ending: threading.Event) -> None:
-    """Squares numbers. Any number of servers may share the questions: they are a work queue."""
+    """Run a server that squares numbers. Several servers may share the requests: they are a work queue."""
     producer = Producer({"bootstrap.servers": bootstrap})
     group = {"group.id": f"servers-of-{questions}", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     with Consumer({"bootstrap.servers": bootstrap, **group, **stage.QUICK}) as consumer:

@@ -1,7 +1,7 @@
-"""What the examples share: a broker, a fresh topic with records in it, and a worker in a process that can be killed.
+"""Shared parts of the examples: a broker, a topic with records, and a worker in a process that can be killed.
 
-An example's `run(bootstrap)` prints what it shows and returns it, so that a test can hold it to its word. Everything
-about messaging is in the examples themselves.
+An example's `run(bootstrap)` prints its results and returns them, so that a test can check them. All code about
+messaging is in the examples themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUICK = {"heartbeat.interval.ms": 100, "fetch.wait.max.ms": 50}
 
 
 def main(run: Callable[[str], object]) -> None:
-    """Runs an example on the broker that is named, or on one of its own."""
+    """Run an example with the given broker, or with a new one."""
     parser = argparse.ArgumentParser(description="An example of docs/patterns.md.")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", default=os.environ.get("FLOWSTONE_BOOTSTRAP"))
     bootstrap: str | None = parser.parse_args().bootstrap
@@ -45,7 +45,7 @@ def main(run: Callable[[str], object]) -> None:
 
 
 def new_topic(bootstrap: str, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
-    """A topic nobody has used: an example may be run again on the same broker."""
+    """Create a topic with an unused name, so that an example can run again with the same broker."""
     topic = f"{name}-{uuid.uuid4().hex[:6]}"
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})  # warnings, and no word when it ends
     admin.create_topics([NewTopic(topic, partitions, config=dict(configs or {}))])[topic].result(TIMEOUT_S)
@@ -53,7 +53,7 @@ def new_topic(bootstrap: str, name: str, *, partitions: int = 1, configs: Mappin
 
 
 def send(bootstrap: str, topic: str, values: Iterable[object], *, partitions: int = 1) -> None:
-    """One record for each value, dealt out over the partitions."""
+    """Write one record for each value, spread over the partitions."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number, value in enumerate(values):
         producer.produce(topic, str(value), partition=number % partitions)
@@ -62,10 +62,10 @@ def send(bootstrap: str, topic: str, values: Iterable[object], *, partitions: in
 
 
 def take(consumer: Consumer, count: int = 1, timeout_s: float = TIMEOUT_S) -> list[Any]:
-    """`consumer.consume`, whose messages may be errors: here those are raised, and what is left are records.
+    """Return records from `consumer.consume`; raise the errors that it returns as messages.
 
-    As many as `count`, fewer if no more come in time. KafkaException. The library's type for a message allows each
-    field to be missing, which a record's are not: hence Any.
+    Returns at most `count` records, fewer if no more arrive in time. Raises KafkaException. The type is Any because the
+    library's type for a message allows each field to be missing, which it never is in a record.
     """
     messages = consumer.consume(count, timeout_s)
     for message in messages:
@@ -76,12 +76,12 @@ def take(consumer: Consumer, count: int = 1, timeout_s: float = TIMEOUT_S) -> li
 
 
 def start_group(bootstrap: str, group_id: str, topic: str, *, partitions: int) -> None:
-    """Commits offset 0 of every partition for a group without members, so that no member has to look up its start.
+    """Commit offset 0 of every partition for a group without members, so that no member looks up its start.
 
-    For groups whose members join one after the other. librdkafka (seen in 2.16.0) does not give up such a lookup
-    (ListOffsets) when the partition is taken from its member meanwhile: half a second later the member fetches records
-    of a partition that it does not have. If the partition comes back to it, it may hand out the first of those records,
-    although another member has handled it.
+    This is for groups whose members join one after the other. librdkafka (seen in 2.16.0) does not cancel such a lookup
+    (ListOffsets) when the partition is revoked from its member: half a second later the member fetches records of a
+    partition that it does not own. If the partition is assigned to it again, it may return the first of those records,
+    although another member has processed it.
     """
     offsets = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
@@ -90,28 +90,28 @@ def start_group(bootstrap: str, group_id: str, topic: str, *, partitions: int) -
 
 
 def committed_offset(bootstrap: str, group_id: str, topic: str) -> int:
-    """Where the group goes on in partition 0, as the broker has it."""
+    """Return the group's committed offset in partition 0."""
     with Consumer({"bootstrap.servers": bootstrap, "group.id": group_id}) as consumer:
         (partition,) = consumer.committed([TopicPartition(topic, 0)], TIMEOUT_S)
     return int(partition.offset)
 
 
 class Worker:
-    """A worker's process, as its supervisor sees it: what it tells, and how to end it."""
+    """A worker's process, as its supervisor sees it: what it reports, and how to end it."""
 
     def __init__(self, process: multiprocessing.process.BaseProcess, told: Connection) -> None:
         self._process, self._told = process, told
         self.told: list[Any] = []
 
     def wait_for(self, word: object) -> None:
-        """Until the worker has told this. EOFError if it ends before."""
+        """Wait until the worker has reported the word. Raises EOFError if it ends before."""
         while word not in self.told:
             if not self._told.poll(TIMEOUT_S):
                 raise TimeoutError(f"the worker told {self.told}, and not {word}")
             self.told.append(self._told.recv())
 
     def kill(self) -> list[Any]:
-        """SIGKILL: it has no time for a last word. All that it told."""
+        """Kill the worker with SIGKILL; return everything that it has reported."""
         self._process.kill()
         self._process.join()
         with suppress(EOFError):
@@ -122,7 +122,7 @@ class Worker:
 
 @contextmanager
 def worker(target: Callable[..., None], *arguments: object) -> Iterator[Worker]:
-    """`target(*arguments, tell)` in a process of its own, gone at the end of the block."""
+    """Run `target(*arguments, tell)` in a separate process, which is ended at the end of the block."""
     context = multiprocessing.get_context("spawn")  # a fork would take half of a client library's threads along
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(*arguments, sending.send), daemon=True)

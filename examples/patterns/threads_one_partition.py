@@ -1,8 +1,8 @@
-"""One partition's work spread over threads, committing only up to the first record that is not finished.
+"""One partition processed by several threads, with commits only up to the first unfinished record.
 
-Threads finish out of order, and a committed offset says that everything before it is done: so the record that takes
-longest holds the commit back, never the work. Here one record hangs while those after it get done. The process is
-killed with SIGKILL and started again: it goes on at that record, and nothing is skipped.
+Threads finish out of order, and a committed offset means that everything before it is done. The slowest record
+therefore delays the commit, but not the work. In this example one record hangs while later ones are processed. The
+process is killed with SIGKILL and restarted: it continues at that record, and nothing is skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Result:
 
 
 def serve(bootstrap: str, topic: str, hangs_at: int | None, tell: Tell) -> None:
-    """The worker: runs until it is killed."""
+    """Run the worker until it is killed."""
     config = {
         "bootstrap.servers": bootstrap,
         "group.id": topic,
@@ -57,7 +57,7 @@ def serve(bootstrap: str, topic: str, hangs_at: int | None, tell: Tell) -> None:
             tell(("committed", committed))
 
     def finish_all(*_: object) -> None:
-        """Before the partition becomes somebody else's."""
+        """Finish and commit running work before the partition is assigned to another member."""
         wait(unfinished)
         commit_finished()
 

@@ -1,6 +1,6 @@
-"""A work queue: the members of one group share the tasks, and each task goes to one of them.
+"""A work queue: the members of one group share the tasks, and each task is assigned to one of them.
 
-Three workers share a topic of four partitions. Then one goes home, and the other two take over its partitions.
+Three workers share a topic of four partitions. Then one leaves, and the other two take over its partitions.
 """
 
 from __future__ import annotations

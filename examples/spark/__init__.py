@@ -1,1 +1,1 @@
-"""Spark jobs on topics, one program each: `python -m examples.spark.sessions`. docs/spark-examples.md explains them."""
+"""Spark jobs on topics, one program each: `python -m examples.spark.sessions`; see docs/spark-examples.md."""

@@ -1,8 +1,8 @@
-"""Backfill, then live: a batch job reads the past, a streaming query what comes, and nothing twice or not at all.
+"""Backfill, then live: a batch job reads the past, a streaming query new records, without gaps or duplicates.
 
-Both are told the same offsets: the batch job ends there, the query starts there. They are asked for once, before either
-starts, and belong beside the checkpoint: records that come during the backfill are the query's. The batch job may be
-repeated, over the same offsets, with the same result.
+Both use the same offsets: the batch job ends there, and the query starts there. They are looked up once, before either
+starts, and should be stored with the checkpoint: records that arrive during the backfill belong to the query. The batch
+job can be repeated over the same offsets with the same result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Result:
 
 
 def end_offsets(bootstrap: str, topic: str) -> str:
-    """Where the topic ends now, as Spark takes it: {"orders": {"0": 512, "1": 488}}."""
+    """Return the topic's current end in Spark's format: {"orders": {"0": 512, "1": 488}}."""
     with Cluster(bootstrap) as cluster:
         partitions = [TopicPartition(topic, number) for number in range(cluster.topics([topic])[topic])]
         listed = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
@@ -38,7 +38,7 @@ def end_offsets(bootstrap: str, topic: str) -> str:
 
 
 def parse(records: DataFrame) -> DataFrame:
-    """The one thing that both do, so that a row is the same whoever wrote it."""
+    """Parse the records, in both jobs, so that a row is the same whichever job wrote it."""
     return records.select(from_json(col("value").cast("string"), SCHEMA).alias("order")).select("order.*")
 
 

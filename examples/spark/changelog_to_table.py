@@ -1,8 +1,8 @@
-"""Changelog to table: the last value of each key, as a table that is always whole and never old.
+"""Changelog to table: the last value of each key as a table that is always complete and current.
 
-Each micro-batch makes the table's next version from the one before and what is new: the last record of a key wins, and
-one without a value takes the key away. A micro-batch that is repeated makes the same version again, so the table is
-right after any crash. Readers take the newest version that is complete.
+Each micro-batch writes the table's next version from the previous one and the new records: the last record of a key
+wins, and one without a value removes the key. A repeated micro-batch writes the same version again, so the table is
+correct after any crash. Readers use the newest complete version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Result:
 
 
 def merge(directory: Path, changes: DataFrame, batch_id: int) -> None:
-    """Version `batch_id` of the table: the one before, with these changes."""
+    """Write version `batch_id` of the table: the previous one with these changes."""
     spark, before = changes.sparkSession, newest(directory, below=batch_id)
     if before is not None:
         changes = spark.read.parquet(str(before)).unionByName(changes)
@@ -47,7 +47,7 @@ def newest(directory: Path, below: float = float("inf")) -> Path | None:
 
 
 def follow(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
-    """One run: what has come since the last one."""
+    """Run the query once, for the records since the last run."""
     records = (
         spark.readStream.format("flowstone")
         .option("kafka.bootstrap.servers", bootstrap)

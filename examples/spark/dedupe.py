@@ -1,7 +1,7 @@
-"""Dedupe: clicks that were delivered twice are in the table once, even where the second came in a later run.
+"""Dedupe: clicks that were delivered twice are in the table once, even if the second arrived in a later run.
 
-A click's id is remembered for as long as its repetition may take to come, and then forgotten: state has an end. A
-repetition that comes later than that is a row of its own.
+A click's id is kept for as long as its repetition may take to arrive, and then removed, so that the state is bounded. A
+repetition that arrives later than that becomes a separate row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Result:
 
 
 def dedupe(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
-    """One run: what has come since the last one. What has been seen is in the checkpoint."""
+    """Run the query once, for the records since the last run. The known ids are in the checkpoint."""
     records = (
         spark.readStream.format("flowstone")
         .option("kafka.bootstrap.servers", bootstrap)

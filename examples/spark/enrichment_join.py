@@ -1,7 +1,7 @@
-"""Enrichment: each order gets the name and the category of its product, which are in another topic.
+"""Enrichment: each order gets the name and the category of its product from another topic.
 
-The catalogue is read as a table, once in each run, and sent to every task (`broadcast`): the stream is not shuffled. It
-is a left join: an order for a product that the catalogue does not know yet is kept, and says so.
+The catalogue is read as a table once per run and sent to every task (`broadcast`), so the stream is not shuffled. It is
+a left join: an order for a product that is not in the catalogue yet is kept without these columns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Result:
 
 
 def catalogue(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
-    """The last that was said of each product."""
+    """Return the last record of each product."""
     records = (
         spark.read.format("flowstone").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
     )

@@ -1,7 +1,7 @@
-"""Ingest: a topic of JSON becomes a Parquet table, every record exactly one row.
+"""Ingest: a topic of JSON becomes a Parquet table with exactly one row per record.
 
-Spark's Parquet sink notes in the table which micro-batches are in it, and the checkpoint which offsets those had: run
-after run the table grows by what is new. A record that does not parse is a row too, with its text in `unparsed`.
+Spark's Parquet sink stores in the table which micro-batches it contains, and the checkpoint stores their offsets: every
+run adds the new records. A record that cannot be parsed is a row too, with its text in `unparsed`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Result:
 
 
 def ingest(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
-    """One run: what has come since the last one."""
+    """Run the query once, for the records since the last run."""
     records = (
         spark.readStream.format("flowstone")
         .option("kafka.bootstrap.servers", bootstrap)

@@ -1,7 +1,7 @@
-"""Sessions: a user's clicks with no pause of five minutes between them are one visit.
+"""Sessions: a user's clicks without a pause of five minutes between them are one visit.
 
-A late click may make a visit longer, or join two of them, until the watermark has passed the visit's end and its pause:
-then its row is written, once.
+A late click may extend a visit, or join two of them, until the watermark has passed the visit's end and its pause: then
+its row is written, once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Result:
 
 
 def sessionize(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
-    """One run: what has come since the last one. Visits that are still open are in the checkpoint."""
+    """Run the query once, for the records since the last run. Open visits are in the checkpoint."""
     records = (
         spark.readStream.format("flowstone")
         .option("kafka.bootstrap.servers", bootstrap)

@@ -1,7 +1,7 @@
-"""What the Spark examples share: a session, a broker, generated events in a topic, and the wait for a query's end.
+"""Shared parts of the Spark examples: a session, a broker, generated events in a topic, waiting for a query's end.
 
-An example's `run(spark, bootstrap, directory)` prints what it shows and returns it, so that a test can hold it to its
-word. Everything about Spark and topics is in the examples themselves.
+An example's `run(spark, bootstrap, directory)` prints its results and returns them, so that a test can check them. All
+code about Spark and topics is in the examples themselves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Run = Callable[[SparkSession, str, Path], object]
 
 
 def main(run: Run) -> None:
-    """Runs an example on the broker that is named, or on one of its own."""
+    """Run an example with the given broker, or with a new one."""
     parser = argparse.ArgumentParser(description="An example of docs/spark-examples.md.")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", default=os.environ.get("FLOWSTONE_BOOTSTRAP"))
     bootstrap: str | None = parser.parse_args().bootstrap
@@ -52,7 +52,7 @@ def main(run: Run) -> None:
 
 
 def open_session() -> SparkSession:
-    """Two threads of this machine; a cluster differs in the master's address alone."""
+    """Return a session with two threads on this machine; for a cluster, only the master's address differs."""
     # Spark's workers would be `python3` of the path otherwise.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = (
@@ -71,7 +71,7 @@ def open_session() -> SparkSession:
 
 
 def events(kind: str, rows: int) -> list[Event]:
-    """What `flowstone generate` writes, an hour of it: orders, clicks or readings of devices, some of them late."""
+    """Return an hour of events as `flowstone generate` writes them: orders, clicks or readings, some of them late."""
     return list(generate(kind, rows, start_ms=START_MS, per_second=rows / SPAN_S))
 
 
@@ -80,7 +80,7 @@ def fields(event: Event) -> dict[str, Any]:
 
 
 def send(bootstrap: str, topic: str, sent: Iterable[Event]) -> None:
-    """Returns once all of them are stored. An event without a value is a tombstone."""
+    """Write the events and return when all are stored. An event without a value is a tombstone."""
     # A key's partition is the one that Spark and the Java client choose.
     config = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "partitioner": "murmur2_random"}
     producer = Producer(config)
@@ -91,14 +91,14 @@ def send(bootstrap: str, topic: str, sent: Iterable[Event]) -> None:
 
 
 def finish(query: StreamingQuery) -> None:
-    """Until a query with the trigger availableNow has ended. Its failure is raised here."""
+    """Wait until a query with the trigger availableNow has ended, and raise its error if it failed."""
     if not query.awaitTermination(TIMEOUT_S):
         query.stop()
         raise TimeoutError(f"the query did not end in {TIMEOUT_S} s: {query.status}")
 
 
 def lag(bootstrap: str, group_id: str, topic: str) -> int:
-    """How many records of the topic the group has not done yet, as the broker has it."""
+    """Return how many records of the topic the group has not processed, according to the broker."""
     with Cluster(bootstrap) as cluster:
         partitions = [TopicPartition(topic, number) for number in range(cluster.topics([topic])[topic])]
         ends = cluster.list_offsets(dict.fromkeys(partitions, LATEST))

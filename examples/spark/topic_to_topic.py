@@ -1,8 +1,8 @@
-"""Topic to topic: large orders go on, under the same key and time, to a topic of their own.
+"""Topic to topic: large orders are copied, with the same key and timestamp, to another topic.
 
-Keys are spread over partitions as Kafka's own clients do it, so what belongs together stays together and in order. Both
-ends show to everybody: the records are in a topic, and the query's lag is a group's. The sink writes at least once: a
-micro-batch that is repeated after a crash is written again, so what a reader does with an order must bear that.
+Keys are mapped to partitions as in Kafka's own clients, so records of a key stay together and in order. Every client
+can see both ends: the records are in a topic, and the query's lag is a group's. The sink writes at least once: a
+micro-batch that is repeated after a crash is written again, so a reader's processing must tolerate duplicates.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Windows: orders per five minutes of the time they happened, late ones included as long as their window is open.
+"""Windows: orders per five minutes of event time, including late ones while their window is open.
 
-The watermark is the latest event time seen so far, less what is waited for. A window that lies wholly before it is
-closed: its row is written, once, and an order that comes for it afterwards is left out. How long to wait is the choice
-between early results and complete ones.
+The watermark is the latest event time so far minus the allowed delay. A window that ends before it is closed: its row
+is written once, and later orders for it are dropped. The delay is a trade-off between early and complete results.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Result:
 
 
 def aggregate(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
-    """One run: what has come since the last one. State and watermark are in the checkpoint."""
+    """Run the query once, for the records since the last run. State and watermark are in the checkpoint."""
     records = (
         spark.readStream.format("flowstone")
         .option("kafka.bootstrap.servers", bootstrap)

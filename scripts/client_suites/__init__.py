@@ -1,1 +1,1 @@
-"""Real clients of other languages, and their own suites, each in a module with a `run` that `make clients` calls."""
+"""Clients in other languages and their own test suites, each in a module with a `run` that `make clients` calls."""

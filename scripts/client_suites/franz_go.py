@@ -1,4 +1,4 @@
-"""franz-go, which asks with the newest versions: a program of our own, built against its modules in the cache."""
+"""franz-go, which uses the newest API versions: a program of our own, built with its modules from the cache."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The tests that kgo, franz-go's client, was written with: chains of groups whose members come and go, every balancer.
+"""The tests of kgo, franz-go's client: chains of groups whose members join and leave, with every balancer.
 
-Left out by name is what needs transactions; so a test that begins to fail is seen as failing.
+Tests that need transactions are excluded by name, so that any other test that starts to fail counts as failed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run_suite(suite: Suite, server: Server) -> None:
 
 
 def _test(go: str, module: Path, server: Server, *arguments: str) -> str:
-    """What the tests print, however they end."""
+    """Run the tests and return their output, whether they pass or fail."""
     done = subprocess.run(
         [go, "test", "-count=1", "-timeout", f"{RUN_TIMEOUT_S}s", "-v", *arguments, PACKAGE],
         cwd=module,
@@ -58,7 +58,7 @@ def _test(go: str, module: Path, server: Server, *arguments: str) -> str:
 
 
 def _said(told: str, name: str) -> str:
-    """What a test printed last: go says whose turn it is before a test's lines."""
+    """Return the last output of a test; go prints the name of the test before its lines."""
     spoken = [part.partition("\n") for part in re.split(r"^=== (?:RUN|CONT|NAME) +", told, flags=re.MULTILINE)]
     lines = [line for who, _, said in spoken if who == name for line in said.splitlines() if not _is_outcome(line)]
     return lines[-1].strip() if lines else "it does not say why"

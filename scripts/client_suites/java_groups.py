@@ -1,4 +1,4 @@
-"""Consumer groups with Kafka's own client and tools, out of Kafka's jars: the newest versions of every group API."""
+"""Consumer groups with Kafka's own client and tools from its jars: the newest version of every group API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOVED_TO = 40
 
 
 class Groups:
-    """Each method is one check; they build on each other."""
+    """The checks, one per method; later ones depend on earlier ones."""
 
     def __init__(self, server: Server) -> None:
         self._java = Java(server)

@@ -1,4 +1,4 @@
-"""The same keys from `flowstone produce` and from the Java client must be in the same partitions of their topics."""
+"""Check that `flowstone produce` and the Java client write the same keys to the same partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, out of Kafka's jars: the newest versions of every API."""
+"""Kafka's own command line tools from its jars: the newest version of every API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPATIBILITY_ANSWERS = {
 
 
 class Java:
-    """Runs programs out of Kafka's jars; what they print is returned."""
+    """Runs programs from Kafka's jars and returns their output."""
 
     def __init__(self, server: Server) -> None:
         try:
@@ -42,7 +42,7 @@ class Java:
 
 
 class Tools:
-    """Each method is one check."""
+    """The checks, one per method."""
 
     def __init__(self, server: Server) -> None:
         java = Java(server)

@@ -1,6 +1,6 @@
-"""kafka-python's own integration tests, from its source distribution, once for each broker version it may think we are.
+"""kafka-python's own integration tests from its source distribution, once per broker version that they support.
 
-Left out by name is what this broker does not serve; so a test that begins to fail is seen as failing.
+Tests of unsupported features are excluded by name, so that any other test that starts to fail counts as failed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ NOT_SERVED = {
     "ListConfigResources is not served yet": ("list_config_resources",),
     "expects its own fixture's settings": ("broker_resource",),
 }
-# What the client takes us for, by the newest versions we serve. A test expects that to be what the suite was told.
+# The release that the client detects from our newest versions. A test expects the suite's configured one.
 INFERRED_VERSION = "4.3.0"
 INFERENCE = {f"the client rightly takes us for Kafka {INFERRED_VERSION}": ("version_infer",)}
-# Its fixtures have one broker, and some tests count on it.
+# Its fixtures have one broker, which some tests require.
 ONE_BROKER = {
     "assigns partitions to broker 0, its fixtures' only one": ("create_partitions",),
     "expects one poll to bring what three leaders have": ("delete_records",),
@@ -119,5 +119,5 @@ def _fetch(folder: Path) -> None:
             run(["cp", "-r", str(unpacked / name), str(folder / name)])
     (folder / "test" / "__init__.py").touch()
     (folder / "test" / "service.py").write_text(SERVICE)
-    # Or pytest would take a configuration from a folder above.
+    # Otherwise pytest uses a configuration from a parent folder.
     (folder / "pytest.ini").write_text("[pytest]\n")

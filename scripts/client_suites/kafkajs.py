@@ -1,4 +1,4 @@
-"""kafkajs, by far the most used client for Node: old versions of every API, from a program of our own."""
+"""kafkajs, the most used client for Node: old versions of every API, from a program of our own."""
 
 from __future__ import annotations
 

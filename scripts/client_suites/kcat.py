@@ -1,4 +1,4 @@
-"""kcat, on the old librdkafka that Debian carries."""
+"""kcat, with the old librdkafka of Debian."""
 
 from __future__ import annotations
 

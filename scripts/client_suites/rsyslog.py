@@ -1,4 +1,4 @@
-"""rsyslog: a real daemon that ships its log lines (omkafka), and reads them back as a member of a group (imkafka)."""
+"""rsyslog: a real daemon that writes log lines to a topic (omkafka) and reads them as a group member (imkafka)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run_suite(suite: Suite, server: Server) -> None:
 
 
 def _check_modules(daemon: str, folder: Path) -> None:
-    """The modules for Kafka come in a package of their own."""
+    """Raise Unavailable if the modules for Kafka, which are in a separate package, are missing."""
     config = folder / "check.conf"
     config.write_text('module(load="omkafka")\nmodule(load="imkafka")\naction(type="omfile" file="/dev/null")\n')
     for attempt in range(2):
@@ -88,7 +88,7 @@ def _wait_for(look: Callable[[], set[str]], wanted: set[str]) -> None:
 
 @contextmanager
 def _running(daemon: str, folder: Path, name: str, config: str) -> Iterator[None]:
-    """The daemon, in the foreground, with a state of its own; stopped by its process id."""
+    """Run the daemon in the foreground with its own state; stop it by its process id."""
     file, state = folder / f"{name}.conf", folder / f"{name}-state"
     state.mkdir()
     file.write_text(f'global(workDirectory="{state}")\n' + config)

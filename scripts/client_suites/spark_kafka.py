@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, in a Spark session of its own, against our broker and beside our source and sink."""
+"""Spark's own Kafka connector in a separate Spark session, with our broker and next to our source and sink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.fetch_kafka import FetchError, java_command
 from scripts.fetch_spark_kafka import connector_jars
 
 PROGRAM = Path(__file__).with_name("spark_kafka_checks.py")
-TIMEOUT_S = 600  # three brokers beside it on a busy machine took half of it
+TIMEOUT_S = 600  # with three brokers on a busy machine it took half of this
 
 
 def run_suite(suite: Suite, server: Server) -> None:
@@ -21,7 +21,7 @@ def run_suite(suite: Suite, server: Server) -> None:
     except FetchError as error:
         raise Unavailable(str(error)) from error
     with tempfile.TemporaryDirectory(prefix="flowstone-spark-kafka-") as folder:
-        # Spark's workers would be `python3` of the path otherwise.
+        # Otherwise Spark's workers use `python3` from the path.
         variables = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         command = [sys.executable, str(PROGRAM), server.address, jars, folder]
         suite.take_report(run(command, timeout_s=TIMEOUT_S, variables=variables))

@@ -1,8 +1,8 @@
-"""What the stock connector must do with our broker, and what must be the same with our own format.
+"""The checks of Spark's Kafka connector with our broker, and of equal results with our own format.
 
     python spark_kafka_checks.py BOOTSTRAP JARS FOLDER
 
-Prints a line of JSON for each check, with its error or null. Checks build on those before them.
+Prints a line of JSON for each check, with its error or null. Later checks depend on earlier ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROWS = (
 
 
 class Checks:
-    """Each public method is one check, in the order they are written in."""
+    """The checks, one per public method, in the order of their definition."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, folder: Path) -> None:
         self._spark, self._bootstrap, self._folder = spark, bootstrap, folder
@@ -84,7 +84,7 @@ class Checks:
         _equal(self._values(self._read(STOCK, "copy")), self._values(self._read(STOCK, "stream")))
 
     def a_checkpoint_of_the_stock_source_is_continued_by_ours(self) -> None:
-        """Nothing twice, nothing left out: the change of the format's name is the whole migration."""
+        """Check that no record is repeated or lost when only the format's name is changed."""
         for source, rows in ((STOCK, 10), (OURS, 20), (OURS, 30)):
             self._write(STOCK, "stream", self._rows().limit(rows))
             frame = self._stream(source, "stream").select("partition", "offset")
@@ -139,7 +139,7 @@ def run(checks: Checks) -> None:
 def _error_of(check: Callable[[Checks], None], checks: Checks) -> str | None:
     try:
         check(checks)
-    except Exception as error:  # whatever went wrong is the check's result
+    except Exception as error:  # any error is the check's result
         return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
     return None
 

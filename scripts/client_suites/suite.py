@@ -1,7 +1,7 @@
-"""What every suite stands on: fresh broker processes, commands that end in time, and an account of what passed.
+"""Common parts of all suites: new broker processes, commands with a timeout, and the record of passed checks.
 
-A check is a sentence; it passes, fails with a reason, or is skipped with one. A suite whose tool cannot be had raises
-`Unavailable` and is skipped as a whole, by name. Nothing here knows any client.
+A check is a sentence; it passes, fails with a reason, or is skipped with one. A suite whose tool is missing raises
+`Unavailable` and is skipped as a whole. This module knows no client.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ REASON_CHARACTERS_MAX = 300
 
 
 class Unavailable(Exception):
-    """The client cannot be had on this machine. The message is for people."""
+    """The client is not available on this machine. The message is for users."""
 
 
 class CheckFailed(Exception):
-    """What a client did is not what was expected."""
+    """A client's behaviour differs from the expected one."""
 
 
 @dataclass
 class Suite:
-    """The account of one client."""
+    """The results of one client's checks."""
 
     name: str
     passed: int = 0
@@ -59,7 +59,7 @@ class Suite:
         self.skipped.append(f"{sentence}: {reason}")
 
     def take_report(self, output: str) -> None:
-        """Lines of JSON, as our programs in other languages print them: check, and error or null."""
+        """Add the results in lines of JSON, as our programs in other languages print them: check, and error or null."""
         for line in output.splitlines():
             try:
                 told = json.loads(line)
@@ -74,9 +74,9 @@ class Suite:
 
 @dataclass(frozen=True)
 class Server:
-    """A broker, or a cluster whose every partition has as many replicas as it has brokers."""
+    """A broker, or a cluster in which every partition has a replica on each broker."""
 
-    address: str  # of a cluster, those of all its brokers, with commas in between
+    address: str  # for a cluster, those of all its brokers, separated by commas
     data_directory: Path
     brokers: int = 1
 
@@ -89,7 +89,7 @@ class Server:
 
 @contextmanager
 def fresh_server(*settings: str, brokers: int = 1) -> Iterator[Server]:
-    """A broker, or several and their ZooKeeper, with nothing stored; stopped by process id and the data removed."""
+    """Start a broker, or several with a ZooKeeper, without data; stop them by process id and remove their data."""
     with tempfile.TemporaryDirectory(prefix="flowstone-clients-") as folder:
         data, log = Path(folder, "data"), Path(folder, "log")
         command = [sys.executable, "-m", "flowstone.cli", "up", "--data", str(data), "--listen", "127.0.0.1:0"]
@@ -120,7 +120,7 @@ def fresh_server(*settings: str, brokers: int = 1) -> Iterator[Server]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without settings that would reach the broker."""
+    """Return this process's environment without settings that would affect the broker."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("FLOWSTONE_", "PYTEST"))}
 
 
@@ -132,7 +132,7 @@ def run(
     timeout_s: float = COMMAND_TIMEOUT_S,
     variables: Mapping[str, str] | None = None,
 ) -> str:
-    """Standard output of a command that must end well, and in time."""
+    """Run a command and return its standard output. Raises CheckFailed if it fails or times out."""
     done = subprocess.run(
         command,
         input=input,
@@ -155,7 +155,7 @@ def expect(text: str, *parts: str) -> None:
 
 
 def tool(name: str, package: str | None = None) -> str:
-    """Its path. Where it is missing and comes in a package of Debian's, root has that installed."""
+    """Return the path of a tool, which root installs from a Debian package if it is missing."""
     found = shutil.which(name)
     if found is None and package is not None:
         install(package)
@@ -166,7 +166,7 @@ def tool(name: str, package: str | None = None) -> str:
 
 
 def install(package: str) -> None:
-    """Best effort: only root on a Debian-like machine can."""
+    """Try to install a Debian package, which only root on a Debian-like machine can."""
     if os.geteuid() == 0 and shutil.which("apt-get"):
         subprocess.run(
             ["apt-get", "install", "-y", "-q", package],
@@ -178,7 +178,10 @@ def install(package: str) -> None:
 
 
 def cached(name: str, fill: Callable[[Path], None]) -> Path:
-    """A folder of the cache. It appears by one rename once it is full, so one that exists is complete."""
+    """Return a folder of the cache, filled if it is missing.
+
+    It is renamed when complete, so an existing one is complete.
+    """
     folder = cache_folder().parent / name
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)

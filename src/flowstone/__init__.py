@@ -1,8 +1,8 @@
 """Flowstone: a log-based message broker that speaks Kafka's wire protocol.
 
-`flowstone.Broker` runs one inside this process, `flowstone.Cluster` several that form a cluster, `flowstone.read` and
-`flowstone.read_batches` give a topic as Arrow columns. Each is loaded when first asked for, so that importing the
-package costs nothing.
+`flowstone.Broker` runs a broker inside this process, `flowstone.Cluster` a cluster of brokers. `flowstone.read` and
+`flowstone.read_batches` return a topic as Arrow columns. Each is imported on first use, so that importing the package
+costs nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of the module
+if not TYPE_CHECKING:  # otherwise a type checker accepts every name as one of the module's
 
     def __getattr__(name: str) -> Any:
         if name in ("Broker", "Cluster"):

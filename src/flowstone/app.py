@@ -1,8 +1,8 @@
-"""The composition root: reads the settings and wires a broker together. The only module that knows everything.
+"""The composition root: parses the settings and connects all parts of a broker.
 
-Order matters. Starting: the data directory is locked and its logs are recovered, the metadata is loaded, addresses are
-bound, the broker registers itself, partitions are opened, and only then is anybody let in. Stopping: nobody is let in,
-what was asked is answered, logs are flushed and closed, and the clean-shutdown marker is written last.
+The order of steps matters. Start: lock the data directory, recover its logs, load the metadata, bind addresses,
+register the broker, open partitions, and only then accept connections. Stop: accept no more connections, answer open
+requests, flush and close the logs, and write the clean-shutdown marker last.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Groups are mostly loaded in milliseconds, and then nobody hears that they are not. What takes longer goes on while the
+# Groups are usually loaded in milliseconds, and then no client sees an error. Longer loading continues while the
 # broker serves.
 COORDINATORS_LOAD_WAIT_S = 3.0
-# Neither for log files that are kept open nor for connections: a flush or a checkpoint must always find one.
+# Reserved: used neither for open log files nor for connections, so that a flush or checkpoint always gets one.
 RESERVED_DESCRIPTORS = 64
 
 
@@ -79,10 +79,10 @@ class App:
         intercept: Intercept | None = None,
         default_http: str = "",
     ) -> None:
-        """`values` are settings by Kafka's names. ConfigError says what is wrong with them.
+        """Create a broker from settings by Kafka's names. Raises ConfigError if one is invalid.
 
-        `consensus` makes it one of several brokers, as `zookeeper.connect` does. `default_http` counts where they have
-        no `http.listener`; if it is taken, the broker goes without.
+        `consensus` makes the broker part of a cluster, as `zookeeper.connect` does. `default_http` is used if the
+        settings have no `http.listener`; if that address is taken, the broker runs without HTTP pages.
         """
         config, self._topic_defaults = parse_broker_config(values)
         if not config.log_directories or len(set(config.log_directories)) < len(config.log_directories):
@@ -117,11 +117,11 @@ class App:
     def flush_mode(self) -> str:
         flush_messages = parse_topic_config(self._topic_defaults, {}).flush_messages
         if flush_messages == 1:
-            return "every acks=all produce is on disk before it is answered"
+            return "every acks=all produce is on disk before it is acknowledged"
         return f"the page cache decides (flush.messages={flush_messages}); acknowledged records survive a process kill"
 
     async def start(self) -> None:
-        """Returns when the broker serves. StartupError says why it cannot."""
+        """Start the broker and return when it accepts connections. Raises StartupError if it cannot start."""
         self._failed: asyncio.Future[StorageFault] = asyncio.get_running_loop().create_future()
         self._partitions = Partitions()
         self._workers = Workers(self.config.num_reader_threads)
@@ -147,7 +147,7 @@ class App:
             logger.warning("%s", self._http_problem)
 
     async def stop(self) -> None:
-        """Answers what was asked, makes everything durable and leaves the clean-shutdown marker."""
+        """Answer open requests, make all data durable and write the clean-shutdown marker."""
         self._serving = False
         self._disks.stop()
         if self._pages is not None:
@@ -165,7 +165,7 @@ class App:
         self._logs.close()
 
     def kill(self) -> None:
-        """Ends as a killed process would: connections break, nothing more is written."""
+        """End like a killed process: close connections and write nothing more."""
         if hasattr(self, "_server"):
             self._server.kill()
         if self._http is not None:
@@ -191,14 +191,14 @@ class App:
         self._workers.close()
 
     async def wait_failed(self) -> StorageFault:
-        """Return, if ever, when the last log directory has failed for good, or the metadata needs a newer release."""
+        """Return the fault when the last log directory has failed for good or the metadata needs a newer release."""
         return await asyncio.shield(self._failed)
 
-    # What is served over HTTP
+    # HTTP pages
 
     @property
     def http_address(self) -> str | None:
-        """HOST:PORT; None where it is off."""
+        """HOST:PORT of the HTTP pages, or None if they are off."""
         return self._http.address if self._http is not None else None
 
     def failure(self) -> str | None:
@@ -218,7 +218,11 @@ class App:
     # Starting
 
     async def _open_logs_and_metadata(self) -> None:
-        """A single broker's metadata is in its logs' directories; a cluster's says whose these must be."""
+        """Open the logs and load the metadata, from the log directories or from the cluster.
+
+        A single broker stores its metadata in its log directories. A cluster's metadata names the cluster to which the
+        directories must belong.
+        """
         if self._consensus is None and self.config.zookeeper_connect:
             self._consensus = self._open_zookeeper()
         if self._consensus is None:
@@ -233,7 +237,7 @@ class App:
             copies = MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
             self._metadata = Metadata(FileLog(copies, self._clock))
             return
-        from flowstone.broker.clustering.cluster_node import Clustering  # a single broker starts sooner without
+        from flowstone.broker.clustering.cluster_node import Clustering  # without it a single broker starts faster
 
         self._metadata = Metadata(self._consensus.log)
         self._logs = self._open_logs(await self._metadata.change(partial(found_cluster, new_id=random_id)))
@@ -305,7 +309,7 @@ class App:
         )
 
     def _bind(self) -> dict[str, Endpoint]:
-        """Takes the addresses; what clients are told of them."""
+        """Bind the listeners; return the addresses that clients are told."""
         told = {}
         for listener in self._listeners:
             port = self._server.bind(listener.name, listener.host, listener.port)
@@ -314,7 +318,7 @@ class App:
         return told
 
     def _allowed_hosts(self) -> HttpAccess:
-        """Return which hosts HTTP requests may name. Raises ConfigError if http.allowed.hosts is not valid."""
+        """Return the hosts that HTTP requests may name. Raises ConfigError if http.allowed.hosts is invalid."""
         from flowstone.broker.http.access import HttpAccess
 
         assert self._http_wanted is not None
@@ -323,7 +327,7 @@ class App:
         return HttpAccess(filter(None, own), self.config.http_allowed_hosts)
 
     def _bind_http(self) -> None:
-        """Takes the address and puts it where DescribeConfigs shows it."""
+        """Bind the HTTP address and show it in DescribeConfigs."""
         if self._http_wanted is not None and self._http_access is not None:
             try:
                 self._http = HttpListener(*self._http_wanted, self._open_site, self._http_access)
@@ -347,7 +351,7 @@ class App:
         if cluster_id != self._logs.identity.cluster_id:
             raise StartupError(
                 f"the data directory {self.data_directory} belongs to cluster {self._logs.identity.cluster_id}, "
-                f"its metadata log to cluster {cluster_id}; one of the two is from elsewhere"
+                f"its metadata log to cluster {cluster_id}; one of the two does not belong to this broker"
             )
 
     def _storage_failed(self, fault: StorageFault) -> None:
@@ -364,7 +368,7 @@ class App:
 
 
 def _within(descriptors: int, config: BrokerConfig) -> BrokerConfig:
-    """Half of the descriptors for log files at most, and of the rest most for connections, whoever asks for more."""
+    """Return the settings limited to the available descriptors: half for log files, most others for connections."""
     log_files = min(config.log_open_files_max, descriptors // 2)
     connections = max(descriptors - log_files - RESERVED_DESCRIPTORS, 1)
     return replace(config, log_open_files_max=log_files, max_connections=min(config.max_connections, connections))

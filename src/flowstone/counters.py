@@ -1,6 +1,6 @@
-"""Counters of observed values, cheap enough for the hot path: whoever watches reads them when asked.
+"""Histograms of observed values that are cheap enough for the hot path; a scrape reads them.
 
-Knows nothing of names, labels or formats: see `broker.exposition` for those.
+The module knows nothing of names, labels or formats: these belong to `broker/metrics`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 
 class Histogram:
-    """How many values fell below each of a few bounds, and the sum of all."""
+    """Counts of values below each of a few bounds, and the sum of all values."""
 
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds` ascend; a value equal to a bound counts as below it, one above the last is counted too."""
+        """`bounds` must ascend. A value equal to a bound counts as below it; values above the last are counted too."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0

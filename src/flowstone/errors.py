@@ -1,10 +1,10 @@
-"""Every error the broker can meet, in three kinds, and Kafka's error codes.
+"""All errors of the broker, in three kinds, and Kafka's error codes.
 
-- `ApiError(code)` becomes a field of a response: the client asked for something that cannot be had.
-- `ProtocolError` closes the connection it came from: the peer's bytes make no sense.
-- `StorageFault` takes a partition or a log directory offline: the disk did not do what was asked.
+- `ApiError(code)` becomes an error field of a response: the request cannot be fulfilled.
+- `ProtocolError` closes the connection: the peer sent invalid bytes.
+- `StorageFault` takes a partition or a log directory offline: the disk failed or returned wrong data.
 
-`ConfigError` and `StartupError` are for people: a broker that cannot start says why in one sentence.
+`ConfigError` and `StartupError` carry a message for users that says in one sentence why the broker cannot start.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-# What is said of an error may repeat what a client sent, which may be long; an answer has no room for all of it.
+# An error message may repeat a long input of a client; the response must stay small.
 MESSAGE_CHARACTERS_MAX = 1000
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes (4.3). The names are Kafka's own."""
+    """Kafka's error codes (4.3), with Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -158,11 +158,11 @@ class ErrorCode(IntEnum):
 
 
 class FlowstoneError(Exception):
-    """The root of everything raised on purpose."""
+    """The base class of all errors that Flowstone raises."""
 
 
 class ApiError(FlowstoneError):
-    """A request, or a part of it, is answered with an error code."""
+    """A request, or a part of it, must be answered with an error code."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         if len(message) > MESSAGE_CHARACTERS_MAX:
@@ -173,14 +173,14 @@ class ApiError(FlowstoneError):
 
 
 class BadRecord(NamedTuple):
-    """A record of a refused batch that is wrong, by its index in the batch, and what is wrong with it."""
+    """An invalid record of a refused batch: its index in the batch and the reason."""
 
     batch_index: int
     message: str
 
 
 class RecordError(ApiError):
-    """A produced batch is refused; `bad_records` names the offending records, none if it is the batch itself."""
+    """A produced batch is refused; `bad_records` lists its invalid records, empty if the batch itself is invalid."""
 
     def __init__(self, code: ErrorCode, message: str, bad_records: Sequence[BadRecord] = ()) -> None:
         super().__init__(code, message)
@@ -188,16 +188,16 @@ class RecordError(ApiError):
 
 
 class ProtocolError(FlowstoneError):
-    """The peer's bytes make no sense; its connection is closed."""
+    """The peer sent invalid bytes; its connection is closed."""
 
 
 class StorageFault(FlowstoneError):
-    """The disk failed or its contents are damaged: what it concerns goes offline."""
+    """The disk failed or its contents are damaged; the affected partition or log directory goes offline."""
 
 
 class ConfigError(FlowstoneError):
-    """A setting is unknown, malformed or out of bounds. The message is for people."""
+    """A setting is unknown, malformed or out of bounds. The message is for users."""
 
 
 class StartupError(FlowstoneError):
-    """The broker cannot start. The message is for people."""
+    """The broker cannot start. The message is for users."""

@@ -1,11 +1,12 @@
-"""A limit on the memory that many owners hold together, fair to the small ones.
+"""A memory limit shared by many owners, which favours small ones.
 
-An owner is whatever a client can make larger: a group, later a transactional id or a share group. Each says how large
-it is; nothing is measured here. An owner may grow as long as it is then no larger than what is left of the limit. So a
-large owner is refused first, and there is always something left for small ones: whoever wants to use up the last
-hundredth of the limit must not itself be larger than that. (Switches share their packet buffers by the same rule.)
+An owner is anything that a client can enlarge: a group, later a transactional id or a share group. Owners report their
+sizes; this module measures nothing. An owner may grow only up to the size of the remaining memory. A large owner is
+therefore refused first, and some memory always remains for small ones: only an owner smaller than the last hundredth of
+the limit can use it. (Network switches share their packet buffers by the same rule.)
 
-What exists is never taken away. Owners that were loaded from a log count, even beyond the limit; then nobody grows.
+Existing memory is never taken away. Owners that are loaded from a log count even beyond the limit; then no owner may
+grow.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Hashable
 
 
 class MemoryBudget:
-    """The bytes that all owners hold, and the limit on them."""
+    """The memory limit and the total bytes of all owners."""
 
     def __init__(self, limit_bytes: int, on_refused: Callable[[], None] = lambda: None) -> None:
         """`on_refused` is called each time an owner is refused."""
@@ -25,15 +26,15 @@ class MemoryBudget:
 
     @property
     def left_bytes(self) -> int:
-        """Return what is left of the limit; negative if more was loaded than the limit allows."""
+        """Return the remaining bytes; negative if more was loaded than the limit permits."""
         return self.limit_bytes - self.used_bytes
 
     def has_plenty(self, owner_bytes: int, growth_bytes: int) -> bool:
-        """Return whether an owner would still be no larger than what is left; refusals are not counted."""
+        """Return whether an owner could grow by that much, without counting a refusal."""
         return owner_bytes + 2 * growth_bytes <= self.left_bytes
 
     def has_room(self, owner_bytes: int, growth_bytes: int) -> bool:
-        """Return whether an owner that holds `owner_bytes` may hold `growth_bytes` more. Counts refusals."""
+        """Return whether an owner of `owner_bytes` may grow by `growth_bytes`, and count a refusal."""
         if growth_bytes <= 0 or self.has_plenty(owner_bytes, growth_bytes):
             return True
         self.refused_count += 1
@@ -42,7 +43,7 @@ class MemoryBudget:
 
 
 class MemoryAccount:
-    """The owners of one part of the broker that can be thrown away as a whole, such as a coordinator's shard."""
+    """The owners of one part of the broker, such as a coordinator's shard, which is released as a whole."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
@@ -52,15 +53,15 @@ class MemoryAccount:
         return self._sizes.get(owner, 0)
 
     def has_plenty(self, owner: Hashable, growth_bytes: int) -> bool:
-        """Return whether so much more of the owner is certainly no problem; refusals are not counted."""
+        """Return whether the owner could grow by that much, without counting a refusal."""
         return self._budget.has_plenty(self._sizes.get(owner, 0), growth_bytes)
 
     def may_grow(self, owner: Hashable, growth_bytes: int) -> bool:
-        """Return whether the owner may hold `growth_bytes` more."""
+        """Return whether the owner may grow by `growth_bytes`, and count a refusal."""
         return self._budget.has_room(self._sizes.get(owner, 0), growth_bytes)
 
     def set_size(self, owner: Hashable, size_bytes: int) -> None:
-        """Note what the owner holds now; an owner that holds nothing is forgotten."""
+        """Set the owner's current size; an owner of size 0 is removed."""
         self._budget.used_bytes += size_bytes - self._sizes.get(owner, 0)
         if size_bytes:
             self._sizes[owner] = size_bytes
@@ -68,6 +69,6 @@ class MemoryAccount:
             self._sizes.pop(owner, None)
 
     def close(self) -> None:
-        """Give everything back: the owners are gone."""
+        """Release the memory of all owners of the account."""
         self._budget.used_bytes -= sum(self._sizes.values())
         self._sizes.clear()

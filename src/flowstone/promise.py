@@ -1,8 +1,8 @@
-"""A result that comes later, and who waits for it hears at once: no event loop in between.
+"""A result that becomes available later, whose callbacks run immediately without the event loop.
 
-An asyncio future calls back in a later turn of its loop, through a handle each. On the way of a request that is twice
-or three times, for nothing: everything here belongs to one loop and is told from it. The price: callbacks run inside
-`set_result`, so whoever sets a result must be ready for what they do, and they must not raise.
+An asyncio future runs its callbacks in a later iteration of its event loop, each through a handle. A request would pay
+for that two or three times without benefit, because everything here belongs to one event loop. In return, callbacks run
+inside `set_result`: its caller must expect their effects, and callbacks must not raise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class Promise(Generic[Result]):
-    """The part of asyncio.Future that a request needs, under the same names; it can be awaited too."""
+    """The part of asyncio.Future that a request needs, with the same names; it can also be awaited."""
 
     __slots__ = ("_callbacks", "_error", "_is_cancelled", "_is_done", "_result")
 
@@ -51,14 +51,14 @@ class Promise(Generic[Result]):
         self._settle()
 
     def cancel(self) -> None:
-        """Nobody waits any more; nothing happens to what is done."""
+        """Cancel the promise, because its result is not needed any more; no effect if it is done."""
         if not self._is_done:
             self._error = asyncio.CancelledError()
             self._is_cancelled = True
             self._settle()
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        """Called once, with this promise, now if it is done; callbacks run in the order they were added."""
+        """Call `callback` once with this promise when it is done, now if it already is, in order of addition."""
         if self._is_done:
             callback(self)
         else:
@@ -76,7 +76,7 @@ class Promise(Generic[Result]):
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
             def wake(_: object) -> None:
-                if not settled.done():  # the task may have given up
+                if not settled.done():  # the task may have been cancelled
                     settled.set_result(None)
 
             self.add_done_callback(wake)

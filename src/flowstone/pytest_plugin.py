@@ -1,11 +1,11 @@
-"""The pytest plugin: a broker for the session and a fresh topic for each test, without a line of configuration.
+"""The pytest plugin: a broker per session and an empty topic per test, without configuration.
 
-Every process of pytest-xdist has a session, and so a broker, of its own. The broker's modules are loaded when a test
-first asks for one: a project that has Flowstone installed and does not use it pays for this file alone.
+Each process of pytest-xdist has its own session and broker. The broker's modules are imported when a test first uses
+one: a project that has Flowstone installed but does not use it only pays for this file.
 
-pytest rewrites the `assert` statements of every module in a distribution that has a plugin. For Flowstone's 300 modules
-that takes several times as long as starting a broker, and the better messages help only Flowstone's own developers. So
-the plugin has Flowstone's modules imported as they are.
+pytest rewrites the `assert` statements of every module of a distribution that has a plugin. For Flowstone's 300 modules
+this takes several times as long as starting a broker, and the better messages help only Flowstone's developers. The
+plugin therefore excludes Flowstone's modules from the rewriting.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ import pytest
 if TYPE_CHECKING:
     from flowstone.embedded import Broker
 
-# Kafka's longest name is 249 characters; the rest is for the number.
+# Kafka's longest name has 249 characters; the rest is for the number.
 TOPIC_NAME_CHARACTERS_MAX = 200
 _numbers = count(1)
 
 
 class PlainImports:
-    """An import finder that has the modules of one package imported without pytest's rewriting of assertions."""
+    """An import finder that excludes the modules of one package from pytest's rewriting of assertions."""
 
     def __init__(self, package: str) -> None:
         self._prefix = f"{package}."
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the spec that Python itself finds for a module of the package, and None for any other module."""
+        """Return the spec that Python finds for a module of the package, and None for any other module."""
         return PathFinder.find_spec(name, path, target) if name.startswith(self._prefix) else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Put the finder before pytest's own, which is installed by now, and before any conftest.py imports Flowstone."""
+    """Install the finder before pytest's own and before a conftest.py imports Flowstone."""
     finder = PlainImports(__name__.partition(".")[0])
     sys.meta_path.insert(0, finder)
     early_config.add_cleanup(lambda: sys.meta_path.remove(finder))
@@ -49,7 +49,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def flowstone_settings() -> Mapping[str, object]:
-    """The settings of `flowstone_broker`, by Kafka's names. Override it to have others."""
+    """The settings of `flowstone_broker`, by Kafka's names. Override this fixture to change them."""
     return {}
 
 
@@ -64,7 +64,7 @@ def flowstone_broker(flowstone_settings: Mapping[str, object]) -> Iterator[Broke
 
 @pytest.fixture
 def flowstone_topic(flowstone_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """The name of an empty topic of one partition, or `num.partitions` if that is set, that no other test uses."""
+    """The name of an empty topic for this test, with one partition or `num.partitions` if that is set."""
     name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-")[:TOPIC_NAME_CHARACTERS_MAX]
     topic = f"{name}-{next(_numbers)}"
     flowstone_broker.create_topic(topic)

@@ -1,4 +1,4 @@
-"""Small values that many packages share."""
+"""Small value types that many packages share."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Topics as a Spark data source and sink: `spark.read.format("flowstone")`, registered by being installed.
+"""The Spark data source and sink for topics: `spark.read.format("flowstone")`, available once installed.
 
-Spark imports every installed module whose name begins with `pyspark_` and takes its `DefaultSource`. So importing this
-must never fail and costs little: what needs more is imported when the format is used.
+Spark imports every installed module whose name starts with `pyspark_` and registers its `DefaultSource`. This import
+must therefore never fail and must be cheap: everything else is imported when the format is used.
 
-Mistakes are reported as early as Spark allows, because the earlier they are found, the shorter Spark's message is
-(`reporting` has the messages). `load()` calls `schema`; nothing else runs before a query starts. A batch query calls
-`reader` and `writer` when it is planned, a streaming query `streamReader` when it starts and `streamWriter` with its
-first micro-batch.
+Errors are reported as early as Spark allows, because Spark's message is shorter then (`reporting` creates the
+messages). `load()` calls only `schema`. A batch query calls `reader` or `writer` when it is planned, a streaming query
+`streamReader` when it starts and `streamWriter` with its first micro-batch.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class DefaultSource(DataSource):
 
     @reported
     def schema(self) -> StructType:
-        """Return the columns asked for, after options and topics were checked: `load()` fails if one is wrong."""
+        """Return the requested columns after checking options and topics, so that `load()` reports errors."""
         from pyspark_flowstone.positions import check_subscription
         from pyspark_flowstone.schema import spark_schema
 
@@ -58,10 +57,10 @@ class DefaultSource(DataSource):
         return make_reader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return the reader, or one that raises from every method: Spark loses an exception that is raised here.
+        """Return the reader, or one whose methods raise the error: Spark drops an exception raised here.
 
-        The process that plans a stream (`python_streaming_source_runner` of PySpark 4.2 and 4.3) calls `stop()` of a
-        reader that it does not have then, and reports that as the error.
+        In that case the planning process (`python_streaming_source_runner` of PySpark 4.2 and 4.3) calls `stop()` of a
+        reader that does not exist, and reports that as the error.
         """
         from pyspark_flowstone.schema import check_schema
         from pyspark_flowstone.stream import FlowstoneStreamReader, RefusedStreamReader
@@ -95,7 +94,7 @@ class DefaultSource(DataSource):
 
 
 def _check_pyspark_version() -> None:
-    """Before 4.2 a Python source had no limits on a batch and was not told where one starts."""
+    """Raise an error before PySpark 4.2, where a Python source could not limit or locate a batch."""
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < PYSPARK_VERSION_MIN:
         needed = ".".join(map(str, PYSPARK_VERSION_MIN))

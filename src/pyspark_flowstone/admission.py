@@ -1,7 +1,7 @@
-"""How much of what is there a micro-batch takes: the limits per trigger.
+"""Limits on the size of a micro-batch.
 
-Limits in offsets are kept to the offset. A limit in bytes is kept as well as a look at the next records of each
-partition allows: the broker can say how many records there are, not how large.
+Limits in offsets are exact. A limit in bytes is approximate: it is based on the next records of each partition, because
+the broker can report the number of records but not their size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark_flowstone.options import SourceOptions
 
 
 def admit(cluster: Cluster, options: SourceOptions, start: Offsets, ends: Offsets, *, is_patient: bool) -> Offsets:
-    """The end of a batch; `start` if it is patient and there is less than it should have at least."""
+    """Return the end of a micro-batch; `start` if the minimum is not reached and the query may still wait."""
     ranges = ranges_between(start, ends)
     available = sum(each.offset_count for each in ranges)
     if is_patient and ranges and available < (options.offsets_per_trigger_min or 0):
@@ -28,7 +28,7 @@ def admit(cluster: Cluster, options: SourceOptions, start: Offsets, ends: Offset
 
 
 def _record_bytes(cluster: Cluster, wanted: OffsetRange, options: SourceOptions) -> float:
-    """What an offset takes in the log, going by the first batches of a range."""
+    """Return the mean bytes per offset in the log, estimated from the first batches of a range."""
     for fetched in cluster.fetch(
         wanted.partition, wanted.start, wanted.start + 1, read_committed=options.read_committed
     ):
@@ -38,4 +38,4 @@ def _record_bytes(cluster: Cluster, wanted: OffsetRange, options: SourceOptions)
             header = parse_header(fetched.records, at)
             last, at = header.last_offset, at + header.size_bytes
         return at / (last + 1 - first)
-    return 0.0  # compaction took what was there
+    return 0.0  # compaction has removed all records of the range

@@ -1,7 +1,7 @@
-"""What a process of Spark's keeps for as long as it lives: the client of a broker, and memory for columns.
+"""The client of a cluster and the buffer pool that a Spark process keeps for its whole life.
 
-Spark keeps its Python workers, so a later task of the same worker finds the connections of an earlier one. A task that
-breaks off in the middle of something, as the tasks of a query with a limit do, costs the client that one connection.
+Spark reuses its Python workers, so a later task of a worker reuses the connections of earlier ones. A task that stops
+halfway, as in a query with a limit, costs only the one connection that it was using.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from flowstone.client import Cluster
 
 CLIENT_ID = "flowstone-spark"
 
-# By process: a fork must not use the sockets of its parent.
+# By process id: a forked process must not use its parent's sockets.
 _clusters: dict[tuple[int, str], Cluster] = {}
 _memory = Memory()
 _is_settled = False
 
 
 def cluster_of(bootstrap: str) -> Cluster:
-    """The process's one client of this cluster. Python workers run one task at a time, in one thread."""
+    """Return this process's client of the cluster. Python workers run one task at a time, in one thread."""
     key = os.getpid(), bootstrap
     if key not in _clusters:
         settle_process()
@@ -30,17 +30,17 @@ def cluster_of(bootstrap: str) -> Cluster:
 
 
 def column_memory() -> Memory:
-    """The process's one, for its one thread of tasks."""
+    """Return this process's buffer pool, for its single task thread."""
     return _memory
 
 
 def settle_process() -> None:
-    """To be called when what a process needs is imported.
+    """Exclude all imported objects from garbage collection; to be called when all imports are done.
 
-    Spark collects garbage after whatever it has asked of a process. That walks all that Spark, Arrow and we have
-    imported, 20 ms each time, which is more than a small task takes. None of it is ever garbage: it is left out.
+    Spark collects garbage after each call to a process. That walks everything that Spark, Arrow and this package have
+    imported, 20 ms each time, more than a small task takes. None of it ever becomes garbage.
     """
-    global _is_settled  # the number of frozen objects would tell as well, but counting them takes 4 ms
+    global _is_settled  # counting the frozen objects instead would take 4 ms
     if not _is_settled:
         gc.collect()
         gc.freeze()

@@ -1,7 +1,7 @@
-"""A query's progress as the offsets of a consumer group, for everybody who watches lag.
+"""Commits of a query's progress to a consumer group, for monitoring of lag.
 
-The checkpoint is what a query goes on from; the group is never read. So a commit that fails is warned of and does not
-stop the query: the next one says more than the one that was lost.
+The query resumes from its checkpoint; the group is never read. A failed commit therefore only causes a warning: the
+next commit replaces it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flowstone.types import TopicPartition
 from pyspark_flowstone.connections import CLIENT_ID
 from pyspark_flowstone.loss import LOGGER
 
-# A query that is otherwise well must not wait long for a coordinator that is not there, nor ask for it all the time.
+# A query must neither wait long for a missing coordinator nor look it up continuously.
 COMMIT_DEADLINE_S = 3.0
 COMMIT_AGAIN_AFTER_S = 10.0
 
@@ -27,7 +27,7 @@ class GroupProgress:
         self._not_before_s = 0.0
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """What is finished. Called often with the same offsets; the broker is asked only for new ones."""
+        """Commit finished offsets; repeated calls with the same offsets send no request."""
         new = {partition: offset for partition, offset in offsets.items() if self._committed.get(partition) != offset}
         if not new or time.monotonic() < self._not_before_s:
             return
@@ -36,7 +36,9 @@ class GroupProgress:
         except ClientError as error:
             self._not_before_s = time.monotonic() + COMMIT_AGAIN_AFTER_S
             LOGGER.warning(
-                "flowstone: the query goes on, but its progress does not show in group %s: %s", self._group_id, error
+                "flowstone: the query continues, but its progress is not committed to group %s: %s",
+                self._group_id,
+                error,
             )
         else:
             self._committed.update(new)
@@ -47,6 +49,6 @@ class GroupProgress:
 
 def warn_of_no_group() -> None:
     LOGGER.warning(
-        "flowstone: this query shows in no consumer group, so its lag cannot be watched; "
-        "name a group of its own with the option groupId"
+        "flowstone: this query commits to no consumer group, so its lag cannot be monitored; "
+        "set the option groupId to a group of its own"
     )

@@ -1,14 +1,14 @@
-"""The options of the Kafka connector, and what the source does with each of those it has no use for.
+"""The options of the Kafka connector that this source does not use, and how it treats each of them.
 
-Tables only. A query that moves over from the Kafka connector brings its options along: what tunes a JVM consumer is
-taken and has no effect; what would change the result, and cannot be had here, is refused by name.
+This module contains only tables. A query that is moved from the Kafka connector keeps its options: those that tune a
+JVM consumer are accepted without effect; those that would change the result and are not supported are refused by name.
 """
 
 from __future__ import annotations
 
 KAFKA_PREFIX = "kafka."
 
-# Of the connector itself; they tune its consumers.
+# Options of the connector itself that tune its consumers.
 IGNORED = {
     "kafkaconsumer.polltimeoutms": "kafkaConsumer.pollTimeoutMs",
     "fetchoffset.numretries": "fetchOffset.numRetries",
@@ -17,7 +17,7 @@ IGNORED = {
     "groupidprefix": "groupIdPrefix",
 }
 
-# Kafka's own consumer settings: how often, how much at a time, how long. Ours are constants of the client.
+# Kafka's consumer settings for frequencies, sizes and times, which are constants of our client.
 CONSUMER_TUNING = frozenset(
     {
         "allow.auto.create.topics",
@@ -60,16 +60,16 @@ CONSUMER_TUNING = frozenset(
 
 # What to do instead.
 REFUSED = {
-    "auto.offset.reset": "say with startingOffsets where to start",
-    "enable.auto.commit": "say with groupId which group the progress is committed to",
+    "auto.offset.reset": "set startingOffsets instead",
+    "enable.auto.commit": "set groupId to commit the progress to a group",
     "interceptor.classes": "interceptors are Java classes and do not run here",
     "key.deserializer": "keys come as bytes; cast or decode them in the query",
     "value.deserializer": "values come as bytes; cast or decode them in the query",
 }
-# Families of them: TLS and logins.
+# Prefixes of options: TLS and authentication.
 REFUSED_PREFIXES = {
-    "sasl.": "the source speaks to listeners without authentication only",
-    "ssl.": "the source speaks to plaintext listeners only",
+    "sasl.": "the source supports only listeners without authentication",
+    "ssl.": "the source supports only plaintext listeners",
 }
 SECURITY_PROTOCOL = "security.protocol"
 SECURITY_PROTOCOL_SPOKEN = "PLAINTEXT"

@@ -1,8 +1,9 @@
-"""What counts as lost records, and what is said of them.
+"""Detection of lost records, and the messages about them.
 
-Offsets that a read was to have and that no longer exist are a loss: retention, deletion of records or of the topic.
-Gaps between records that exist are none: compaction and transactions leave them. With `failOnDataLoss` a loss ends the
-query; without it, every loss is warned of and the read goes on with what is there. Nothing is ever skipped in silence.
+Records are lost if they were to be read and no longer exist, because of retention or because records or the topic were
+deleted. Gaps between existing records are not losses: compaction and transactions leave them. With `failOnDataLoss` a
+loss fails the query; without it, every loss causes a warning and the read continues with the records that exist. No
+loss is silent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ GO_ON = "or set failOnDataLoss=false to go on without them"
 
 
 class DataLost(FlowstoneError):
-    """Records that were to be read are gone. One sentence: which, and what to do."""
+    """Records that were to be read no longer exist. The message says in one sentence which, and what to do."""
 
 
 class LossRule:
@@ -27,7 +28,7 @@ class LossRule:
         self._is_failure = is_failure
 
     def overtaken(self, partition: TopicPartition, start: int, log_start: int) -> None:
-        """Retention, or somebody who deleted records, was faster than the reader."""
+        """Report that records before `log_start` were deleted before they were read."""
         self._report(
             f"{partition}: offsets {start} to {log_start - 1} are gone, the log starts at {log_start} now; "
             "start at an offset that is there (a streaming query: with a new checkpoint), keep records longer with "
@@ -35,7 +36,7 @@ class LossRule:
         )
 
     def beyond_end(self, partition: TopicPartition, offset: int, log_end: int) -> None:
-        """The reader has been, or wants to go, where the log does not reach: the topic was made anew."""
+        """Report that the offset is beyond the log's end: the topic was deleted and recreated."""
         self._report(
             f"{partition}: offsets up to {offset - 1} were expected and the log ends at {log_end}; the topic was "
             "probably deleted and created again: start over with a new checkpoint or other offsets, "
@@ -54,7 +55,7 @@ class LossRule:
         LOGGER.warning("flowstone: %s", sentence)
 
     def clip(self, wanted: OffsetRange, log_start: int, log_end: int) -> OffsetRange:
-        """What of a range is there. Every part that is not has been reported."""
+        """Return the part of a range that exists, after reporting every part that does not."""
         start, end = wanted.start, wanted.end
         if max(start, end) > log_end:
             self.beyond_end(wanted.partition, max(start, end), log_end)

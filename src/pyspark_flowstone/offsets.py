@@ -1,10 +1,10 @@
-"""Offsets as the source plans with them: their JSON form, ranges of them, and how ranges are cut and limited.
+"""Offsets for planning: their JSON form, ranges, and splitting and limiting of ranges.
 
-The JSON form is the Kafka connector's, `{"topic": {"partition": offset}}`, so that a checkpoint reads the same. Pure:
-knows no broker and no Spark.
+The JSON form is that of the Kafka connector, `{"topic": {"partition": offset}}`, so checkpoints are compatible. The
+module is pure: it knows no broker and no Spark.
 
-Invariant: what is planned depends on nothing but the arguments. Spark plans a batch again after a failure and must get
-the same tasks, so every result is in the order of topics and partitions.
+Invariant: a plan depends only on the arguments. Spark plans a batch again after a failure and must get the same tasks,
+so every result is sorted by topic and partition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JsonOffsets = dict[str, dict[str, int]]
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of one partition from `start` up to, and without, `end`."""
+    """The offsets of one partition from `start` to `end`, exclusive."""
 
     partition: TopicPartition
     start: int
@@ -45,7 +45,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:
 
 
 def from_json(value: Any, *, floor: int) -> Offsets:
-    """ValueError, saying what is wrong, if it is not offsets by partition by topic, none of them below `floor`."""
+    """Return offsets by partition by topic. Raises ValueError if the JSON is not that, or one is below `floor`."""
     if not isinstance(value, dict):
         raise ValueError('it is not of the form {"topic": {"0": 23}}')
     offsets = {}
@@ -62,7 +62,7 @@ def from_json(value: Any, *, floor: int) -> Offsets:
 
 
 def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Every partition with something to read. `start` must know each partition of `end`."""
+    """Return the range of every partition with records to read. `start` must contain each partition of `end`."""
     found = (OffsetRange(partition, start[partition], offset) for partition, offset in sorted(end.items()))
     return [each for each in found if each.offset_count > 0]
 
@@ -70,9 +70,9 @@ def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartit
 def split(
     ranges: Iterable[OffsetRange], *, parts_min: int | None = None, offsets_max: int | None = None
 ) -> list[OffsetRange]:
-    """Ranges cut so that none has more than `offsets_max` offsets and there are about `parts_min` of them or more.
+    """Split the ranges so that none has more than `offsets_max` offsets and there are about `parts_min` or more.
 
-    Long ranges are cut into more parts than short ones, so that the parts are of a like size.
+    Long ranges are split into more parts than short ones, so that the parts have similar sizes.
     """
     cut = [part for each in ranges for part in _cut(each, _parts_of(each.offset_count, offsets_max))]
     if parts_min is None or not 0 < len(cut) < parts_min:
@@ -92,10 +92,10 @@ def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
 
 
 def limit_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], offsets_max: int) -> Offsets:
-    """An end at most `offsets_max` offsets after `start`, each partition moving in proportion to what it has.
+    """Return an end at most `offsets_max` offsets after `start`, with each partition in proportion.
 
-    Exactly that many where there are that many. The largest partitions take what rounding leaves, so that no partition
-    starves: what it was not given this time makes it larger the next.
+    The total is exactly `offsets_max` if that many are available. The largest partitions get the remainder of rounding.
+    No partition starves: the offsets that it does not get now make it larger the next time.
     """
     ranges = ranges_between(start, end)
     total = sum(each.offset_count for each in ranges)
@@ -114,9 +114,9 @@ def limit_bytes(
     bytes_max: int,
     record_bytes: Mapping[TopicPartition, float],
 ) -> Offsets:
-    """An end about `bytes_max` bytes after `start`, going by the size of a record of each partition.
+    """Return an end about `bytes_max` bytes after `start`, based on the mean record size of each partition.
 
-    Always at least one record further, or a query with large records would stand still.
+    The end is always at least one record after `start`, so that a query with large records makes progress.
     """
     ranges = ranges_between(start, end)
     total_bytes = sum(each.offset_count * record_bytes[each.partition] for each in ranges)

@@ -1,7 +1,7 @@
-"""The options of the source: read, checked and given types, before anything asks a broker.
+"""The options of the source: parsed, checked and typed without contacting a broker.
 
-Owns their names and defaults; what they mean to a broker is `positions`' business. Every `OptionError` is one sentence
-that names the option. Names are the Kafka connector's wherever it has one.
+Owns the names and defaults; `positions` interprets them for a broker. Every `OptionError` is one sentence that names
+the option. Names are the Kafka connector's where it has one.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class Assigned(NamedTuple):
 
 
 class Everywhere(NamedTuple):
-    """EARLIEST or LATEST, on every partition."""
+    """A bound that is EARLIEST or LATEST in every partition."""
 
     offset: int
 
 
 class AtOffsets(NamedTuple):
-    """Offsets, EARLIEST or LATEST, partition by partition."""
+    """A bound with an offset, EARLIEST or LATEST for each partition."""
 
     offsets: Offsets
 
 
 class AtTimestamp(NamedTuple):
-    """The first record of every partition that is as late as this."""
+    """A bound at the first record of every partition at or after a time."""
 
     timestamp_ms: int
 
@@ -93,14 +93,20 @@ class SourceOptions:
     timestamps_are_ordered: bool
 
     def batch_bounds(self) -> tuple[Bound, Bound]:
-        """Where a batch read starts and ends: everything there is, unless options say otherwise. OptionError."""
+        """Return the start and end of a batch read; the default is all available records.
+
+        Raises OptionError if an option does not apply to a batch read.
+        """
         starting, ending = self.starting or Everywhere(EARLIEST), self.ending or Everywhere(LATEST)
         _refuse(starting, LATEST, "startingOffsets: a batch read cannot start at latest, where there is nothing yet")
         _refuse(ending, EARLIEST, "endingOffsets: a batch read cannot end at earliest, where nothing has been read yet")
         return starting, ending
 
     def stream_start(self) -> Bound:
-        """Where a new query starts: at what comes from now on, unless options say otherwise. OptionError."""
+        """Return the start of a new streaming query; the default is the next new record.
+
+        Raises OptionError if an option does not apply to a stream.
+        """
         if self.ending is not None:
             raise OptionError(
                 "endingOffsets: a streaming query has no end; use the trigger availableNow, or spark.read"
@@ -119,7 +125,7 @@ def _refuse(bound: Bound, offset: int, sentence: str) -> None:
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """OptionError if one of them is not as it should be."""
+    """Return the parsed options. Raises OptionError if one is invalid."""
     options = GivenOptions(given)
     _check_names(options)
     starting = _bound(options, "starting")
@@ -211,7 +217,7 @@ def _assigned(value: Any) -> tuple[TopicPartition, ...]:
 
 
 def _bound(options: GivenOptions, which: str) -> Bound | None:
-    """What the `starting…` or the `ending…` options say. Of several the connector takes the first of this order."""
+    """Return the bound from the `starting…` or `ending…` options, in the connector's order of precedence."""
     timestamp_ms = options.timestamp_ms(f"{which}Timestamp")
     if timestamp_ms is not None:
         return AtTimestamp(timestamp_ms)
@@ -252,7 +258,7 @@ def _columns(options: GivenOptions) -> tuple[str, ...]:
 
 
 def _either(options: GivenOptions, name: str, other: str) -> str | None:
-    """An option of ours and the one of the Kafka connector that means the same."""
+    """Return the value of an option that has both our name and the Kafka connector's."""
     value, same = options.get(name), options.get(other)
     if value is not None and same is not None and value != same:
         raise OptionError(f"{name}: it says {value!r} and {other} says {same!r}")

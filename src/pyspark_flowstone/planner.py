@@ -1,11 +1,11 @@
-"""What a streaming query asks of its source on the driver: where it starts, how far it may go, what its tasks are.
+"""The planner of a streaming query on the driver: its start, the end of each micro-batch, and its tasks.
 
-One planner lives as long as a run of the query, in a process of its own, and is asked in turn, never at once. Spark
-asks for the next end only after the batch before has finished, so the start it names is finished work: that is
-committed to the query's group then, which settles idle queries and the last batch of those that end.
+One planner lives as long as a run of the query, in a separate process, and is never called concurrently. Spark asks for
+the next end only after the previous batch has finished, so the start that it passes is finished work. The planner then
+commits it to the query's group, also for idle queries and for the last batch of queries that end.
 
-Invariant: what is planned for a start and an end depends on nothing the planner remembers. After a crash another
-planner is asked for the same batch.
+Invariant: the plan for a start and an end does not depend on the planner's state. After a crash another planner gets
+the same batch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pyspark_flowstone.positions import (
     starting_partitions,
 )
 
-# An idle query is asked 70 times a second. Answering late, unless something arrives, costs nobody anything: the wait
-# ends with the first record. It is short because Spark asks the sources of one query in turn.
+# Spark polls an idle query 70 times a second. A delayed response costs nothing, because the wait
+# ends with the first record. It is short because Spark polls the sources of a query one after the other.
 IDLE_WAIT_S = 0.2
-# Whoever comes back this soon after "nothing new" had no batch to run: no other source of the query had anything.
+# A poll this soon after "nothing new" means that the query had no batch to run: no source had new records.
 IDLE_GAP_S = 0.1
-# How long topics and partitions that come and go may stay unseen.
+# How long new and deleted topics and partitions may stay undetected.
 METADATA_AGE_MAX_S = 1.0
 
 
@@ -54,7 +54,7 @@ class StreamPlanner:
         self._moved_on_s = time.monotonic()
 
     def initial(self) -> Offsets:
-        """Where a query without a checkpoint starts. Spark asks twice: `latest` must not move in between."""
+        """Return the start of a query without a checkpoint; a second call returns the same offsets."""
         if self._initial is None:
             partitions = starting_partitions(self._cluster, self._options)
             self._initial = starting_offsets(self._cluster, self._options.stream_start(), partitions, self._options)
@@ -69,14 +69,14 @@ class StreamPlanner:
             self._group.close()
 
     def pin_end(self) -> None:
-        """From now on nothing counts that is not there yet: the query ends when it has read what is."""
+        """Fix the end of the query to the current ends of the partitions (trigger availableNow)."""
         self._target = self._current_ends()
 
     def latest_seen(self) -> Offsets | None:
         return self._ends
 
     def next_end(self, start: Offsets, *, is_limited: bool) -> Offsets:
-        """How far the next batch goes; `start` if there is nothing for it."""
+        """Return the end of the next micro-batch; `start` if there is nothing to read."""
         self.finished(start)
         ends = self._target if self._target is not None else self._next_ends()
         known = self._known_start(start, ends)
@@ -93,7 +93,7 @@ class StreamPlanner:
         return end
 
     def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """The tasks of a batch."""
+        """Return the ranges of offsets that the tasks of a micro-batch read."""
         partitions = start.keys() & end.keys()
         went_back = sorted(each for each in partitions if start[each] > end[each])
         for partition in went_back:
@@ -109,7 +109,7 @@ class StreamPlanner:
         )
 
     def _next_ends(self) -> Offsets:
-        """The current ends; where those before them were not enough for a batch a moment ago, more is waited for."""
+        """Return the current ends of the partitions; wait for more records if the last ones were too few."""
         if self._ends is not None and time.monotonic() - self._found_nothing_s < IDLE_GAP_S:
             self._cluster.wait_for_records(self._ends, IDLE_WAIT_S, read_committed=self._options.read_committed)
         return self._current_ends()
@@ -127,7 +127,7 @@ class StreamPlanner:
         return self._ends
 
     def _known_start(self, start: Offsets, ends: Offsets) -> Offsets:
-        """`start` with the partitions that came since, and without those that went: both are looked at for loss."""
+        """Return `start` with new partitions added and deleted ones removed, after checking both for losses."""
         for partition in sorted(start.keys() - ends.keys()):
             self._rule.partition_gone(partition, start[partition])
         came = log_starts(self._cluster, ends.keys() - start.keys())

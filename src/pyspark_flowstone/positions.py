@@ -1,6 +1,6 @@
-"""From options to offsets: which partitions are subscribed to, and where a bound lies in each of them.
+"""Conversion of options to offsets: the subscribed partitions, and the offset of a bound in each of them.
 
-Asks the broker and keeps nothing.
+The functions ask the broker and keep no state.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from pyspark_flowstone.options import (
 from pyspark_flowstone.values import OptionError
 
 NAMES_SHOWN_MAX = 5
-# How long `load()` tries to reach a broker. Somebody waits for it; a query that runs waits longer (client.cluster).
+# How long `load()` tries to reach a broker. A user waits for it; a running query waits longer (client.cluster).
 LOAD_DEADLINE_S = 5.0
 
 
 def check_subscription(options: SourceOptions) -> None:
-    """Raise OptionError if no broker answers, or if a topic or a partition that was named does not exist.
+    """Raise OptionError if no broker answers, or a topic or partition that is named does not exist.
 
-    With failOnDataLoss=false a missing topic is accepted here, because a query that goes on from a checkpoint may do
-    without it. A new query is refused when it starts.
+    With failOnDataLoss=false a missing topic is accepted here, because a query that resumes from a checkpoint can
+    continue without it. A new query is refused when it starts.
     """
     try:
         with Cluster(options.bootstrap, client_id=CLIENT_ID, deadline_s=LOAD_DEADLINE_S) as cluster:
@@ -48,13 +48,13 @@ def check_subscription(options: SourceOptions) -> None:
 
 
 def unreachable(error: ClientError) -> OptionError:
-    """Return the error that names the option with the broker's address."""
+    """Return the OptionError for a broker that cannot be reached, with its address."""
     advice = "; check the address, and that the broker is running" if isinstance(error, GaveUp) else ""
     return OptionError(f"{BOOTSTRAP}: {error}{advice}")
 
 
 def existing_partitions(cluster: Cluster, subscription: Subscription) -> set[TopicPartition]:
-    """Those of the subscription that there are now."""
+    """Return the subscribed partitions that currently exist."""
     if isinstance(subscription, Pattern):
         counts = cluster.topics()
         counts = {name: count for name, count in counts.items() if re.fullmatch(subscription.regex, name)}
@@ -67,7 +67,7 @@ def existing_partitions(cluster: Cluster, subscription: Subscription) -> set[Top
 
 
 def starting_partitions(cluster: Cluster, options: SourceOptions) -> set[TopicPartition]:
-    """The same, for a read that begins now: what was named must be there. OptionError."""
+    """Return the existing partitions for a new read. Raises OptionError if a named one is missing."""
     subscription, found = options.subscription, existing_partitions(cluster, options.subscription)
     if isinstance(subscription, Topics):
         missing = sorted(set(subscription.names) - {each.topic for each in found})
@@ -88,12 +88,12 @@ def log_starts(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Offset
 
 
 def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition], options: SourceOptions) -> Offsets:
-    """The high watermarks, or where transactions are waited for, the last stable offsets."""
+    """Return the high watermarks, or the last stable offsets for read_committed."""
     return _listed(cluster, dict.fromkeys(partitions, LATEST), read_committed=options.read_committed)
 
 
 def offsets_at_time(cluster: Cluster, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Offsets:
-    """The first offset with a record at or after the time; partitions without one are absent."""
+    """Return the first offset at or after the time per partition; partitions without one are absent."""
     listed = _listed(cluster, dict.fromkeys(partitions, timestamp_ms), read_committed=False)
     return {partition: offset for partition, offset in listed.items() if offset >= 0}
 
@@ -101,7 +101,10 @@ def offsets_at_time(cluster: Cluster, partitions: Iterable[TopicPartition], time
 def starting_offsets(
     cluster: Cluster, bound: Bound, partitions: set[TopicPartition], options: SourceOptions
 ) -> Offsets:
-    """OptionError where a time has no record as late, unless options say that the end will do."""
+    """Return the offsets of a starting bound. Raises OptionError if a time has no record at or after it.
+
+    With startingOffsetsByTimestampStrategy=latest, the partition's end is used instead.
+    """
     offsets = _offsets_at(cluster, bound, partitions, options, "starting")
     without = sorted(each for each, offset in offsets.items() if offset < 0)
     if without and not options.no_late_record_starts_at_latest:
@@ -120,7 +123,7 @@ def ending_offsets(cluster: Cluster, bound: Bound, partitions: set[TopicPartitio
 def _offsets_at(
     cluster: Cluster, bound: Bound, partitions: set[TopicPartition], options: SourceOptions, which: str
 ) -> Offsets:
-    """-1 where a time has no record as late."""
+    """Return the offsets of a bound, -1 if a partition has no record at or after its time."""
     if isinstance(bound, Everywhere):
         return _listed(cluster, dict.fromkeys(partitions, bound.offset), read_committed=options.read_committed)
     if isinstance(bound, AtTimestamp):
@@ -135,7 +138,7 @@ def _offsets_at(
 
 
 def _check_named(named: Mapping[TopicPartition, int], partitions: set[TopicPartition], option: str) -> None:
-    """As the Kafka connector has it: a partition that was forgotten is a mistake, not a default."""
+    """Raise OptionError unless the option names every partition, as the Kafka connector requires."""
     missing, extra = sorted(partitions - named.keys()), sorted(named.keys() - partitions)
     if missing:
         raise OptionError(f"{option}: it says nothing of {_shown(missing)}; name every partition of the subscription")

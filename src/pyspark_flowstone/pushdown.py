@@ -1,9 +1,9 @@
-"""What filters on topic, partition, offset and timestamp leave to be read.
+"""Pushdown of filters on topic, partition, offset and timestamp to the ranges that are read.
 
-Pure. A filter narrows what is read and is still applied by Spark to every row, so a bound may be too wide and never too
-narrow. Timestamps: the first record at or after a time can be looked up, and none before it can pass a lower bound. An
-upper bound cannot be looked up like that, since producers may write an early time late; it counts only where it is
-known that times never go back (LogAppendTime, for one).
+The module is pure. Spark still applies every filter to every row, so a bound may be too wide but never too narrow. A
+lower bound on the timestamp is looked up as the first record at or after the time, before which no record can match. An
+upper bound cannot be looked up, because producers may write an old timestamp late; it is used only if timestamps are
+known not to decrease, for example with LogAppendTime.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Value = TypeVar("Value", int, str)
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What may pass the filters. None: anything. Bounds are from the first, without the last."""
+    """The values that can pass the filters; None means any. Upper bounds are exclusive."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -67,7 +67,7 @@ def narrowing(filters: Iterable[Filter]) -> Narrowing:
 
 
 def _choice(filters: list[Filter], column: str, kind: type[Value]) -> frozenset[Value] | None:
-    """The values that every equality on the column allows."""
+    """Return the values of the column that all equality filters allow; None without such a filter."""
     chosen: frozenset[Value] | None = None
     for each in filters:
         if isinstance(each, EqualTo | EqualNullSafe | In) and each.attribute == (column,):
@@ -78,7 +78,7 @@ def _choice(filters: list[Filter], column: str, kind: type[Value]) -> frozenset[
 
 
 def _bounds(filters: list[Filter], column: str, whole: Any) -> tuple[int | None, int | None]:
-    """The first value and the one after the last that every comparison with the column allows."""
+    """Return the first value and the value after the last that all comparison filters on the column allow."""
     first: int | None = None
     end: int | None = None
     for each in filters:
@@ -108,6 +108,6 @@ def _whole(value: int) -> tuple[int, int]:
 
 
 def _milliseconds(value: datetime) -> tuple[int, int]:
-    """The whole milliseconds around a time, rounded up and rounded down: records have no finer time."""
+    """Return the time in milliseconds, rounded up and rounded down: records have no finer timestamps."""
     microseconds = (value.replace(tzinfo=value.tzinfo or UTC) - EPOCH) // timedelta(microseconds=1)
     return -(-microseconds // 1000), microseconds // 1000

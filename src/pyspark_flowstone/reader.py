@@ -1,7 +1,6 @@
-"""What a task does: the records of one range, as Arrow batches.
+"""The reading of one range of records as Arrow batches, in a task.
 
-Runs in Spark's Python workers. A range that is asked for again, by a task that is tried again or a batch that is
-replayed, gives the same rows.
+Runs in Spark's Python workers. A range that is read again, by a retried task or a replayed batch, gives the same rows.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
                 fetched_bytes += len(fetched.records)
                 yield from decoder.feed(fetched.records, fetched.aborted)
             start = end
-        except OffsetsLost as lost:  # since the range was planned
+        except OffsetsLost as lost:  # deleted since the range was planned
             rule.overtaken(partition, lost.start, lost.log_start)
             start = lost.log_start
         yield from decoder.finish()

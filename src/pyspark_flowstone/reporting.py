@@ -1,13 +1,13 @@
-"""How an error reaches the user of a Spark query: one sentence instead of a Python traceback within a JVM one.
+"""Reporting of errors to the user of a Spark query, as one sentence instead of a traceback.
 
-Spark runs a data source in Python processes of its own. Of an exception it carries only the text to the driver:
-`handle_worker_exception` of PySpark writes the traceback, and the JVM puts that text behind a prefix of its own. The
-class that the user catches is the JVM's choice: `AnalysisException` from `load()`, `save()` and the planning of a batch
-query, `StreamingQueryException` from a streaming query, `PythonException` from a task.
+Spark runs a data source in separate Python processes and passes only the text of an exception to the driver:
+`handle_worker_exception` of PySpark writes the traceback, and the JVM adds its own prefix. The JVM chooses the class
+that the user catches: `AnalysisException` from `load()`, `save()` and the planning of a batch query,
+`StreamingQueryException` from a streaming query, `PythonException` from a task.
 
-`reported` therefore decorates every method that Spark calls. An error that is expected (a wrong option, a missing
-topic, a broker that does not answer, lost records) is raised as `QueryError`, and PySpark is told to leave the
-traceback out. Every other exception is a defect of this package and keeps its traceback.
+`reported` therefore decorates every method that Spark calls. It raises an expected error (an invalid option, a missing
+topic, a broker that does not answer, lost records) as `QueryError` and makes PySpark omit the traceback. Any other
+exception is a bug in this package and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from flowstone.errors import FlowstoneError
 from pyspark_flowstone.values import OptionError
 
-# PySpark's own switch (spark.sql.execution.pyspark.udf.hideTraceback.enabled sets it), read when an exception is
+# PySpark's own flag (set by spark.sql.execution.pyspark.udf.hideTraceback.enabled), read when an exception is
 # written to the JVM. A Python process of Spark's that has written one ends, so nothing else in it is affected.
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
@@ -35,10 +35,10 @@ T = TypeVar("T")
 
 
 class QueryError(PySparkException):
-    """An error whose text is meant for the user of a query.
+    """An error whose message is meant for the user of a query.
 
-    Without a traceback Python prints an exception as `module.Class: text`. The two names below make that
-    `flowstone: text`. They also make instances impossible to pickle, which Spark does not try.
+    Without a traceback Python prints an exception as `module.Class: text`. The two names below turn that into
+    `flowstone: text`. They also make instances impossible to pickle, which Spark does not attempt.
     """
 
     __module__ = "builtins"  # printed without its name
@@ -46,7 +46,7 @@ class QueryError(PySparkException):
 
 
 def reported(method: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a method that Spark calls, so that expected errors leave it as `QueryError`."""
+    """Decorate a method that Spark calls, so that expected errors are raised as `QueryError`."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -57,7 +57,7 @@ def reported(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def reported_items(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items; expected errors of their iterator are raised as `QueryError`."""
+    """Yield the items; raise expected errors of their iterator as `QueryError`."""
     with _reporting():
         yield from items
 

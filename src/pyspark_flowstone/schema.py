@@ -1,4 +1,4 @@
-"""The columns of the source as Spark types. They are the Kafka connector's."""
+"""The columns of the source as Spark types, equal to the Kafka connector's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spark_schema(columns: Sequence[str]) -> StructType:
 
 
 def check_schema(given: StructType, columns: Sequence[str]) -> None:
-    """OptionError if it is not ours: what is in a topic's values is for the query to say, not for the source."""
+    """Raise OptionError if the user set another schema: the query interprets the values, not the source."""
     if given != spark_schema(columns):
         raise OptionError(
             f"schema: the source's columns are {', '.join(columns)} and cannot be given; choose among them with columns"

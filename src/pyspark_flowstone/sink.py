@@ -1,13 +1,13 @@
-"""The sink: rows of a batch query or of a micro-batch, as Arrow, become records of topics.
+"""The sink: writes the rows of a batch query or micro-batch, as Arrow batches, to topics.
 
-The driver checks options, columns and the topic before a task writes; a missing topic is created if the broker allows
-it. A task builds record batches, hands them to an idempotent producer, and is done when the cluster has all of them.
-Nothing is held back for the driver's commit: a task that failed, or a micro-batch that was not marked as done, is run
-again and writes its rows again. That is at-least-once; within one run of a task the producer's sequence numbers keep
-retries from becoming duplicates.
+The driver checks options, columns and the topic before a task writes; it creates a missing topic if the broker permits
+it. A task builds record batches, passes them to an idempotent producer, and finishes when the cluster has stored all of
+them. Nothing waits for the driver's commit: a failed task, or a micro-batch that was not recorded as finished, is run
+again and writes its rows again. Delivery is therefore at least once; within one run of a task, the producer's sequence
+numbers prevent duplicates by retries.
 
-A transaction, which would make a micro-batch's records and its mark one thing, goes around `_write_rows`: only there do
-records meet a producer.
+To make a micro-batch and its record of completion atomic, a transaction would enclose `_write_rows`, the only place
+where records reach a producer.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from pyspark_flowstone.reporting import reported
 from pyspark_flowstone.sink_options import SinkOptions, columns_written, parse_sink_options
 from pyspark_flowstone.values import OptionError
 
-BATCH_ID = "streaming.sql.batchId"  # Spark tells its tasks, where they are a micro-batch's
-# How long `save()` tries to reach a broker before it fails. Somebody waits for it, but a function that was given to
-# `foreachBatch` calls it too and should outlast the restart of a broker.
+BATCH_ID = "streaming.sql.batchId"  # set by Spark in the tasks of a micro-batch
+# How long `save()` tries to reach a broker before it fails. A user may wait for it, but a function given to
+# `foreachBatch` also calls it and should survive a broker's restart.
 SAVE_DEADLINE_S = 15.0
 
 
 class RowWriter:
-    """What batch and streaming writers share: made and checked on the driver, pickled, and run by the tasks."""
+    """The common part of batch and streaming writers: created on the driver, pickled, and run by the tasks."""
 
     deadline_s = DEADLINE_S  # for how long the driver tries to reach a broker
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        """OptionError if rows of this schema could not be written with these options."""
+        """Raises OptionError if rows of this schema cannot be written with these options."""
         self._options = parse_sink_options(given)
         self._columns = columns_written(schema, self._options.topic)
         if self._options.topic is not None:
@@ -57,29 +57,32 @@ class RowWriter:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batches = (rows.select(self._columns) for rows in iterator if rows.num_rows)
         first = next(batches, None)
-        if first is not None:  # a task without rows, as most are after a shuffle, asks nothing of the cluster
+        if first is not None:  # a task without rows, which is common after a shuffle, sends no request
             with _producer(self._options) as (cluster, producer):
                 _write_rows(chain([first], batches), self._options, cluster, producer)
         return WriterCommitMessage()
 
 
 class FlowstoneWriter(RowWriter, DataSourceArrowWriter):
-    """`df.write.format("flowstone")`."""
+    """The writer of batch queries, `df.write.format("flowstone")`."""
 
     deadline_s = SAVE_DEADLINE_S
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError('a topic is only ever appended to: say mode("append"), not mode("overwrite")')
+            raise OptionError('a topic can only be appended to: use mode("append") instead of mode("overwrite")')
         super().__init__(given, schema)
 
 
 class FlowstoneStreamWriter(RowWriter, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("flowstone")`. In complete mode each micro-batch appends the whole result."""
+    """The writer of streaming queries. In complete mode each micro-batch appends the whole result."""
 
 
 def _write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Cluster, producer: Producer) -> None:
-    """Returns when all of them are written. ClientError, or an error that names the row, if one cannot be."""
+    """Write all rows and return when they are stored.
+
+    Raises ClientError, or an error that names the row, if a row cannot be written.
+    """
     encoder = Encoder(
         compression=options.compression,
         batch_bytes_max=options.record_bytes_max,
@@ -95,7 +98,7 @@ def _write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster
 
 
 def _learn_counts(counts: dict[str, int], rows: pa.RecordBatch, topic: str | None, cluster: Cluster) -> None:
-    """How many partitions each topic of these rows has: asked once by each task, so that new ones are used."""
+    """Look up the number of partitions of each topic in the rows, once per task, so that new partitions are used."""
     topics = [topic] if topic is not None else pc.unique(rows.column("topic")).to_pylist()
     unknown = [each for each in topics if each is not None and each not in counts]
     if unknown:
@@ -106,7 +109,7 @@ def _learn_counts(counts: dict[str, int], rows: pa.RecordBatch, topic: str | Non
 
 
 def _first_partition() -> int:
-    """Where rows without a key begin: the tasks of a micro-batch one after the other, and the next batch one further.
+    """Return the first partition for rows without a key, which differs between the tasks of a micro-batch.
 
     A task that is run again begins where it did before.
     """
@@ -138,14 +141,17 @@ def _no_such_topic(topic: str) -> OptionError:
     )
 
 
-# A producer that ended a task well goes on in the next task of its worker. Each new one costs the brokers a producer id
-# that they remember for a day, and queries have many small tasks. By process: a fork must not use its parent's sockets.
+# A worker's next task reuses the producer of a successful task. Each new one costs the brokers a producer id
+# that they keep for a day, and queries have many small tasks. By process id: a fork must not use its parent's sockets.
 _producers: dict[tuple[int, SinkOptions], tuple[Cluster, Producer]] = {}
 
 
 @contextmanager
 def _producer(options: SinkOptions) -> Iterator[tuple[Cluster, Producer]]:
-    """It is not kept if it, or the task, failed: what was queued and not sent is nobody's any more."""
+    """Yield this process's producer, which is kept for the next task.
+
+    If the task fails, the producer is closed, because it may contain unsent records of that task.
+    """
     key = os.getpid(), options
     cluster, producer = _producers.pop(key) if key in _producers else _open_producer(options)
     try:

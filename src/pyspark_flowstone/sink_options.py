@@ -1,8 +1,8 @@
-"""The options and the columns of the sink: read and checked on the driver, before a task writes anything.
+"""The options and columns of the sink, parsed and checked on the driver before a task writes.
 
-Owns their names and defaults. Asks no broker. Every `OptionError` is one sentence that says what to do. Names are the
-Kafka connector's; of its producer settings those that tune a JVM producer are taken and have no effect, and those that
-would change what is written, and cannot be had here, are refused by name.
+Owns the names and defaults and contacts no broker. Every `OptionError` is one sentence that says what to do. Names are
+the Kafka connector's. Producer settings that tune a JVM producer are accepted without effect; those that would change
+what is written and are not supported are refused by name.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ DELIVERY_TIMEOUT, REQUEST_SIZE = "kafka.delivery.timeout.ms", "kafka.max.request
 NAMES = ("topic", BOOTSTRAP, ACKS, COMPRESSION, IDEMPOTENCE, DELIVERY_TIMEOUT, REQUEST_SIZE)
 _SPELLED = {name.lower(): name for name in NAMES}
 
-# Spark hands its own over too.
+# Spark also passes its own options.
 OF_SPARK = frozenset({"checkpointlocation", "path", "queryname"})
 
 ACKS_BY_NAME = {"all": -1, "-1": -1, "1": 1, "0": 0}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DELIVERY_TIMEOUT_DEFAULT_MS = 120_000
-# Kafka's default. A larger record is refused with its row's number; brokers take a little more, the batch's header.
+# Kafka's default. A larger record is refused with its row's number; brokers also allow for the batch's header.
 REQUEST_BYTES_DEFAULT = 1 << 20
 
-# Kafka's producer settings that say how often, how much at a time, how long. Ours are constants of the client.
+# Kafka's producer settings for frequencies, sizes and times, which are constants of our client.
 PRODUCER_TUNING = frozenset(
     {
         "batch.size",
@@ -86,8 +86,8 @@ REFUSED = {
     "value.serializer": _SERIALIZING,
 }
 REFUSED_PREFIXES = {
-    "sasl.": "the sink speaks to listeners without authentication only",
-    "ssl.": "the sink speaks to plaintext listeners only",
+    "sasl.": "the sink supports only listeners without authentication",
+    "ssl.": "the sink supports only plaintext listeners",
 }
 
 
@@ -103,7 +103,7 @@ class SinkOptions:
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """OptionError if one of them is not as it should be."""
+    """Return the parsed options. Raises OptionError if one is invalid."""
     options = GivenOptions(given)
     for name in options.names():
         _check_name(name, options.get(name) or "")
@@ -171,7 +171,7 @@ def _is_headers(kind: DataType) -> bool:
     )
 
 
-# Each column the sink writes, whether its type will do, and what it must be.
+# Each column that the sink writes, the check of its type, and the required type.
 COLUMNS: dict[str, tuple[Callable[[DataType], bool], str]] = {
     "value": (_is_text_or_bytes, "string or binary; make it that, with to_json(struct(*)) for example"),
     "key": (_is_text_or_bytes, "string or binary; cast it"),
@@ -183,9 +183,9 @@ COLUMNS: dict[str, tuple[Callable[[DataType], bool], str]] = {
 
 
 def columns_written(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """Which of the rows' columns become part of a record; the others are left out, as the Kafka connector does.
+    """Return the columns that become part of a record; others are ignored, as in the Kafka connector.
 
-    OptionError if one that is needed is missing, or is not of a type that can be written.
+    Raises OptionError if a required column is missing or a column has an unsupported type.
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     if "value" not in kinds:
@@ -193,7 +193,7 @@ def columns_written(schema: StructType, topic: str | None) -> tuple[str, ...]:
         raise OptionError(f"the rows need a column `value` to write; their columns are {there}")
     if topic is None and "topic" not in kinds:
         raise OptionError("topic: the sink needs this option, or a column `topic` that names each row's")
-    # Where the option says the topic, the column does not count, whatever it is.
+    # The option overrides the column, whatever its type.
     written = [name for name in COLUMNS if name in kinds and not (name == "topic" and topic is not None)]
     for name in written:
         is_right, expected = COLUMNS[name]

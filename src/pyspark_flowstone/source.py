@@ -1,6 +1,6 @@
 """The batch reader: `spark.read.format("flowstone")`.
 
-Offsets are settled once, when Spark plans the query; its tasks read those and nothing else.
+The offsets are determined once, when Spark plans the query; its tasks read exactly these.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def make_reader(options: SourceOptions) -> DataSourceReader:
 
 class FlowstoneReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
-        """OptionError if an option has no meaning for a batch read."""
+        """Raises OptionError if an option does not apply to a batch read."""
         self._options = options
         self._starting, self._ending = options.batch_bounds()
         self._narrowing = Narrowing()
@@ -56,7 +56,7 @@ class FlowstoneReader(DataSourceReader):
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there is nothing to read, Spark makes up a partition without a value.
+        # If there is nothing to read, Spark creates a partition without a value.
         if partition.value is None:
             return iter(())
         return reported_items(read_range(self._options, partition.value))
@@ -64,7 +64,7 @@ class FlowstoneReader(DataSourceReader):
     def _ranges(
         self, cluster: Cluster, subscribed: set[TopicPartition], kept: set[TopicPartition]
     ) -> list[OffsetRange]:
-        """Of the partitions kept; options speak of all that are subscribed to."""
+        """Return the ranges of the partitions in `kept`; options refer to all subscribed partitions."""
         options, rule = self._options, LossRule(is_failure=self._options.fail_on_data_loss)
         starts = starting_offsets(cluster, self._starting, subscribed, options)
         ends = ending_offsets(cluster, self._ending, subscribed, options)
@@ -93,7 +93,7 @@ class FlowstoneReader(DataSourceReader):
 
 
 class FilteringReader(FlowstoneReader):
-    """A class of its own: Spark refuses any reader with this method while its conf for pushdown is off."""
+    """A batch reader with filter pushdown, separate because Spark refuses it while pushdown is disabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         self._narrowing = narrowing(filters)

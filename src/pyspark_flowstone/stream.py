@@ -1,7 +1,7 @@
 """The stream reader: `spark.readStream.format("flowstone")`.
 
-A thin face for Spark. Planning is `planner`'s and happens in one process per query; reading is `reader`'s, in workers.
-The same object goes, pickled, to both, so it holds nothing but options until it is asked.
+This class only adapts to Spark's interface. `planner` plans, in one process per query, and `reader` reads, in the
+workers. Spark pickles the object to both, so it contains only options until it is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
-        """OptionError if an option has no meaning for a stream."""
+        """Raises OptionError if an option does not apply to a stream."""
         options.stream_start()
         settle_process()
         self._options = options
@@ -55,7 +55,7 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return to_json(self._planner.next_end(_offsets(start), is_limited=is_limited))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark has room for one limit; that there is one is enough for the planner to keep all of them."""
+        """Return any limit: Spark supports only one, and the planner applies all limits itself."""
         options = self._options
         if options.offsets_per_trigger_max is not None:
             return ReadMaxRows(options.offsets_per_trigger_max)
@@ -90,7 +90,7 @@ class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader of a stream that cannot be read: every method that Spark may call first raises the reason."""
+    """A reader for a stream that cannot be read: each method that Spark may call first raises the reason."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -116,7 +116,7 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _offsets(value: Any) -> Offsets:
-    """Return the offsets of a checkpoint, ours or the Kafka connector's. Raises OptionError if it holds none."""
+    """Return the offsets in a checkpoint, ours or the Kafka connector's. Raises OptionError if there are none."""
     try:
         return from_json(value, floor=0)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Option values: text as Spark hands it over, read as a number, a time, a choice.
+"""Parsing of option values: text from Spark as a number, a time, a choice.
 
-Knows no option by name. Names are compared without regard to case, as Spark does. Every `OptionError` is one sentence
-that begins with the option's name.
+The module knows no option by name. Names are case-insensitive, as in Spark. Every `OptionError` is one sentence that
+starts with the option's name.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown, malformed or contradicted by another. One sentence, for people."""
+    """An option is missing, unknown, malformed or contradicts another. The message is one sentence for users."""
 
 
 class GivenOptions:
-    """The options by lower-case name, and how each kind of value is read."""
+    """The given options by lower-case name, with a method to parse each kind of value."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}

@@ -145,7 +145,7 @@ def test_one_command_starts_a_cluster_that_survives_a_broker_and_keeps_its_recor
     shell.wait_until(under_replicated=3, offline=0)
     shell.run("produce", "orders", input="milk\n")
     assert sorted(shell.run("consume", "orders").split()) == ["coffee", "milk", "tea"]
-    assert "broker 3 ended by SIGKILL; 2 are left; to have it back: flowstone up --node-id 3 " in shell.log()
+    assert "broker 3 ended by SIGKILL; 2 are left; to start it again: flowstone up --node-id 3 " in shell.log()
 
     (cluster,) = shell.started
     processes = children(cluster.pid)

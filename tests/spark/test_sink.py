@@ -191,5 +191,5 @@ def test_bad_options_and_columns_are_refused_with_one_sentence(spark, topic, ref
 
 def test_overwriting_a_topic_is_refused(spark, broker, topic):
     writer = spark.range(1).selectExpr("'x' value").write.format("flowstone")
-    with pytest.raises(PySparkException, match="a topic is only ever appended to"):
+    with pytest.raises(PySparkException, match="a topic can only be appended to"):
         writer.option("kafka.bootstrap.servers", broker.bootstrap).option("topic", topic).mode("overwrite").save()

@@ -24,17 +24,18 @@ class Lines(NamedTuple):
 LINES = {
     "src": Lines(413, 72),
     "bench": Lines(252, 39),
-    "scripts": Lines(193, 37),
+    "scripts": Lines(196, 37),
     "examples": Lines(136, 43),
     "tests": Lines(1015, 63),
 }
 # Enforced by ruff (C901) in all trees.
 COMPLEXITY_MAX = 12
-COMPLEXITY_EXCEPTIONS = {"src/flowstone/cluster/image/replay.py"}  # one case per type of record
+COMPLEXITY_EXCEPTIONS: set[str] = set()
 
 PACKAGE_FILES_MAX = 20
 LARGER_PACKAGES = {
     "src/flowstone/broker/handlers": 60,  # one file per API
+    "src/flowstone/log/partition": 21,
     "src/flowstone/kernel": 24,  # each native function has a face and a twin in Python
     "bench": 39,  # one program per measurement
     "tests/faults": 31,
@@ -88,12 +89,14 @@ REASONS = {
     "src/flowstone/client": "against a scripted broker: tests/unit/client/test_scripted.py, test_kafka.py",
     "src/flowstone/cluster/decisions": BY_SIMULATION,
     "src/flowstone/cluster/image": NO_BEHAVIOUR,
+    "src/flowstone/cluster/image/records": "declarations, by their stored form: tests/unit/cluster/image/test_stored_form.py",
     "src/flowstone/cluster/logs": BY_OWNER,
     "src/flowstone/cluster/zookeeper": BY_ZOOKEEPER,
     "src/flowstone/config": "tables of settings; parsing is tested with the broker that reads them",
     "src/flowstone/coordinator": BY_SIMULATION,
     "src/flowstone/coordinator/groups": BY_SIMULATION,
     "src/flowstone/coordinator/groups/classic": BY_SIMULATION,
+    "src/flowstone/coordinator/transactions": BY_SIMULATION,
     "src/flowstone/embedded": BY_FIXTURES,
     "src/flowstone/kernel": BY_TWIN,
     "src/flowstone/log/branching": BY_LOG_SCENARIOS,

@@ -1,4 +1,4 @@
-"""Records as Arrow columns, both ways: record batches to `pyarrow.RecordBatch` (`decode`) and back (`encode`).
+"""Conversion between record batches and Arrow columns (`pyarrow.RecordBatch`): `decode` and `encode`.
 
-Needs pyarrow (the extra `arrow`). Pure: bytes in, columns out and the reverse; fetching and sending them is `client`'s.
+Needs pyarrow (the extra `arrow`). The package has no I/O: `client` fetches and sends the bytes.
 """

@@ -1,10 +1,10 @@
-"""Fetched record batches of one partition to `pyarrow.RecordBatch`es of one size.
+"""Decoder of one partition's fetched record batches into `pyarrow.RecordBatch`es of a fixed number of rows.
 
-Owns the walk over batches: which are wanted, whether they are whole (CRC32C), their codec, whose transaction was
-aborted. What happens to each record happens in the kernel. Bytes are a peer's: what cannot be raises `CorruptBatch`
-with topic, partition and offset.
+Owns the walk over batches: it selects those in range, verifies their CRC32C, decompresses them and omits aborted
+transactions. The kernel decodes the records. The bytes come from a peer: an invalid batch raises `CorruptBatch` with
+topic, partition and offset.
 
-One RecordBatch spans many record batches, and a record batch may end in the next RecordBatch.
+One RecordBatch contains several record batches, and a record batch may continue in the next RecordBatch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OFFSET_MAX = (1 << 63) - 1
 
 
 class Decoder:
-    """The records of [start, end) as columns. `position` is the offset after the last batch decoded."""
+    """Decoder of the records of [start, end). `position` is the offset after the last decoded batch."""
 
     def __init__(
         self,
@@ -48,16 +48,17 @@ class Decoder:
         rows_max: int = ROWS_MAX,
         allocate: Allocate = pa.allocate_buffer,
     ) -> None:
-        """`allocate` of a `Memory` is for a process that decodes much and keeps little of it."""
+        """Prepare to decode `columns`. Pass the `allocate` of a `Memory` to reuse buffers between RecordBatches."""
         self.partition, self.position, self._end = partition, start, end
         self._aborted = AbortedTransactions() if read_committed else None
         self._payloads = PayloadReader(allocate)
         self._rows = RowBuilder(partition, columns, max(1, min(rows_max, end - start)), allocate)
 
     def feed(self, records: memoryview, aborted: Iterable[tuple[int, int]] = ()) -> Iterator[Any]:
-        """The RecordBatches that these whole record batches complete; the bytes are needed until it is exhausted.
+        """Yield the RecordBatches that become complete with `records`, which are whole record batches.
 
-        `aborted` is what the response said: producer id and first offset of each aborted transaction.
+        The bytes must stay valid until the iterator is exhausted. `aborted` comes from the fetch response: producer id
+        and first offset of each aborted transaction.
         """
         if self._aborted is not None:
             self._aborted.add(aborted)
@@ -78,7 +79,7 @@ class Decoder:
             self.position = max(self.position, min(header.next_offset, self._end))
 
     def finish(self) -> Iterator[Any]:
-        """What is left."""
+        """Yield the last, partly filled RecordBatch, if there is one."""
         if self._rows.row_count:
             yield self._rows.take()
 

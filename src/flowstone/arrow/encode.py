@@ -1,9 +1,9 @@
-"""Rows of a `pyarrow.RecordBatch` to record batches, each for one partition.
+"""Encoder of the rows of a `pyarrow.RecordBatch` as record batches, each for one partition.
 
-Owns how rows are cut into batches: how large one becomes, its header, its compression. Which partition a row goes to
-and what bytes it becomes is the kernel's work. Rows of one partition keep their order.
+Owns the division of rows into batches: their size, header and compression. The kernel chooses each row's partition and
+encodes the record. Rows of a partition keep their order.
 
-Batches leave as a producer takes them: base offset 0, no producer, CreateTime.
+The batches are ready for a producer: base offset 0, no producer id, CreateTime.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ from flowstone.wire.record_batch import (
     encode_header,
 )
 
-# A batch, as brokers take it unless they are told otherwise (max.message.bytes), is filled up to the second of these;
-# only a record that is larger gets more.
+# The default of max.message.bytes, and the size up to which a batch is filled;
+# only a single larger record exceeds it.
 BATCH_BYTES_MAX = 1_048_588
 BATCH_BYTES_FILLED = 512 << 10
-# glibc gives freed memory back to the system beyond twice the largest block that it has seen freed. Batches come and go
-# by the megabyte, and fresh memory costs more than all else done here: 1.4 M rows/s of 1 KB instead of 5.6.
+# glibc returns freed memory beyond twice the largest freed block to the system. Batches of megabytes are allocated
+# and freed here, and fresh memory costs more than everything else: 1.4 instead of 5.6 M rows/s of 1 KB.
 _LARGEST_BLOCK_BYTES = 24 << 20
 
 
 class RowRefused(FlowstoneError):
-    """A row cannot become a record. `row` counts from the first one the encoder was given, 0. For people."""
+    """A row cannot become a record. `row` counts from the first row that the encoder received.
+
+    The message is for users.
+    """
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"row {row} cannot be written: {reason}")
@@ -54,10 +57,10 @@ class EncodedBatch(NamedTuple):
 
 
 class Encoder:
-    """Rows without a key stay with a partition until it has got a batch's worth, then go on to the next.
+    """Converter of rows to record batches; rows without a key fill a batch for one partition, then one for the next.
 
-    The first one is `first_partition`, modulo their topic's partitions; where nobody says it, the clock does, or else
-    all small batches of rows would go to the same.
+    The first such partition is `first_partition` modulo the topic's number of partitions. By default it depends on the
+    clock, so that small batches of different encoders go to different partitions.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class Encoder:
         now_ms: int,
         first_partition: int | None = None,
     ) -> None:
-        """`now_ms` is the timestamp of rows that have none. ValueError if there is no such compression."""
+        """`now_ms` is the timestamp of rows without one. Raises ValueError if `compression` is unknown."""
         names = {codec.name.lower(): codec for codec in Codec}
         if compression not in names:
             raise ValueError(f"there is no compression {compression!r}, only {', '.join(names)}")
@@ -80,10 +83,10 @@ class Encoder:
         bytearray(_LARGEST_BLOCK_BYTES)  # freed at once, never touched
 
     def encode(self, rows: Any, partition_counts: Mapping[str, int], topic: str | None = None) -> list[EncodedBatch]:
-        """All rows, grouped by partition. RowRefused, ColumnError.
+        """Return the batches of all rows, grouped by partition.
 
-        Columns by name: `value`, and if there are any `key`, `partition`, `headers`, `timestamp`, and `topic`, which
-        does not count where the argument says it.
+        Columns are found by name: `value`, and optionally `key`, `partition`, `headers`, `timestamp` and `topic`. The
+        argument `topic` overrides the column. Raises RowRefused if a row is invalid, and ColumnError if a column is.
         """
         if not rows.num_rows:
             return []
@@ -100,7 +103,7 @@ class Encoder:
         return batches
 
     def _topics(self, rows: Any) -> tuple[list[str], NumberInput]:
-        """The topics that the column names, and for each row which of them."""
+        """Return the distinct topics in the `topic` column, and for each row the index of its topic."""
         if "topic" not in rows.schema.names:
             raise ColumnError("rows need a column topic, or all of them one topic")
         column = rows.column("topic")
@@ -140,7 +143,7 @@ class Encoder:
         return self._seal(memoryview(scratch)[: HEADER_BYTES + built.size_bytes], built), built
 
     def _seal(self, batch: memoryview, built: Built) -> bytearray:
-        """The batch with its header; compressed, unless that makes it larger."""
+        """Return the batch with its header, compressed unless compression makes it larger."""
         codec, payload = self._codec, batch[HEADER_BYTES:]
         if codec is not Codec.NONE:
             compressed = compress(codec, payload)

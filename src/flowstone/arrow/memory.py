@@ -1,8 +1,8 @@
-"""Memory for columns and for what is decompressed, used again: fresh memory costs a page fault for each 4 KB.
+"""Pool of reusable buffers for columns and decompressed data: fresh memory costs a page fault per 4 KB.
 
-Measured in Spark's workers, clearing fresh pages took more time than copying the records into them. A buffer is free
-again when nobody holds it or an array made of it any more. That is asked of the buffer itself, so whoever keeps a
-RecordBatch keeps its rows, and only the pool loses by it.
+In Spark's workers, clearing fresh pages took more time than copying the records into them. A buffer is free again when
+nobody refers to it or to an array made of it. The pool asks the buffer itself, so a caller that keeps a RecordBatch
+keeps its rows, and only the pool has one buffer less.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Any
 
 import pyarrow as pa
 
-# A task of Spark's holds three RecordBatches at a time: its first, the one that is written, the one that is filled.
+# A Spark task holds three RecordBatches: its first one, the one being written and the one being filled.
 KEPT_BYTES_MAX = 64 << 20
-# Below it fresh memory is as cheap.
+# Below this size, fresh memory is as cheap.
 POOLED_BYTES_MIN = 64 << 10
 
 
 class Memory:
-    """For one thread at a time."""
+    """A buffer pool for one thread at a time."""
 
     def __init__(self) -> None:
         self._kept: list[bytearray] = []
         self._kept_bytes = 0
 
     def allocate(self, size_bytes: int) -> Any:
-        """A `pyarrow.Buffer` of this size; what it holds at first is not defined."""
+        """Return a `pyarrow.Buffer` of this size with undefined content."""
         if size_bytes < POOLED_BYTES_MIN:
             return pa.allocate_buffer(size_bytes)
-        # Of few sizes, so that columns that grow a little find what the ones before them left.
+        # Only few sizes, so that slightly larger columns can reuse the buffers of earlier ones.
         capacity_bytes = 1 << (size_bytes - 1).bit_length()
         for block in self._kept:
             if len(block) == capacity_bytes and _is_free(block):
@@ -45,7 +45,7 @@ def _part(block: bytearray, size_bytes: int) -> Any:
 
 
 def _is_free(block: bytearray) -> bool:
-    """A bytearray refuses to change its length while there are views of it."""
+    """Return whether nobody refers to the block: a bytearray cannot be resized while it has views."""
     try:
         block.pop()
     except BufferError:

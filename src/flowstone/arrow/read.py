@@ -1,8 +1,8 @@
-"""`flowstone.read`: a topic, or a part of it, as Arrow columns, without Spark.
+"""`flowstone.read`: reading a topic, or a range of it, as Arrow columns without Spark.
 
-Offsets are settled when the call is made: what is written later is not read, and reading the same offsets again gives
-the same rows. Partitions come one after the other, each in the order of its offsets. pandas, Polars and DuckDB take a
-Table or a RecordBatchReader as it is.
+The range of offsets is determined when the call starts: later records are not read, and reading the same offsets again
+returns the same rows. Partitions are returned one after the other, each in offset order. pandas, Polars and DuckDB
+accept the Table or RecordBatchReader directly.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from flowstone.client import EARLIEST, LATEST, Cluster, UnknownTopic
 from flowstone.types import TopicPartition
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-# A wrong address, or a broker that is not running, is told after this.
+# Time until a wrong address, or a broker that is not running, is reported.
 CONNECT_DEADLINE_S = 5.0
-# Once a broker has answered: long enough for it to restart, or for another to take over.
+# After a broker has answered: long enough for a restart or a failover.
 DEADLINE_S = 20.0
 CLIENT_ID = "flowstone-read"
 
@@ -34,7 +34,7 @@ Places: TypeAlias = Place | Mapping[int, Place]
 
 
 class Range(NamedTuple):
-    """The offsets of one partition from `start` on, to `end` without it."""
+    """The offsets of one partition from `start` to `end`, exclusive."""
 
     partition: TopicPartition
     start: int
@@ -53,16 +53,16 @@ def read(
     connect_deadline_s: float = CONNECT_DEADLINE_S,
     deadline_s: float = DEADLINE_S,
 ) -> Any:
-    """The records from `start` on, to `end` without it, as a `pyarrow.Table`.
+    """Return the records from `start` to `end`, exclusive, as a `pyarrow.Table`.
 
-    `start` and `end` are "earliest", "latest", an offset, a `datetime` (the first record at or after it; one without a
-    time zone is local), or a dict of these by partition, where a partition that is missing is read whole. An `end`
-    beyond the log's is the log's. `columns` are those of Spark's Kafka source, and "headers". With `read_committed`
-    records of open and aborted transactions are left out. A call fails if no broker answers within
-    `connect_deadline_s`, or if reading makes no progress for `deadline_s` afterwards.
+    `start` and `end` are "earliest", "latest", an offset, a `datetime` (the first record at or after it; local time
+    without a time zone), or a dict of these by partition. A partition that is missing in a dict is read completely. An
+    `end` beyond the log's end means the log's end. `columns` are those of Spark's Kafka source, plus "headers".
+    `read_committed` omits records of open and aborted transactions.
 
-    ValueError for what cannot be asked; `flowstone.client.ClientError` for what the cluster does not give, such as
-    `OffsetsLost` where retention has taken records that were asked for.
+    Raises ValueError if an argument is invalid, and `flowstone.client.ClientError` if the cluster cannot return the
+    records: `OffsetsLost` if retention has deleted some of them, `GaveUp` if no broker answers within
+    `connect_deadline_s` or reading makes no progress for `deadline_s` afterwards.
     """
     return read_batches(
         topic,
@@ -89,10 +89,10 @@ def read_batches(
     connect_deadline_s: float = CONNECT_DEADLINE_S,
     deadline_s: float = DEADLINE_S,
 ) -> Any:
-    """As `read`, but a `pyarrow.RecordBatchReader` that fetches as it is read: for topics larger than memory."""
+    """Return a `pyarrow.RecordBatchReader` that fetches while it is read: `read` for topics larger than memory."""
     columns_schema = schema(columns)
     cluster = Cluster(bootstrap, client_id=CLIENT_ID, deadline_s=deadline_s)
-    with cluster:  # whoever never reads on leaves no connection open
+    with cluster:  # closes the connection even if the caller stops reading
         cluster.topics([topic], deadline_s=min(connect_deadline_s, deadline_s))
         ranges = settle(cluster, topic, start, end, partitions, read_committed=read_committed)
     batches = read_ranges(cluster, ranges, columns, read_committed=read_committed)
@@ -102,7 +102,7 @@ def read_batches(
 def read_ranges(
     cluster: Cluster, ranges: Iterable[Range], columns: Sequence[str], *, read_committed: bool = False
 ) -> Iterator[Any]:
-    """RecordBatches of the ranges, one after the other; the cluster's connections are closed at the end."""
+    """Yield the RecordBatches of the ranges, one range after the other; close the cluster's connections at the end."""
     with cluster:
         for partition, start, end in ranges:
             decoder = Decoder(partition, columns, start, end, read_committed=read_committed)
@@ -120,7 +120,10 @@ def settle(
     *,
     read_committed: bool = False,
 ) -> list[Range]:
-    """The ranges that `start` and `end` stand for now; empty ones are left out. ValueError, UnknownTopic."""
+    """Return the ranges that `start` and `end` currently stand for, without empty ones.
+
+    Raises ValueError if a place is invalid, and UnknownTopic if the topic does not exist.
+    """
     count = cluster.topics([topic]).get(topic)
     if count is None:
         raise UnknownTopic(f"there is no topic {topic}: check the name, or create it first")
@@ -165,5 +168,5 @@ def _offsets(
                 "or a dict of these by partition"
             )
     for part, found in cluster.list_offsets(asked).items():
-        offsets[part] = latest[part] if found.offset < 0 else found.offset  # no record that late
+        offsets[part] = latest[part] if found.offset < 0 else found.offset  # no record at or after the time
     return offsets

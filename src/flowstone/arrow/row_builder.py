@@ -1,7 +1,7 @@
-"""One RecordBatch in the making: the kernel's columns, how far they may grow, and the arrays made of them.
+"""Builder of one RecordBatch: the kernel's columns, their growth, and the arrays made of them.
 
-Owns the bounds on a RecordBatch's bytes and what is the same in every row (topic, partition, timestamp type): arrays of
-those are made once and sliced. Buffers become arrays without a copy.
+Owns the limits on a RecordBatch's bytes. Columns with the same value in every row (topic, partition, timestamp type)
+are created once and sliced. Buffers become arrays without a copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flowstone.wire.record_batch import BatchHeader, CorruptBatch
 # still in a cache when the JVM reads them.
 DATA_BYTES_MAX = 4 << 20
 HEADERS_MAX = 1 << 20
-# What columns have room for at first, when nothing is known of the records.
+# Initial capacity of columns while nothing is known about the records.
 DATA_BYTES_MIN = 64 << 10
 HEADERS_MIN = 4 << 10
 
@@ -47,7 +47,7 @@ class RowBuilder:
         return self.row_count == self._rows_max
 
     def begin(self, header: BatchHeader, size_bytes: int, start: int, end: int) -> None:
-        """The payloads that `append` is given are of this batch; offsets in [start, end) are wanted of it."""
+        """Start a record batch: the next payloads belong to it, and offsets in [start, end) are selected."""
         if self._columns is None:
             self._columns = Columns(self._wanted, self._rows_max, self._guess(header, size_bytes), self._allocate)
         appended = header.uses_log_append_time
@@ -65,7 +65,7 @@ class RowBuilder:
         )
 
     def append(self, payload: Any, at: int) -> bool:
-        """Adds the batch's rows. False: there is no room for all of them; `take`, then call again."""
+        """Append the batch's rows; return False if some did not fit: then call `take`, and `append` again."""
         columns = self._columns
         assert columns is not None
         call = columns.call
@@ -82,7 +82,7 @@ class RowBuilder:
                 return False
 
     def take(self) -> Any:
-        """The RecordBatch, which is left to the caller; the next one begins with the next row."""
+        """Return the finished RecordBatch, which belongs to the caller; the next one starts with the next row."""
         columns = self._columns
         assert columns is not None
         batch = pa.RecordBatch.from_arrays([self._array(name, columns) for name in self._wanted], schema=self._schema)
@@ -90,14 +90,14 @@ class RowBuilder:
         return batch
 
     def _renew(self, columns: Columns) -> None:
-        """Not before there are more rows: by then the caller has let go of the batch before this one."""
+        """Replace the buffers when the next rows arrive, because by then the caller has released the previous batch."""
         # The next rows are likely to be like these.
         columns.renew({full: max(_minimum(full), columns.used(full) * 9 // 8) for full in _held(columns)})
         self._timestamp_types.clear()
         self._is_taken = False
 
     def _guess(self, header: BatchHeader, size_bytes: int) -> dict[Full, int]:
-        """From the mean size of the first batch's records: memory that is not written to costs nothing."""
+        """Return capacities estimated from the mean record size of the first batch; unused memory costs nothing."""
         data_bytes = size_bytes * self._rows_max // max(header.record_count, 1)
         guess = dict.fromkeys(Full, max(DATA_BYTES_MIN, min(data_bytes, DATA_BYTES_MAX)))
         guess[Full.HEADERS] = HEADERS_MIN
@@ -136,7 +136,7 @@ class RowBuilder:
         return self._constants[key]
 
     def _timestamp_type_array(self) -> Any:
-        """One type in all rows but where the topic's setting was changed."""
+        """Return the timestamp types, usually one value unless the topic's setting was changed."""
         runs, first = [], 0
         for timestamp_type, end in self._timestamp_types:
             runs.append(self._constant(timestamp_type, timestamp_type, pa.int32()).slice(0, end - first))
@@ -158,7 +158,7 @@ def _held(columns: Columns) -> list[Full]:
 
 
 def _make_room(columns: Columns) -> bool:
-    """Grows the column that is full, unless the RecordBatch would hold too much of it and has other rows."""
+    """Enlarge the full column; return False if the RecordBatch would be too large and already has rows."""
     full = Full(columns.call.full)
     wanted, limit = columns.used(full) + columns.call.needed, _LIMITS[full]
     if wanted > limit and columns.call.row_count:
@@ -185,7 +185,7 @@ def _headers_array(rows: int, columns: Columns) -> Any:
 
 
 def _text_array(keys: Any) -> Any:
-    """Header keys are UTF-8 by the protocol's word, but bytes by its wire: what is not is read as other clients do."""
+    """Return header keys as text: the protocol requires UTF-8, and invalid bytes are decoded as other clients do."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

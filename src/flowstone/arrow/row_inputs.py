@@ -1,6 +1,6 @@
-"""The columns of a `pyarrow.RecordBatch` as the kernel takes them: buffers, without a copy where their type allows it.
+"""Conversion of the columns of a `pyarrow.RecordBatch` to the kernel's buffers, without a copy if their type allows.
 
-Owns which types a column may have. A column that is not there, or of type null, is null in every row.
+Owns the types that a column may have. A missing column, or one of type null, is null in every row.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ VALUE = "value"
 
 
 class ColumnError(FlowstoneError):
-    """A column is missing or of a type that records do not have. The message is for people."""
+    """A column is missing or has a type that records do not support. The message is for users."""
 
 
 def rows_of(batch: Any, topic: NumberInput) -> Rows:
-    """The kernel's view of the batch, which must be held as long; ColumnError."""
+    """Return the kernel's view of the batch, which must be kept alive. Raises ColumnError if a column is invalid."""
     names = batch.schema.names
     if VALUE not in names:
         raise ColumnError(f"rows need a column {VALUE}; these have {', '.join(names) or 'none'}")
-    batch.validate()  # the kernel trusts the sizes of buffers, not what is in them
+    batch.validate()  # the kernel relies on the sizes of buffers, but not on their contents
     columns = {name: batch.column(name) for name in names}
     return Rows(
         row_count=batch.num_rows,
@@ -39,7 +39,7 @@ def rows_of(batch: Any, topic: NumberInput) -> Rows:
 
 
 def number_input(column: Any) -> NumberInput:
-    """An array of numbers, as they lie in memory."""
+    """Return a view of an array of numbers."""
     validity, values = column.buffers()
     return NumberInput(values, validity, column.offset)
 
@@ -70,7 +70,7 @@ def _timestamp_input(column: Any) -> NumberInput:
         return NumberInput()
     if not pa.types.is_timestamp(column.type):
         raise _wrong_type("timestamp", column, "timestamp")
-    # Kafka's timestamps have milliseconds: what is finer is cut off.
+    # Kafka's timestamps are in milliseconds: finer parts are truncated.
     return number_input(column.cast(pa.timestamp("ms", column.type.tz), safe=False))
 
 

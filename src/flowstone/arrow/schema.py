@@ -1,6 +1,6 @@
-"""The columns of a record, named and typed as Spark's Kafka connector has them, so that its users find their own.
+"""Names and types of a record's columns, the same as in Spark's Kafka connector.
 
-Spark compares the schema of what a source yields with its own, down to the name of a list's element.
+Spark compares the schema of a source's data with its own, including the name of a list's element.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TYPES = {
 
 
 def schema(columns: Sequence[str] = COLUMNS) -> Any:
-    """The `pyarrow.Schema` of these columns, in this order; ValueError names one that does not exist."""
+    """Return the `pyarrow.Schema` of these columns, in this order. Raises ValueError if a column does not exist."""
     for name in columns:
         if name not in _TYPES:
             raise ValueError(f"there is no column {name!r}; the columns of a record are {', '.join(_TYPES)}")

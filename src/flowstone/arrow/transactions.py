@@ -1,8 +1,8 @@
-"""Which batches of a read_committed reader belong to aborted transactions. Pure: headers in, a verdict out.
+"""Detection of batches of aborted transactions, for read_committed readers. Pure: uses batch headers only.
 
-A response lists the aborted transactions that overlap its range: a producer and the first offset of its transaction.
-From that offset on the producer's batches are left out, until a control batch of its own ends the transaction. One that
-has ended may be listed again with a later response: it is over, whatever the list says.
+A response lists the aborted transactions in its range, each as a producer id and the first offset of the transaction.
+From that offset on, the producer's batches are omitted, until a control batch of that producer ends the transaction. A
+later response may list an ended transaction again, which has no effect.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class AbortedTransactions:
         self._ended_at: dict[int, int] = {}
 
     def add(self, aborted: Iterable[tuple[int, int]]) -> None:
-        """(producer id, first offset) of each, as a response lists them."""
+        """Add aborted transactions from a response, as (producer id, first offset)."""
         for producer_id, first_offset in aborted:
             heappush(self._listed, (first_offset, producer_id))
 
     def leaves_out(self, header: BatchHeader) -> bool:
-        """Whether the batch's records are not to be seen. To be asked of every batch, in order."""
+        """Return whether the batch's records must be omitted. Must be called for every batch, in order."""
         while self._listed and self._listed[0][0] <= header.last_offset:
             first_offset, producer_id = heappop(self._listed)
             if first_offset > self._ended_at.get(producer_id, -1):

@@ -1,5 +1,5 @@
-"""The command line: `flowstone up` and the tools beside it, one module per command group.
+"""The command line: `flowstone up` and the other commands, one module per command group.
 
-Commands read what people type and print what people read; everything else they call. A module here imports only what
-every one of its commands needs, and the rest inside the command: `flowstone up` must start fast.
+Commands parse arguments and print results; other packages do the work. A module imports at the top only what all its
+commands need, and the rest inside the command: `flowstone up` must start fast.
 """

@@ -1,4 +1,4 @@
-"""`python -m flowstone.cli`, for where the `flowstone` script is not on the path."""
+"""`python -m flowstone.cli`, for environments in which the `flowstone` script is not on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command but `up`, as typer knows them. Each group's module registers its own."""
+"""The typer application with every command except `up`. Each group's module registers its own commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from flowstone import __version__
 
-# The first word of a command -> the module that registers it.
+# First word of a command -> module that registers it.
 GROUPS = {
     "topic": "flowstone.cli.topic.commands",
     "produce": "flowstone.cli.records.produce",
@@ -29,12 +29,12 @@ GROUPS = {
     "completion": "flowstone.cli.completion",
 }
 
-# Of a line of help, on a terminal that is wider: click's own limit is 80.
+# Maximum width of help on a wider terminal; click's own limit is 80.
 HELP_WIDTH_MAX = 120
 
 
 def build_app(command: str) -> typer.Typer:
-    """Only the group that `command` names is loaded; all of them if it names none."""
+    """Return the typer application with only the group that `command` names, or all groups if it names none."""
     app = typer.Typer(
         help="Flowstone: a log-based message broker that speaks Kafka's wire protocol.",
         rich_markup_mode=None,
@@ -52,7 +52,7 @@ def build_app(command: str) -> typer.Typer:
 
 
 def _list_whole_sentences(app: typer.Typer) -> None:
-    """Have lists of commands show each one's first paragraph: without a short help, click cuts it to a line's width."""
+    """Show each command's first paragraph in lists: without a short help, click truncates it to one line."""
     for command in app.registered_commands:
         paragraph = (inspect.getdoc(command.callback) or "").split("\n\n")[0]
         command.short_help = command.short_help or " ".join(paragraph.split())
@@ -72,9 +72,9 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options before any command."""
+    """Handle the options before any command."""
 
 
 def _up() -> None:
     """Run a broker in the foreground: see `flowstone up --help`."""
-    # Here to be listed: `main` takes this command before typer is loaded.
+    # Only listed here: `main` handles this command before typer is imported.

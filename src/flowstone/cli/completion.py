@@ -1,8 +1,7 @@
-"""Completion in a shell: `flowstone completion bash|zsh|fish` prints what the shell is to load.
+"""Shell completion: `flowstone completion bash|zsh|fish` prints a script for the shell to load.
 
-The shell hands over the words typed so far, the last one unfinished, and takes what could stand there. Names of topics
-and groups come from the broker, if one answers quickly; where nothing is known the shell completes names of files by
-itself.
+The shell passes the words typed so far, the last one incomplete, and gets the possible completions. Names of topics and
+groups come from the broker if it answers quickly. If there are no candidates, the shell completes file names itself.
 """
 
 from __future__ import annotations
@@ -53,17 +52,17 @@ def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One 
 
 
 def candidates(words: list[str]) -> list[str]:
-    """What the last word could become."""
+    """Return the possible completions of the last word."""
     *before, unfinished = words or [""]
     found = _options(before[1:]) if before[:1] == ["up"] else _words(before, unfinished)
     return sorted(word for word in found if word.startswith(unfinished))
 
 
 def _options(before: list[str]) -> list[str]:
-    """Of `up`, which typer does not know."""
+    """Return the options of `up`, which typer does not know."""
     from flowstone.cli.up.command import build_parser
 
-    # After an option that takes a value, anything may come.
+    # An option's value can be anything.
     taken = [action for action in build_parser()._actions if before[-1:] and before[-1] in action.option_strings]
     if taken and taken[0].nargs != 0:
         return list(taken[0].choices or ())
@@ -104,7 +103,7 @@ def _awaits_value(command: Any, rest: list[str]) -> bool:
 
 
 def _names(kind: str, rest: list[str]) -> list[str]:
-    """All the broker has; none if it does not answer at once, since somebody waits at the prompt."""
+    """Return all names of the kind from the broker; none if it does not answer immediately."""
     from confluent_kafka.admin import AdminClient
 
     from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, client_config, split_address
@@ -119,5 +118,5 @@ def _names(kind: str, rest: list[str]) -> list[str]:
             return list(admin.list_topics(timeout=NAMES_TIMEOUT_S).topics)
         listed = admin.list_consumer_groups(request_timeout=NAMES_TIMEOUT_S).result(NAMES_TIMEOUT_S)
         return [group.group_id for group in listed.valid]
-    except Exception:  # whatever it is, a prompt is no place to say so
+    except Exception:  # any error: completion must not print at the prompt
         return []

@@ -1,7 +1,7 @@
-"""The `flowstone` command: finds the command that was asked for and says in one sentence why it failed.
+"""The `flowstone` command: runs the requested command and prints one sentence if it fails.
 
-`up` is parsed by argparse and never loads typer, which would cost as much as starting the broker. The other commands
-are typer's (`commands`).
+`up` is parsed by argparse and never imports typer, which would take as long as starting the broker. The other commands
+use typer (`commands`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from flowstone.cli.common.errors import EXIT_CLOSED_PIPE, EXIT_FAILURE, EXIT_INT
 from flowstone.cli.common.standard_output import OutputClosed, guard_output
 from flowstone.errors import FlowstoneError
 
-SENTENCE_CHARACTERS_MAX = 2000  # of an error message: a value in it may be of any length
-COMPLETE_COMMAND = "__complete"  # what shells ask, see `completion`; not for people
+SENTENCE_CHARACTERS_MAX = 2000  # maximum length of an error message, which may contain a long value
+COMPLETE_COMMAND = "__complete"  # called by shells, see `completion`
 
 
 def main() -> NoReturn:
@@ -71,7 +71,7 @@ def _fail(sentence: str) -> int:
     if len(sentence) > SENTENCE_CHARACTERS_MAX:
         half = SENTENCE_CHARACTERS_MAX // 2
         sentence = f"{sentence[:half]} … {sentence[-half:]}"
-    # Whichever command it was: the flag is the same for all, and it may have failed before reading it.
+    # All commands share this flag, and a command may fail before it has parsed it.
     if "--json" in sys.argv[1:]:
         said = json.dumps({"error": sentence}, ensure_ascii=False)
     else:

@@ -1,11 +1,11 @@
-"""Every setting, once: Kafka's name, its type, default, bounds and a sentence.
+"""Definition of every setting: Kafka's name, type, default, bounds and a description.
 
-The fields of `TopicConfig` and `BrokerConfig` are the table. DescribeConfigs, AlterConfigs, the command line's help and
-the documentation are read off it. Values arrive as text (a file, the environment, a flag, a request); unknown names and
-values out of bounds raise `ConfigError` with a sentence for people.
+The fields of `TopicConfig` and `BrokerConfig` are the only table of settings. DescribeConfigs, AlterConfigs, the
+command line's help and the documentation are generated from it. Values arrive as text (from a file, the environment, a
+flag or a request). An unknown name or a value out of bounds raises `ConfigError` with a message for users.
 
-A topic setting is looked up in this order: the topic's own value, the broker's value for it (under the topic's name or
-Kafka's broker-wide name, such as `log.retention.hours`), the default.
+The value of a topic setting is the topic's own value, else the broker's value (under the topic setting's name or
+Kafka's broker-wide name, such as `log.retention.hours`), else the default.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ TOPIC_DEFAULT_NAMES: Mapping[str, tuple[Setting, int]] = {
     for setting in TOPIC_SETTINGS.values()
     for name, factor in ((setting.name, 1), *setting.broker_names)
 }
-# Older or shorter names of Kafka's that mean the same.
+# Kafka's older or shorter names of the same settings.
 _BROKER_SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
 
-# Names longer than this are nobody's slip of the pen, and get no suggestion.
+# Longer names are no typing errors and get no suggestion.
 NEAREST_NAME_CHARACTERS_MAX = 256
 
 
@@ -93,11 +93,11 @@ def known_broker_names() -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name, the closest known one, as the end of a sentence; "" if none is close."""
-    import difflib  # needed only after a mistake; a broker starts sooner without it
+    """Return a hint that suggests the known name closest to `name`, as the end of a sentence; "" if none is close."""
+    import difflib  # only needed after an error; without it a broker starts faster
 
     if len(name) > NEAREST_NAME_CHARACTERS_MAX:
-        return ""  # comparing takes time quadratic in the length
+        return ""  # the comparison takes quadratic time in the length
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -105,11 +105,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 class TopicDefaults(dict[str, str]):
     """Broker-wide values of topic settings, by the topic settings' names and in their units.
 
-    `given` has the same values as they were written, by the broker-wide names they were given under.
+    `given` contains the same values as text, under the broker-wide names that were used.
     """
 
     def __init__(self, values: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Raises ConfigError if a value is not one of its setting's. Names of other settings are passed over."""
+        """Parse the values. Raises ConfigError if one is invalid. Ignores names of other settings."""
         super().__init__()
         self.given: dict[str, str] = {}
         for setting in TOPIC_SETTINGS.values():
@@ -124,7 +124,7 @@ class TopicDefaults(dict[str, str]):
 
 
 def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, TopicDefaults]:
-    """Return the broker's own settings, and the broker-wide values of topic settings."""
+    """Return the broker's settings and the broker-wide values of topic settings."""
     own: dict[str, Any] = {}
     unknown: list[str] = []
     for given, text in values.items():
@@ -140,7 +140,7 @@ def parse_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, TopicD
 
 
 def _checked_broker_value(setting: Setting, values: Mapping[str, str]) -> str | None:
-    """Return `broker_value`. Raises ConfigError, with the name that the value was given under, if it is not valid."""
+    """Return `broker_value`. Raises ConfigError, with the name that was used, if it is invalid."""
     try:
         text = broker_value(setting, values)
         if text is not None:
@@ -152,7 +152,7 @@ def _checked_broker_value(setting: Setting, values: Mapping[str, str]) -> str | 
 
 
 def broker_value(setting: Setting, values: Mapping[str, str]) -> str | None:
-    """The broker-wide value given for a topic setting, in that setting's own unit."""
+    """Return the broker-wide value of a topic setting, in that setting's unit, or None if there is none."""
     for name, factor in ((setting.name, 1), *setting.broker_names):
         if name in values:
             if factor == 1:
@@ -164,7 +164,7 @@ def broker_value(setting: Setting, values: Mapping[str, str]) -> str | None:
 
 
 def parse_topic_config(defaults: Mapping[str, str], overrides: Mapping[str, str]) -> TopicConfig:
-    """A topic's settings from the broker-wide values and the topic's own."""
+    """Return a topic's settings from the broker-wide values and the topic's own."""
     parsed: dict[str, Any] = {}
     for name, text in {**defaults, **overrides}.items():
         setting = TOPIC_SETTINGS.get(name)
@@ -175,7 +175,7 @@ def parse_topic_config(defaults: Mapping[str, str], overrides: Mapping[str, str]
 
 
 def current_values(config: BrokerConfig | TopicConfig) -> dict[str, str]:
-    """Every setting's value as text, by name."""
+    """Return every setting's value as text, by name."""
     return {
         each.metadata["setting"].name: each.metadata["setting"].format(getattr(config, each.name))
         for each in dataclasses.fields(config)

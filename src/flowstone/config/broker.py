@@ -1,4 +1,4 @@
-"""The settings of a broker, beside the broker-wide values of topic settings; those of clusters are `cluster`'s."""
+"""The settings of a broker, except its cluster settings (`cluster`) and broker-wide values of topic settings."""
 
 from __future__ import annotations
 
@@ -11,250 +11,278 @@ from flowstone.config.setting import DAY_MS, HOUR_MS, INT_MAX, KIB, MIB, MINUTE_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(ClusterConfig):
-    """What can be set for a broker, beside the broker-wide values of topic settings."""
+    """The settings of a broker, except broker-wide values of topic settings."""
 
     log_dirs: str = broker_setting(
         "log.dirs",
         Kind.STRING,
         "flowstone-data",
-        "The data directory, or several with commas: new partitions go where the fewest are, and one that fails goes "
-        "offline with its own.",
+        "The data directory, or several separated by commas. New partitions are placed in the directory with the "
+        "fewest partitions. A directory that fails goes offline with its partitions.",
     )
     listeners: tuple[str, ...] = broker_setting(
         "listeners",
         Kind.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        "Addresses to listen on, as NAME://HOST:PORT; port 0 takes any free one.",
+        "Addresses to listen on, as NAME://HOST:PORT; port 0 selects a free port.",
     )
     advertised_listeners: tuple[str, ...] = broker_setting(
         "advertised.listeners",
         Kind.LIST,
         (),
-        "Addresses told to clients, by listener name, where they differ from listeners.",
+        "Addresses that clients connect to, by listener name, if they differ from listeners.",
     )
     http_listener: str = broker_setting(
         "http.listener",
         Kind.STRING,
         "",
-        "HOST:PORT to serve health and metrics on over HTTP, port 0 for any free one; off where empty or off. "
-        "`flowstone up` serves them on 127.0.0.1:9080 unless told otherwise.",
+        "HOST:PORT of the HTTP pages for health and metrics, port 0 for a free port; empty or off: no pages. "
+        "`flowstone up` uses 127.0.0.1:9080 by default.",
     )
     http_allowed_hosts: tuple[str, ...] = broker_setting(
         "http.allowed.hosts",
         Kind.LIST,
         (),
-        "Host names, without scheme and port, by which HTTP requests may ask for this broker, beside localhost, IP "
-        "addresses, this machine's name and the hosts of listeners, advertised.listeners and http.listener. Requests "
-        "for other hosts are refused, so that web pages cannot reach the broker (DNS rebinding); * allows all.",
+        "Host names, without scheme and port, that HTTP requests may contain in addition to localhost, IP addresses, "
+        "this machine's name and the hosts of listeners, advertised.listeners and http.listener. Requests for other "
+        "hosts are refused, so that web pages cannot reach the broker (DNS rebinding); * allows all.",
     )
     num_partitions: int = broker_setting(
-        "num.partitions", Kind.INT, 1, "Partitions of a topic made without a number.", low=1, read_only=False
+        "num.partitions", Kind.INT, 1, "Default number of partitions of a new topic.", low=1, read_only=False
     )
     default_replication_factor: int = broker_setting(
-        "default.replication.factor", Kind.INT, 1, "Replicas of a topic made without a number.", low=1, read_only=False
+        "default.replication.factor", Kind.INT, 1, "Default number of replicas of a new topic.", low=1, read_only=False
     )
     auto_create_topics_enable: bool = broker_setting(
-        "auto.create.topics.enable", Kind.BOOLEAN, True, "Whether asking for an unknown topic makes it."
+        "auto.create.topics.enable", Kind.BOOLEAN, True, "Whether a request for an unknown topic creates it."
     )
     delete_topic_enable: bool = broker_setting(
         "delete.topic.enable", Kind.BOOLEAN, True, "Whether topics can be deleted."
     )
     max_partitions: int = broker_setting(
-        "max.partitions", Kind.INT, 100_000, "The most partitions, over all topics, that the broker takes.", low=1
+        "max.partitions", Kind.INT, 100_000, "Maximum number of partitions over all topics.", low=1
     )
     socket_request_max_bytes: int = broker_setting(
-        "socket.request.max.bytes", Kind.INT, 100 * MIB, "The largest request taken.", low=1
+        "socket.request.max.bytes", Kind.INT, 100 * MIB, "Maximum size of a request.", low=1
     )
     socket_send_buffer_bytes: int = broker_setting(
         "socket.send.buffer.bytes",
         Kind.INT,
         256 * KIB,
-        "What the system may hold of a connection's unsent bytes; -1 leaves it to the system. Raise it for distant "
-        "clients on fast lines.",
+        "Size of the system's send buffer per connection; -1: the system's default. Raise it for distant clients with "
+        "high bandwidth.",
         low=-1,
     )
     queued_max_request_bytes: int = broker_setting(
         "queued.max.request.bytes",
         Kind.LONG,
         256 * MIB,
-        "The most bytes of requests held over all connections; beyond it reading pauses.",
+        "Maximum bytes of requests in memory over all connections; reading pauses beyond it.",
         low=MIB,
     )
     max_connections: int = broker_setting(
-        "max.connections", Kind.INT, 4000, "The most connections; a further one is closed at once.", low=1
+        "max.connections", Kind.INT, 4000, "Maximum number of connections; further ones are closed at once.", low=1
     )
     max_connections_per_ip: int = broker_setting(
-        "max.connections.per.ip", Kind.INT, INT_MAX, "The most connections from one address.", low=1
+        "max.connections.per.ip", Kind.INT, INT_MAX, "Maximum number of connections from one address.", low=1
     )
     connections_max_idle_ms: int = broker_setting(
-        "connections.max.idle.ms", Kind.LONG, 10 * MINUTE_MS, "How long a connection may stay silent.", low=1
+        "connections.max.idle.ms",
+        Kind.LONG,
+        10 * MINUTE_MS,
+        "How long a connection may be idle before it is closed.",
+        low=1,
     )
     connection_frame_timeout_ms: int = broker_setting(
         "connection.frame.timeout.ms",
         Kind.LONG,
         30 * SECOND_MS,
-        "How long a request may take to arrive once begun, and a response to be taken.",
+        "How long a request may take to arrive after its first byte, and a response to be read.",
         low=1,
     )
     connection_max_pipelined_requests: int = broker_setting(
         "connection.max.pipelined.requests",
         Kind.INT,
         1000,
-        "Requests of one connection that may wait for their answers; beyond it reading pauses.",
+        "Maximum number of unanswered requests per connection; reading pauses beyond it.",
         low=1,
     )
     connection_max_queued_response_bytes: int = broker_setting(
         "connection.max.queued.response.bytes",
         Kind.INT,
         64 * MIB,
-        "Bytes of responses one connection may leave unread before reading from it pauses.",
+        "Maximum unread response bytes per connection; reading pauses beyond it.",
         low=1,
     )
     fetch_max_bytes: int = broker_setting(
-        "fetch.max.bytes", Kind.INT, 55 * MIB, "The most bytes one fetch is answered with.", low=1024
+        "fetch.max.bytes", Kind.INT, 55 * MIB, "Maximum bytes of a fetch response.", low=1024
     )
     max_incremental_fetch_session_cache_slots: int = broker_setting(
-        "max.incremental.fetch.session.cache.slots", Kind.INT, 1000, "The most incremental fetch sessions kept.", low=0
+        "max.incremental.fetch.session.cache.slots",
+        Kind.INT,
+        1000,
+        "Maximum number of incremental fetch sessions.",
+        low=0,
     )
     max_parked_requests: int = broker_setting(
-        "max.parked.requests", Kind.INT, 20_000, "The most requests waiting for data or for the disk.", low=1
+        "max.parked.requests", Kind.INT, 20_000, "Maximum number of requests that wait for data or for the disk.", low=1
     )
     group_min_session_timeout_ms: int = broker_setting(
         "group.min.session.timeout.ms",
         Kind.INT,
         6 * SECOND_MS,
-        "The shortest session timeout a group's member may ask for.",
+        "Minimum session timeout that a group member may use.",
         low=1,
     )
     group_max_session_timeout_ms: int = broker_setting(
         "group.max.session.timeout.ms",
         Kind.INT,
         30 * MINUTE_MS,
-        "The longest session timeout a group's member may ask for.",
+        "Maximum session timeout that a group member may use.",
         low=1,
     )
     group_initial_rebalance_delay_ms: int = broker_setting(
         "group.initial.rebalance.delay.ms",
         Kind.INT,
         3 * SECOND_MS,
-        "How long an empty group's first rebalance waits for more members.",
+        "How long the first rebalance of an empty group waits for more members.",
         low=0,
     )
-    group_max_size: int = broker_setting("group.max.size", Kind.INT, INT_MAX, "The most members of one group.", low=1)
+    group_max_size: int = broker_setting(
+        "group.max.size", Kind.INT, INT_MAX, "Maximum number of members of a group.", low=1
+    )
     group_memory_max_bytes: int = broker_setting(
         "group.memory.max.bytes",
         Kind.LONG,
         256 * MIB,
-        "Memory that all groups of this broker may take together: what members say, assignments, committed offsets. A "
-        "group may grow as long as it is then no larger than what is left, so that small groups go on working.",
+        "Maximum memory of all groups of this broker: member subscriptions, assignments, committed offsets. A group "
+        "may grow only up to the size of the remaining memory, so that small groups continue to work.",
         low=MIB,
     )
     group_headroom_warning_ms: int = broker_setting(
         "group.headroom.warning.ms",
         Kind.LONG,
         HOUR_MS,
-        "A group is warned of, in the log and in metrics, when retention deletes its next unread record sooner than "
-        "this, or than half of what a new record has, if that is less; 0: never.",
+        "The broker warns about a group, in the log and in metrics, when retention will delete its next unread record "
+        "sooner than this. The threshold is half of the time for which new records are kept if that is less; 0: "
+        "never.",
         low=0,
     )
     offset_metadata_max_bytes: int = broker_setting(
-        "offset.metadata.max.bytes", Kind.INT, 4096, "The longest text kept with a committed offset.", low=0
+        "offset.metadata.max.bytes", Kind.INT, 4096, "Maximum length of the metadata text of a committed offset.", low=0
     )
     offsets_retention_minutes: int = broker_setting(
         "offsets.retention.minutes",
         Kind.INT,
         7 * DAY_MS // MINUTE_MS,
-        "How long a group's offsets are kept once it has no members, or does not subscribe to the topic.",
+        "How long a group's offsets are kept after it has no members, or no longer subscribes to the topic.",
         low=1,
     )
     offsets_retention_check_interval_ms: int = broker_setting(
-        "offsets.retention.check.interval.ms", Kind.LONG, 10 * MINUTE_MS, "How often old offsets are looked for.", low=1
+        "offsets.retention.check.interval.ms",
+        Kind.LONG,
+        10 * MINUTE_MS,
+        "How often the broker checks for expired offsets.",
+        low=1,
     )
     offsets_topic_num_partitions: int = broker_setting(
         "offsets.topic.num.partitions",
         Kind.INT,
         50,
-        "Partitions of __consumer_offsets; it cannot change once groups exist.",
+        "Number of partitions of __consumer_offsets; it cannot change once groups exist.",
         low=1,
     )
     offsets_topic_replication_factor: int = broker_setting(
         "offsets.topic.replication.factor",
         Kind.SHORT,
         3,
-        "Replicas of __consumer_offsets; as many as there are brokers, where there are fewer when it is made.",
+        "Number of replicas of __consumer_offsets; limited to the number of brokers when it is created.",
         low=1,
     )
     offsets_topic_segment_bytes: int = broker_setting(
         "offsets.topic.segment.bytes",
         Kind.INT,
         4 * MIB,
-        "Segment size of __consumer_offsets. The last segment is not compacted, and all of it is read at a start.",
+        "Segment size of __consumer_offsets. The last segment is not compacted and is read completely at start.",
         low=MIB,
     )
     log_open_files_max: int = broker_setting(
-        "log.open.files.max", Kind.INT, 4096, "The most log files kept open; lowered to what the system allows.", low=16
+        "log.open.files.max", Kind.INT, 4096, "Maximum number of open log files; lowered to the system's limit.", low=16
     )
     log_dir_free_min_bytes: int = broker_setting(
         "log.dir.free.min.bytes",
         Kind.LONG,
         -1,
-        "Free space of a log directory's file system below which clients' new records are refused, and all else goes "
-        "on; -1: a hundredth of the file system, 512 MiB at most; 0: none is kept free.",
+        "Minimum free space of a log directory's file system. Below it, new records from clients are refused, and "
+        "everything else continues; -1: 1 % of the file system, at most 512 MiB; 0: no minimum.",
         low=-1,
     )
     log_dir_full_warning_ms: int = broker_setting(
         "log.dir.full.warning.ms",
         Kind.LONG,
         6 * HOUR_MS,
-        "A log directory is warned of, in the log and in metrics, when it will be full sooner than this at the rate of "
-        "the last quarter of an hour; 0: never.",
+        "The broker warns about a log directory, in the log and in metrics, when it will be full sooner than this at "
+        "its recent growth rate; 0: never.",
         low=0,
     )
     log_cleaner_enable: bool = broker_setting(
         "log.cleaner.enable", Kind.BOOLEAN, True, "Whether compacted topics are compacted."
     )
     log_cleaner_backoff_ms: int = broker_setting(
-        "log.cleaner.backoff.ms", Kind.LONG, 15 * SECOND_MS, "How often logs to compact are looked for.", low=1
+        "log.cleaner.backoff.ms", Kind.LONG, 15 * SECOND_MS, "How often the broker checks for logs to compact.", low=1
     )
     log_cleaner_dedupe_buffer_size: int = broker_setting(
         "log.cleaner.dedupe.buffer.size",
         Kind.LONG,
         128 * MIB,
-        "Memory for the keys of a log that is compacted, 30 bytes each; with more keys it takes several rounds.",
+        "Memory for the keys of a log during compaction, 30 bytes per key; more keys take several rounds.",
         low=MIB,
     )
     log_cleaner_io_max_bytes_per_second: float = broker_setting(
         "log.cleaner.io.max.bytes.per.second",
         Kind.DOUBLE,
         sys.float_info.max,
-        "The most bytes a second that compaction reads and writes.",
+        "Maximum bytes per second that compaction reads and writes.",
         low=1,
     )
     log_scrub_bytes_per_second: int = broker_setting(
         "log.scrub.bytes.per.second",
         Kind.LONG,
         MIB,
-        "How fast old segments are read to find damage before a reader does; 0: not at all.",
+        "Maximum bytes per second that the scrubber reads to detect damage in old segments; 0: off.",
         low=0,
     )
     log_scrub_interval_ms: int = broker_setting(
-        "log.scrub.interval.ms", Kind.LONG, 7 * DAY_MS, "How long a segment is left alone once it was read.", low=1
+        "log.scrub.interval.ms",
+        Kind.LONG,
+        7 * DAY_MS,
+        "How long after a check the scrubber checks a segment again.",
+        low=1,
     )
     log_retention_check_interval_ms: int = broker_setting(
-        "log.retention.check.interval.ms", Kind.LONG, 5 * MINUTE_MS, "How often old segments are looked for.", low=1
+        "log.retention.check.interval.ms",
+        Kind.LONG,
+        5 * MINUTE_MS,
+        "How often the broker checks for segments to delete.",
+        low=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = broker_setting(
         "log.flush.offset.checkpoint.interval.ms", Kind.INT, MINUTE_MS, "How often recovery points are saved.", low=1
     )
     producer_id_expiration_ms: int = broker_setting(
-        "producer.id.expiration.ms", Kind.INT, DAY_MS, "How long an idle producer's sequence is remembered.", low=1
+        "producer.id.expiration.ms",
+        Kind.INT,
+        DAY_MS,
+        "How long the sequence number of an idle producer is kept.",
+        low=1,
     )
     idle_poll_us: int = broker_setting(
         "idle.poll.us",
         Kind.INT,
         400,
-        "How long the loop looks for the next request of a client that alone sends one after the other, each when the "
-        "one before is answered, before it sleeps: half the latency for a processor's idle time. 0: it sleeps at once.",
+        "How long the event loop busy-polls for the next request before it sleeps, while only one client sends "
+        "requests, each after the previous response. This halves the latency and uses idle processor time. 0: no "
+        "busy-polling.",
         low=0,
         high=10_000,
     )
@@ -262,18 +290,27 @@ class BrokerConfig(ClusterConfig):
         "num.flush.threads",
         Kind.INT,
         4,
-        "Threads that flush files: more flush sooner, fewer flush more together.",
+        "Number of threads that flush files. More threads flush sooner; fewer threads combine more flushes.",
         low=1,
         high=64,
     )
     num_reader_threads: int = broker_setting(
-        "num.reader.threads", Kind.INT, 2, "Threads that read what is not in the page cache.", low=1, high=64
+        "num.reader.threads",
+        Kind.INT,
+        2,
+        "Number of threads that read data that is not in the page cache.",
+        low=1,
+        high=64,
     )
     slow_request_ms: int = broker_setting(
-        "slow.request.ms", Kind.LONG, SECOND_MS, "Requests that take longer, waiting aside, are logged.", low=0
+        "slow.request.ms",
+        Kind.LONG,
+        SECOND_MS,
+        "Requests that take longer than this, not counting waiting, are logged.",
+        low=0,
     )
     shutdown_timeout_ms: int = broker_setting(
-        "shutdown.timeout.ms", Kind.LONG, 10 * SECOND_MS, "How long a clean stop may take.", low=1
+        "shutdown.timeout.ms", Kind.LONG, 10 * SECOND_MS, "Maximum duration of a clean stop.", low=1
     )
 
     @property

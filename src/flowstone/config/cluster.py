@@ -1,4 +1,4 @@
-"""The settings of a broker that tie it to its cluster: who it is, how its members agree, how replicas follow."""
+"""The cluster settings of a broker: identity, ZooKeeper, and replication."""
 
 from __future__ import annotations
 
@@ -12,71 +12,72 @@ RACK_AWARE_REPLICA_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """What a broker must be told to be one of several."""
+    """The settings of a broker as a member of a cluster."""
 
-    node_id: int = broker_setting("node.id", Kind.INT, 1, "This broker's number in the cluster.", low=0)
+    node_id: int = broker_setting("node.id", Kind.INT, 1, "This broker's id in the cluster.", low=0)
     broker_rack: str = broker_setting(
         "broker.rack",
         Kind.STRING,
         "",
-        "Where this broker stands: replicas of a partition go to different racks while there are enough; empty: "
+        "The broker's rack. Replicas of a partition are placed in different racks while there are enough; empty: "
         "unknown.",
     )
     zookeeper_connect: str = broker_setting(
         "zookeeper.connect",
         Kind.STRING,
         "",
-        "The ZooKeeper ensemble of the cluster, as HOST:PORT,HOST:PORT, with a path behind it where the cluster shares "
-        "it; empty: a single broker.",
+        "The ZooKeeper ensemble of the cluster, as HOST:PORT,HOST:PORT, optionally followed by a path; empty: a "
+        "single broker.",
     )
     zookeeper_session_timeout_ms: int = broker_setting(
         "zookeeper.session.timeout.ms",
         Kind.INT,
         4 * SECOND_MS,
-        "How long a broker may be silent before another takes over what it leads. The default is the least that a "
-        "ZooKeeper with its own default tick (2 s) grants; a leader that is cut off stops acknowledging after two "
-        "thirds of it.",
+        "How long a broker may send no heartbeat to ZooKeeper before others take over leadership. The default is the "
+        "minimum that a ZooKeeper with the default tick time (2 s) allows. A leader that is cut off stops "
+        "acknowledging after two thirds of it.",
         low=1,
     )
     inter_broker_listener_name: str = broker_setting(
         "inter.broker.listener.name",
         Kind.STRING,
         "",
-        "The listener by which brokers reach one another; empty: the first of listeners.",
+        "The listener that brokers use to connect to each other; empty: the first of listeners.",
     )
     replica_lag_time_max_ms: int = broker_setting(
         "replica.lag.time.max.ms",
         Kind.LONG,
         30 * SECOND_MS,
-        "A follower that has not caught up with its leader for this long is no longer in sync.",
+        "A follower that has not caught up with its leader for this long is removed from the ISR.",
         low=1,
     )
     replica_fetch_max_bytes: int = broker_setting(
         "replica.fetch.max.bytes",
         Kind.INT,
         MIB,
-        "The most bytes a follower asks for per partition at once; a larger batch still comes whole.",
+        "Maximum bytes per partition in a follower's fetch; a larger batch is sent whole.",
         low=0,
     )
     replica_fetch_response_max_bytes: int = broker_setting(
         "replica.fetch.response.max.bytes",
         Kind.INT,
         10 * MIB,
-        "The most bytes a follower asks for at once, over all partitions.",
+        "Maximum bytes of a follower's fetch over all partitions.",
         low=0,
     )
     replica_fetch_wait_max_ms: int = broker_setting(
         "replica.fetch.wait.max.ms",
         Kind.INT,
         500,
-        "How long a leader may keep a follower's fetch waiting for records; less than replica.lag.time.max.ms.",
+        "How long a leader may delay a follower's fetch while there are no new records; must be less than "
+        "replica.lag.time.max.ms.",
         low=0,
     )
     replica_selector_class: str = broker_setting(
         "replica.selector.class",
         Kind.STRING,
         "",
-        "With Kafka's name of the rack-aware selector, a consumer that tells its rack reads from the replica there; "
+        "With Kafka's name of the rack-aware selector, a consumer with a rack reads from the replica in that rack; "
         "empty: from the leader.",
         choices=("", RACK_AWARE_REPLICA_SELECTOR),
     )
@@ -84,7 +85,7 @@ class ClusterConfig:
         "leader.replication.throttled.rate",
         Kind.LONG,
         LONG_MAX,
-        "The most bytes a second that this broker sends to followers that catch up.",
+        "Maximum bytes per second that this broker sends to followers that are catching up.",
         low=0,
         read_only=False,
     )
@@ -92,7 +93,7 @@ class ClusterConfig:
         "follower.replication.throttled.rate",
         Kind.LONG,
         LONG_MAX,
-        "The most bytes a second that this broker takes from leaders while it catches up.",
+        "Maximum bytes per second that this broker fetches from leaders while it catches up.",
         low=0,
         read_only=False,
     )
@@ -100,13 +101,14 @@ class ClusterConfig:
         "auto.leader.rebalance.enable",
         Kind.BOOLEAN,
         True,
-        "Whether the controller gives leadership back to the preferred replicas, the first of each partition.",
+        "Whether the controller gives leadership back to the preferred replica, the first of each partition.",
     )
     leader_imbalance_per_broker_percentage: int = broker_setting(
         "leader.imbalance.per.broker.percentage",
         Kind.INT,
         10,
-        "A broker gets its leaderships back once it lacks more than this share of those it is preferred for.",
+        "A broker gets its leadership back when other brokers lead more than this percentage of the partitions for "
+        "which it is preferred.",
         low=0,
         high=100,
     )
@@ -114,7 +116,7 @@ class ClusterConfig:
         "leader.imbalance.check.interval.seconds",
         Kind.LONG,
         300,
-        "How often the controller compares leaders with preferred ones.",
+        "How often the controller compares leaders with preferred replicas.",
         low=1,
         high=INT_MAX,
     )
@@ -122,5 +124,5 @@ class ClusterConfig:
         "controlled.shutdown.enable",
         Kind.BOOLEAN,
         True,
-        "Whether a broker that is stopped hands over what it leads first.",
+        "Whether a stopping broker first hands over leadership of its partitions.",
     )

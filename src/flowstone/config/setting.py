@@ -1,4 +1,4 @@
-"""What one setting is: its name, type, default, bounds and sentence, and how its text becomes a value."""
+"""Description of one setting (name, type, default, bounds, text), and the conversion of its values from text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Value = bool | int | float | str | tuple[str, ...]
 
 
 class Kind(IntEnum):
-    """The types of settings, with DescribeConfigs' numbers."""
+    """The types of settings, with the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -46,7 +46,7 @@ class Setting:
 
     @property
     def broker_wide_names(self) -> tuple[tuple[str, int], ...]:
-        """The names by which a broker gives a topic setting's default: Kafka's, or the setting's own if it has none."""
+        """The names under which a broker sets the default of a topic setting: Kafka's, or the setting's own."""
         return self.broker_names or ((self.name, 1),)
 
     def parse(self, text: str) -> Value:

@@ -9,13 +9,13 @@ from flowstone.config.setting import DAY_MS, GIB, HOUR_MS, LONG_MAX, MIB, MINUTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What can be set for one topic."""
+    """The settings of a topic."""
 
     cleanup_policy: tuple[str, ...] = topic_setting(
         "cleanup.policy",
         Kind.LIST,
         ("delete",),
-        "What happens to old records: delete by age and size, compact by key, or both.",
+        "How old records are removed: delete (by age and size), compact (by key), or both.",
         "log.cleanup.policy",
         choices=("delete", "compact"),
     )
@@ -23,7 +23,7 @@ class TopicConfig:
         "compression.type",
         Kind.STRING,
         "producer",
-        "The codec records are stored with; producer keeps what the producer chose.",
+        "The codec with which records are stored; producer: the codec that the producer chose.",
         "compression.type",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     )
@@ -31,7 +31,7 @@ class TopicConfig:
         "compression.gzip.level",
         Kind.INT,
         -1,
-        "Level of gzip; -1 is its default.",
+        "Compression level of gzip; -1: gzip's default.",
         "compression.gzip.level",
         low=-1,
         high=9,
@@ -40,19 +40,25 @@ class TopicConfig:
         "compression.lz4.level",
         Kind.INT,
         9,
-        "Level of lz4; from 3 on, more costs time.",
+        "Compression level of lz4; higher levels from 3 on take more time.",
         "compression.lz4.level",
         low=1,
         high=17,
     )
     compression_zstd_level: int = topic_setting(
-        "compression.zstd.level", Kind.INT, 3, "Level of zstd.", "compression.zstd.level", low=-131072, high=22
+        "compression.zstd.level",
+        Kind.INT,
+        3,
+        "Compression level of zstd.",
+        "compression.zstd.level",
+        low=-131072,
+        high=22,
     )
     delete_retention_ms: int = topic_setting(
         "delete.retention.ms",
         Kind.LONG,
         DAY_MS,
-        "How long a compacted topic keeps the marker of a deleted key.",
+        "How long a compacted topic keeps a tombstone.",
         "log.cleaner.delete.retention.ms",
         low=0,
     )
@@ -60,7 +66,7 @@ class TopicConfig:
         "file.delete.delay.ms",
         Kind.LONG,
         MINUTE_MS,
-        "How long a deleted segment's files stay on disk, renamed, before they go.",
+        "How long the renamed files of a deleted segment stay on disk before they are removed.",
         "log.segment.delete.delay.ms",
         low=0,
     )
@@ -68,20 +74,20 @@ class TopicConfig:
         "flush.messages",
         Kind.LONG,
         1,
-        "1: an acks=all produce is answered, and a record visible, once it is on disk. Above 1: nothing waits for the "
-        "disk, and a flush is asked for after this many records.",
+        "1: an acks=all produce is acknowledged, and records become visible, when they are on disk. Above 1: nothing "
+        "waits for the disk, and a flush is requested after this many records.",
         "log.flush.interval.messages",
         low=1,
     )
     flush_ms: int = topic_setting(
-        "flush.ms", Kind.LONG, LONG_MAX, "The longest a record waits for a flush.", "log.flush.interval.ms", low=0
+        "flush.ms", Kind.LONG, LONG_MAX, "Maximum time before a record is flushed.", "log.flush.interval.ms", low=0
     )
     flowstone_validation: str = topic_setting(
         "flowstone.validation",
         Kind.STRING,
         "records",
-        "What is checked of a compressed batch before it is stored. records: it is decompressed and its records are "
-        "checked. header: only what its header says, so a batch that no consumer can read may be stored.",
+        "How a compressed batch is checked before it is stored. records: it is decompressed and its records are "
+        "checked. header: only its header is checked, so a batch that no consumer can read may be stored.",
         "flowstone.validation",
         choices=("records", "header"),
     )
@@ -89,7 +95,7 @@ class TopicConfig:
         "index.interval.bytes",
         Kind.INT,
         4096,
-        "About how many bytes of log lie between two entries of an index.",
+        "Approximate number of log bytes between two index entries.",
         "log.index.interval.bytes",
         low=0,
     )
@@ -97,7 +103,7 @@ class TopicConfig:
         "max.compaction.lag.ms",
         Kind.LONG,
         LONG_MAX,
-        "The longest a record stays uncompacted.",
+        "Maximum time before a record is compacted.",
         "log.cleaner.max.compaction.lag.ms",
         low=1,
     )
@@ -105,7 +111,7 @@ class TopicConfig:
         "max.message.bytes",
         Kind.INT,
         MIB + 12,
-        "The largest record batch taken, as sent (compressed).",
+        "Maximum size of a record batch, as sent (compressed).",
         "message.max.bytes",
         low=0,
     )
@@ -113,7 +119,7 @@ class TopicConfig:
         "message.timestamp.type",
         Kind.STRING,
         "CreateTime",
-        "Whether a record keeps its producer's time or gets the broker's.",
+        "Whether a record has its producer's timestamp or the broker's.",
         "log.message.timestamp.type",
         choices=("CreateTime", "LogAppendTime"),
     )
@@ -121,7 +127,7 @@ class TopicConfig:
         "message.timestamp.before.max.ms",
         Kind.LONG,
         LONG_MAX,
-        "How far behind the broker's clock a producer's time may lie.",
+        "How far a producer's timestamp may be behind the broker's clock.",
         "log.message.timestamp.before.max.ms",
         low=0,
     )
@@ -129,7 +135,7 @@ class TopicConfig:
         "message.timestamp.after.max.ms",
         Kind.LONG,
         HOUR_MS,
-        "How far ahead of the broker's clock a producer's time may lie.",
+        "How far a producer's timestamp may be ahead of the broker's clock.",
         "log.message.timestamp.after.max.ms",
         low=0,
     )
@@ -137,7 +143,7 @@ class TopicConfig:
         "min.cleanable.dirty.ratio",
         Kind.DOUBLE,
         0.5,
-        "The share of a compacted log that must be uncompacted before it is worth compacting.",
+        "Minimum uncompacted share of a log before it is compacted.",
         "log.cleaner.min.cleanable.ratio",
         low=0,
         high=1,
@@ -146,7 +152,7 @@ class TopicConfig:
         "min.compaction.lag.ms",
         Kind.LONG,
         0,
-        "The shortest a record stays uncompacted.",
+        "Minimum time before a record is compacted.",
         "log.cleaner.min.compaction.lag.ms",
         low=0,
     )
@@ -154,31 +160,31 @@ class TopicConfig:
         "min.insync.replicas",
         Kind.INT,
         1,
-        "How many replicas must have a record before acks=all is answered.",
+        "Number of replicas that must have a record before acks=all is acknowledged.",
         "min.insync.replicas",
         low=1,
     )
     retention_bytes: int = topic_setting(
-        "retention.bytes", Kind.LONG, -1, "The most a partition keeps; -1: no limit.", "log.retention.bytes", low=-1
+        "retention.bytes", Kind.LONG, -1, "Maximum size of a partition; -1: no limit.", "log.retention.bytes", low=-1
     )
     retention_ms: int = topic_setting(
         "retention.ms",
         Kind.LONG,
         7 * DAY_MS,
-        "How long records are kept; -1: for ever.",
+        "How long records are kept; -1: forever.",
         "log.retention.ms",
         ("log.retention.minutes", MINUTE_MS),
         ("log.retention.hours", HOUR_MS),
         low=-1,
     )
     segment_bytes: int = topic_setting(
-        "segment.bytes", Kind.INT, GIB, "The size at which a new segment begins.", "log.segment.bytes", low=MIB
+        "segment.bytes", Kind.INT, GIB, "Size at which a new segment starts.", "log.segment.bytes", low=MIB
     )
     segment_index_bytes: int = topic_setting(
         "segment.index.bytes",
         Kind.INT,
         10 * MIB,
-        "The size of an index at which a new segment begins.",
+        "Size of an index at which a new segment starts.",
         "log.index.size.max.bytes",
         low=4,
     )
@@ -186,7 +192,7 @@ class TopicConfig:
         "segment.jitter.ms",
         Kind.LONG,
         0,
-        "The most that is taken off segment.ms at random, so that partitions do not roll together.",
+        "Maximum random reduction of segment.ms, so that partitions do not roll at the same time.",
         "log.roll.jitter.ms",
         ("log.roll.jitter.hours", HOUR_MS),
         low=0,
@@ -195,7 +201,7 @@ class TopicConfig:
         "segment.ms",
         Kind.LONG,
         7 * DAY_MS,
-        "The age at which a new segment begins.",
+        "Age at which a new segment starts.",
         "log.roll.ms",
         ("log.roll.hours", HOUR_MS),
         low=1,
@@ -204,6 +210,6 @@ class TopicConfig:
         "unclean.leader.election.enable",
         Kind.BOOLEAN,
         False,
-        "Whether a replica that may lack records can lead when no other is left.",
+        "Whether a replica that may lack records can become leader if no in-sync replica is left.",
         "unclean.leader.election.enable",
     )

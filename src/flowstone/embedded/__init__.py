@@ -40,7 +40,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of the module
+if not TYPE_CHECKING:  # otherwise a type checker accepts every name as one of the module's
 
     def __getattr__(name: str) -> Any:
         if name == "Cluster":

@@ -1,7 +1,7 @@
-"""`Broker`: what a program that embeds a broker sees of it.
+"""`Broker`: the interface for programs that embed a broker.
 
-Owns the directory and the port, which stay the same from one start to the next, and the choice of what the broker runs
-in. Calls may come from any thread.
+Owns the directory and the port, which stay the same across restarts, and chooses between a thread and a process. Any
+thread may call its methods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WAIT_TIMEOUT_S = 10.0
 
 
 class Broker:
-    """Serves once constructed, until `stop`, `kill` or the end of its `with` block."""
+    """An embedded broker, which runs from its construction until `stop`, `kill` or the end of its `with` block."""
 
     def __init__(
         self,
@@ -37,9 +37,10 @@ class Broker:
         http: bool = False,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        """Without `data` it lives in a temporary directory, removed at the end. ConfigError, StartupError.
+        """Start the broker. Without `data` it uses a temporary directory, which is removed at the end.
 
-        With `http` it serves health and metrics too, on the address that `http` then is.
+        With `http` it also serves the pages for health and metrics; the attribute `http` is their address. Raises
+        ConfigError if a setting is invalid, and StartupError if the broker cannot start.
         """
         if mode not in ("thread", "process"):
             raise ValueError(f"mode is 'thread' or 'process', not {mode!r}")
@@ -73,69 +74,75 @@ class Broker:
 
     @property
     def http(self) -> str | None:
-        """The address of its pages, http://HOST:PORT; None where they are off."""
+        """The address of the HTTP pages, http://HOST:PORT; None if they are off."""
         address = self._host.http_address
         return f"http://{address}" if address is not None else None
 
-    # Its life
+    # Life cycle
 
     def stop(self) -> None:
-        """Stops cleanly and removes the temporary directory. May be called again, and after `kill`."""
+        """Stop cleanly and remove the temporary directory. May be called repeatedly, and after `kill`."""
         self._host.stop()
         self._clean_up()
 
     def kill(self) -> None:
-        """Ends the broker as if its process had died. Its data stays: `restart` recovers it, `stop` ends it."""
+        """End the broker like a crash of its process. Its data stays: `restart` recovers it, `stop` removes it."""
         self._host.kill()
 
     def restart(self) -> None:
-        """Stops cleanly, unless it was killed, and starts again: same port, same data, same clock."""
+        """Stop cleanly, unless the broker was killed, and start again with the same port, data and clock."""
         if self._host.is_running:
             self._host.stop()
         self._host.start()
 
     def pause(self) -> None:
-        """From now on the broker reads nothing and answers nothing; connections stay."""
+        """Suspend the broker: it reads and answers nothing, and connections stay open."""
         self._host.pause()
 
     def resume(self) -> None:
         self._host.resume()
 
-    # What is in it
+    # Contents
 
     def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> None:
-        """With as many partitions as `num.partitions` says, where no number is given. ApiError."""
+        """Create a topic with `partitions` partitions, by default `num.partitions`. Raises ApiError if refused."""
         self._host.create_topic(name, BROKERS_DEFAULT if partitions is None else partitions, configs or {})
 
     def records(self, topic: str) -> list[Record]:
-        """Everything a consumer could read now, by partition and offset. ApiError if there is no such topic."""
+        """Return all records that a consumer could read now, by partition and offset.
+
+        Raises ApiError if the topic does not exist.
+        """
         return self._host.records(topic)
 
     def wait_for(self, topic: str, n: int, timeout: float = WAIT_TIMEOUT_S) -> list[Record]:
-        """The topic's records as soon as there are `n`; the topic need not be there yet. TimeoutError."""
+        """Return the topic's records as soon as there are `n`; the topic may be created meanwhile.
+
+        Raises TimeoutError if there are fewer after `timeout` seconds.
+        """
         return self._host.wait_for(topic, n, timeout)
 
     def groups(self) -> dict[str, GroupStatus]:
-        """Every consumer group by name: members, partitions and lag. Thread mode only."""
+        """Return every consumer group by name, with members, partitions and lag. Thread mode only."""
         return self._in_thread("only a broker in thread mode shows its groups").groups()
 
     def wait_for_group(
         self, group_id: str, *, members: int | None = None, timeout: float = WAIT_TIMEOUT_S
     ) -> GroupStatus:
-        """The group as soon as its partitions are all shared out, among so many `members` where that is given.
+        """Return the group as soon as all its partitions have owners and it has `members` members, if given.
 
-        Thread mode only. TimeoutError.
+        Thread mode only. Raises TimeoutError if that takes longer than `timeout` seconds.
         """
         host = self._in_thread("only a broker in thread mode waits for groups")
         return host.wait_for_group(group_id, members, timeout)
 
-    # What can be done to it
+    # Control
 
     @property
     def clock(self) -> BrokerClock:
-        """Thread mode only."""
+        """The broker's clock. Thread mode only."""
         return BrokerClock(self._in_thread("only a broker in thread mode has a clock that can be moved"))
 
     def fault(
@@ -148,10 +155,11 @@ class Broker:
         times: int | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """From now on requests of `api` (Kafka's name) are answered with `error`, `delay_ms` late, or not at all.
+        """Inject a fault into requests of `api` (Kafka's name): an `error`, a delay, or a disconnect.
 
-        In force until it has been met `times` times, is removed, or its `with` block ends. A request whose response has
-        no room for an error is served as usual, and not counted. Thread mode only. ValueError.
+        The fault ends after it was applied `times` times, when it is removed, or when its `with` block ends. A request
+        whose response has no field for an error is served as usual and not counted. Thread mode only. Raises ValueError
+        if the arguments are invalid.
         """
         self._in_thread("only a broker in thread mode has wire faults")
         return self._faults.add(
@@ -162,7 +170,7 @@ class Broker:
         return ThreadHost(values, self._faults)
 
     def _new_process_host(self, values: Mapping[str, str]) -> Host:
-        from flowstone.embedded.process_host import ProcessHost  # not needed, so not loaded, in thread mode
+        from flowstone.embedded.process_host import ProcessHost  # not needed in thread mode, so not imported
 
         return ProcessHost(values, self.bootstrap)
 
@@ -179,13 +187,13 @@ class Broker:
 
 
 class BrokerClock:
-    """The clock of a broker in thread mode: real time plus what it was advanced by."""
+    """The clock of a broker in thread mode: real time plus the time by which it was advanced."""
 
     def __init__(self, host: ThreadHost) -> None:
         self._host = host
 
     def time_ms(self) -> int:
-        """Milliseconds since the epoch, as the broker sees them."""
+        """Return the milliseconds since the epoch, as the broker sees them."""
         return self._host.clock.time_ms()
 
     def advance(
@@ -198,20 +206,20 @@ class BrokerClock:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Moves every timeout of the broker at once. ValueError if it would go back.
+        """Advance all timeouts of the broker at once. Raises ValueError if the time is negative.
 
-        When it returns, every timer that has become due has run, once, and retention, if it was due, has been applied.
+        When it returns, every timer that has become due has run once, and retention has been applied if it was due.
         """
         by = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
         if by < timedelta():
-            raise ValueError(f"a clock does not go back, not even by {-by}")
+            raise ValueError(f"a clock cannot go back, not even by {-by}")
         self._host.advance(by // timedelta(milliseconds=1))
 
 
 def _reserve_port() -> socket.socket:
-    """A free port that nobody else is given while the broker is down; the broker may still listen on it.
+    """Return a socket that reserves a free port while the broker is down; the broker can still listen on it.
 
-    Otherwise a client that keeps trying to connect could be given that very port as its own, and keep the broker out.
+    Otherwise a client that keeps trying to connect could get the same port as its own and block the broker.
     """
     reservation = socket.socket()
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
-"""The process of a broker in process mode: `python -m flowstone.embedded.child`, started by `process_host`.
+"""The process of a broker in process mode, `python -m flowstone.embedded.child`; `process_host` starts it.
 
-Reads its settings as one line of JSON from standard input, answers with one line of JSON (that it serves, or why it
-cannot start), and serves until SIGTERM, or until standard input ends because whoever started it is gone.
+It reads its settings as one line of JSON from standard input and answers with one line of JSON: ready, or the reason
+why it cannot start. It runs until SIGTERM, or until standard input ends because its parent process has ended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def _serve(values: dict[str, str]) -> None:
     await app.start()
     loop, ending = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ending.set)
-    loop.add_reader(sys.stdin.fileno(), ending.set)  # nothing more is ever written to it: readable is its end
+    loop.add_reader(sys.stdin.fileno(), ending.set)  # nothing more is written to it: it becomes readable at its end
     _tell(http_address=app.http_address)
     await ending.wait()
     loop.remove_reader(sys.stdin.fileno())

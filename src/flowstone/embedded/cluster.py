@@ -1,7 +1,7 @@
-"""`Cluster`: several brokers in this process that form one cluster, and what can go wrong between them.
+"""`Cluster`: several brokers in this process that form a cluster, with injection of failures.
 
-Each broker is a `Broker` in a thread of its own. They agree through memory, so that neither Java nor ZooKeeper is
-needed and one virtual clock moves them all; or, if asked to, through a real ZooKeeper. Calls may come from any thread.
+Each broker is a `Broker` in its own thread. By default the brokers share metadata in memory, which needs no Java and no
+ZooKeeper, and one virtual clock. Optionally they use a real ZooKeeper. Any thread may call the methods.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ from flowstone.errors import ApiError, ErrorCode, StartupError
 from flowstone.ports.clock import SystemClock, VirtualClock
 from flowstone.types import TopicPartition
 
-# A broker that is killed is missed after this. Shorter than is wise across machines, for tests wait for it.
+# Time until a killed broker is detected. Too short for several machines, but tests wait for it.
 SESSION_TIMEOUT_S = 2.0
 REPLICAS_MAX = 3
 POLL_S = 0.01
 
 
 class Cluster:
-    """Serves once constructed, until `stop` or the end of its `with` block. Brokers are numbered from 1."""
+    """A cluster of brokers, running from construction until `stop` or the end of its `with` block.
+
+    Node ids start at 1.
+    """
 
     def __init__(
         self,
@@ -44,9 +47,10 @@ class Cluster:
         http: bool = False,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        """With `zookeeper` they agree through a real one, which needs Java and the `spark` extra. StartupError.
+        """Start the brokers. Raises StartupError if one cannot start.
 
-        Topics have three replicas, or as many as there are brokers, and two of them must be in sync for acks=all.
+        `zookeeper` selects a real ZooKeeper, which needs Java and the `spark` extra. Topics have three replicas, or as
+        many as there are brokers, and two of them must be in sync for acks=all.
         """
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
@@ -77,7 +81,7 @@ class Cluster:
         self.stop()
 
     def _wait_introduced(self) -> None:
-        """Returns when every broker knows of all of them."""
+        """Return when every broker knows all the others."""
         for _ in _tries(WAIT_TIMEOUT_S):
             known = [host.image().brokers.values() for host in map(self._host, self.brokers)]
             if all(sum(not broker.is_fenced for broker in each) == len(self.brokers) for each in known):
@@ -89,20 +93,20 @@ class Cluster:
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def stop(self) -> None:
-        """Stops every broker cleanly and removes what they stored. May be called again."""
+        """Stop every broker cleanly and remove the data. May be called repeatedly."""
         self.heal()
         for broker in self.brokers.values():
             broker.stop()
         self._around.stop()
 
-    # What can go wrong
+    # Failures
 
     def kill(self, node_id: int) -> None:
-        """Ends a broker as if its process had died; `restart` brings it back with its data."""
+        """End a broker like a crash of its process; `restart` starts it again with its data."""
         self.brokers[node_id].kill()
 
     def restart(self, node_id: int) -> None:
-        """Stops it cleanly, unless it was killed, and starts it again."""
+        """Stop a broker cleanly, unless it was killed, and start it again."""
         self.brokers[node_id].restart()
 
     def pause(self, node_id: int) -> None:
@@ -112,9 +116,9 @@ class Cluster:
         self.brokers[node_id].resume()
 
     def partition(self, *groups: Collection[int]) -> None:
-        """Cuts the network between groups of brokers: `partition({1}, {2, 3})`. Clients still reach all of them.
+        """Cut the network between groups of brokers: `partition({1}, {2, 3})`. Clients still reach all of them.
 
-        What they agree through is on the side of the largest group, the first of several such.
+        Only the largest group, the first of several equal ones, still reaches the metadata store.
         """
         unknown = {node_id for group in groups for node_id in group} - set(self.brokers)
         if unknown:
@@ -124,11 +128,11 @@ class Cluster:
         self._around.cut_off({node_id for group in groups for node_id in group} - set(reachable))
 
     def heal(self) -> None:
-        """Everybody reaches everybody again."""
+        """Restore all connections between brokers."""
         self._around.links.cut(())
         self._around.cut_off(())
 
-    # What is in it
+    # Contents
 
     def create_topic(
         self,
@@ -138,7 +142,7 @@ class Cluster:
         replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """ApiError says why it cannot be."""
+        """Create a topic. Raises ApiError if the cluster refuses it."""
         self._any_host().create_topic(
             name,
             BROKERS_DEFAULT if partitions is None else partitions,
@@ -147,7 +151,10 @@ class Cluster:
         )
 
     def records(self, topic: str) -> list[Record]:
-        """Everything a consumer could read now, by partition and offset. ApiError if there is no such topic."""
+        """Return all records that a consumer could read now, by partition and offset.
+
+        Raises ApiError if the topic does not exist.
+        """
         image = self.image
         if topic not in image.topics:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
@@ -156,7 +163,10 @@ class Cluster:
         return sorted(record for host in hosts if host.is_running for record in host.led_records(topic))
 
     def wait_for(self, topic: str, n: int, timeout: float = WAIT_TIMEOUT_S) -> list[Record]:
-        """The topic's records as soon as there are `n`; the topic need not be there yet. TimeoutError."""
+        """Return the topic's records as soon as there are `n`; the topic may be created meanwhile.
+
+        Raises TimeoutError if there are fewer after `timeout` seconds.
+        """
         found: list[Record] | None = None
         for _ in _tries(timeout):
             found = self.records(topic) if topic in self.image.topics else None
@@ -164,26 +174,26 @@ class Cluster:
                 return found
         raise timed_out(topic, n, timeout, None if found is None else len(found))
 
-    # What it decides
+    # Decisions
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as the broker that knows most of it sees it. NotServing if none runs."""
+        """Return the newest metadata image of any broker. Raises NotServing if no broker runs."""
         images = [host.image() for host in map(self._host, self.brokers) if host.is_running]
         if not images:
             raise NotServing("no broker of the cluster is running")
         return max(images, key=lambda image: image.version)
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The node id of the broker that leads it; -1 while none does."""
+        """Return the node id of the partition's leader, or -1 if it has none."""
         return self._placed(topic, partition).leader
 
     def in_sync(self, topic: str, partition: int = 0) -> set[int]:
-        """The node ids of the in-sync replicas."""
+        """Return the node ids of the in-sync replicas."""
         return set(self._placed(topic, partition).isr)
 
     def wait_in_sync(self, topic: str, timeout: float = WAIT_TIMEOUT_S) -> None:
-        """Returns when all replicas of all the topic's partitions are in sync. TimeoutError."""
+        """Wait until all replicas of the topic's partitions are in sync. Raises TimeoutError if they are not."""
         for _ in _tries(timeout):
             placed = self.image.topics[topic].partitions if topic in self.image.topics else ()
             if placed and all(set(each.isr) == set(each.replicas) for each in placed):
@@ -193,7 +203,7 @@ class Cluster:
     def wait_for_leader(
         self, topic: str, partition: int = 0, *, other_than: int | None = None, timeout: float = WAIT_TIMEOUT_S
     ) -> int:
-        """The leader, once there is one, and it is not `other_than`. TimeoutError."""
+        """Wait for a leader that is not `other_than` and return it. Raises TimeoutError if there is none."""
         for _ in _tries(timeout):
             leader = self.leader(topic, partition)
             if leader not in (other_than, -1):
@@ -203,20 +213,20 @@ class Cluster:
     # Time
 
     def advance(self, **by: float) -> None:
-        """Moves the clock of every broker, by `timedelta`'s words: `advance(seconds=30)`.
+        """Advance the clock of every broker, with the arguments of `timedelta`: `advance(seconds=30)`.
 
-        Not of a real ZooKeeper: who is a member there is decided in real time.
+        This does not affect a real ZooKeeper, which detects failed members in real time.
         """
         step = timedelta(**by)
         if step < timedelta():
-            raise ValueError(f"a clock does not go back, not even by {-step}")
+            raise ValueError(f"a clock cannot go back, not even by {-step}")
         running = [node_id for node_id in self.brokers if self._host(node_id).is_running]
         self._around.advanced(running, step.total_seconds())
         for host in map(self._host, self.brokers):
             if host.is_running:
                 host.advance(round(step.total_seconds() * 1000))
             else:
-                host.clock.advanced_ms += round(step.total_seconds() * 1000)  # its next start finds it so
+                host.clock.advanced_ms += round(step.total_seconds() * 1000)  # applies to its next start
 
     def _placed(self, topic: str, partition: int) -> PartitionImage:
         placed = self.image.partition(TopicPartition(topic, partition))
@@ -244,7 +254,7 @@ class _ClusterBroker(Broker):
 
 
 class _Memory:
-    """What brokers share that agree through memory, and the network between them."""
+    """The in-memory metadata store that the brokers share, and the network between them."""
 
     def __init__(self) -> None:
         self.links = Links()
@@ -261,21 +271,21 @@ class _Memory:
         return self.links.network(node_id)
 
     def cut_off(self, node_ids: Collection[int]) -> None:
-        """From now on these, and no others, cannot reach what the brokers agree through."""
+        """Cut these brokers, and no others, off from the metadata store."""
         for node_id in self._cut_off.symmetric_difference(node_ids):
             (self._ensemble.cut if node_id in node_ids else self._ensemble.heal)(node_id)
         self._cut_off = set(node_ids)
 
     def advanced(self, alive: Collection[int], seconds: float) -> None:
-        """The brokers' clocks are about to leap: who is alive stays a member, who is not is missed sooner."""
+        """Prepare for an advance of the clocks: live brokers stay members, dead ones are detected sooner."""
         self._ensemble.prolong(alive, seconds)
 
     def stop(self) -> None:
-        """Nothing is left of it."""
+        """Discard the store."""
 
 
 class _ZooKeeper:
-    """The same, where they agree through a real one."""
+    """The counterpart of `_Memory` for brokers that use a real ZooKeeper."""
 
     def __init__(self) -> None:
         self.links = Links()
@@ -288,7 +298,7 @@ class _ZooKeeper:
         return {"zookeeper.connect": gate.address}
 
     def consensus(self, node_id: int, clock: VirtualClock) -> None:
-        """As the settings say."""
+        """Return None: the settings name the ZooKeeper."""
 
     def network(self, node_id: int) -> CutNetwork:
         return self.links.network(node_id)
@@ -301,7 +311,7 @@ class _ZooKeeper:
                 gate.open()
 
     def advanced(self, alive: Collection[int], seconds: float) -> None:
-        """Its time is the machine's."""
+        """Do nothing: ZooKeeper uses the machine's time."""
 
     def stop(self) -> None:
         for gate in self._gates.values():
@@ -310,7 +320,7 @@ class _ZooKeeper:
 
 
 def _tries(timeout_s: float) -> Iterator[None]:
-    """Again and again until the time is up, with a short rest in between."""
+    """Yield repeatedly until the timeout, with a short pause after each attempt."""
     monotonic, rest = SystemClock().monotonic, threading.Event()
     deadline = monotonic() + timeout_s
     while True:

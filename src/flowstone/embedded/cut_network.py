@@ -1,7 +1,7 @@
-"""The network between the brokers of one process, whose links can be cut.
+"""The network between the brokers of one process, with links that can be cut.
 
-A cut ends the connections between two brokers and keeps new ones from being made, both ways. Clients are not concerned:
-they reach every broker that is there.
+A cut closes the connections between two brokers and prevents new ones, in both directions. Clients are not affected:
+they reach every running broker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flowstone.ports.network import SocketChannel, SystemNetwork
 
 
 class Links:
-    """Who cannot reach whom, for all brokers. Calls may come from any thread."""
+    """The links between all brokers and which of them are cut. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, int] = {}  # by port
@@ -25,18 +25,18 @@ class Links:
         self._networks: dict[int, CutNetwork] = {}
 
     def add(self, node_id: int, port: int) -> None:
-        """Where a broker listens."""
+        """Register the port on which a broker listens."""
         self._nodes[port] = node_id
 
     def network(self, node_id: int) -> CutNetwork:
-        """That of a broker that starts, for its running loop."""
+        """Return the network of a starting broker, for its running event loop."""
         network = CutNetwork(self, node_id)
         with self._lock:
             self._networks[node_id] = network
         return network
 
     def cut(self, groups: Collection[Collection[int]]) -> None:
-        """From now on brokers reach those of their own group; one that is in none reaches all."""
+        """Cut all links between different groups of brokers; a broker in no group reaches all."""
         with self._lock:
             self._groups = tuple(map(frozenset, groups))
             networks = list(self._networks.values())
@@ -44,7 +44,7 @@ class Links:
             network.links_changed()
 
     def is_cut(self, one: int, port: int) -> bool:
-        """Between a broker and the one that listens on `port`."""
+        """Return whether the link between a broker and the one that listens on `port` is cut."""
         other = self._nodes.get(port)
         ours, theirs = (next((group for group in self._groups if each in group), None) for each in (one, other))
         return ours is not None and theirs is not None and ours != theirs
@@ -54,7 +54,7 @@ class CutNetwork(SystemNetwork):
     def __init__(self, links: Links, node_id: int) -> None:
         self._links, self._node_id = links, node_id
         self._loop = asyncio.get_running_loop()
-        self._channels: list[tuple[int, SocketChannel]] = []  # connected from here, and to which port
+        self._channels: list[tuple[int, SocketChannel]] = []  # outgoing connections, with the port of each
 
     async def connect(self, host: str, port: int, timeout_s: float) -> SocketChannel:
         if self._links.is_cut(self._node_id, port):
@@ -65,7 +65,7 @@ class CutNetwork(SystemNetwork):
         return channel
 
     def links_changed(self) -> None:
-        with suppress(RuntimeError):  # the broker has ended, and its connections with it
+        with suppress(RuntimeError):  # the broker has ended, and so have its connections
             self._loop.call_soon_threadsafe(self._break_cut)
 
     def _break_cut(self) -> None:

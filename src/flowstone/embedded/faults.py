@@ -1,8 +1,8 @@
-"""Wire faults: requests of one API answered with an error, answered late, or not answered at all.
+"""Fault injection: requests of one API that get an error, a late response, or none.
 
-`Faults` stands between dispatch and the handlers. A fault is made in the test's thread and met on the broker's loop;
-what both touch is guarded by one lock. An error takes the place of the handler: nothing is done. A delay holds back the
-answer of a request that was handled. The delay goes by the broker's clock, so that a virtual one moves it.
+`Faults` is called between dispatch and the handlers. A test's thread creates a fault, and the broker's event loop
+applies it; one lock guards the shared state. An error replaces the handler, so the request is not executed. A delay
+holds back the response of an executed request, by the broker's clock, so that a virtual clock can advance it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SERVED = sorted(APIS[key].name for key in ENDPOINTS)
 
 
 class Fault:
-    """In force from its making until it is removed, its `with` block ends, or it was met `times` times."""
+    """An injected fault, active until it is removed, its `with` block ends, or it was applied `times` times."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Fault:
 
     @property
     def hits(self) -> int:
-        """How many requests have met it."""
+        """The number of requests to which the fault was applied."""
         return self._hits
 
     def remove(self) -> None:
         self._faults.remove(self)
 
     def wait(self, hits: int = 1, timeout: float = 10) -> None:
-        """Returns when so many requests have met it. TimeoutError."""
+        """Wait until the fault was applied `hits` times. Raises TimeoutError if it was not."""
         with self._met:
             if not self._met.wait_for(lambda: self._hits >= hits, timeout):
                 raise TimeoutError(f"{self!r} after {timeout:g} s; {hits} times were waited for")
@@ -104,7 +104,10 @@ class Faults:
         times: int | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """Of several faults that concern a request, the one made first applies. ValueError."""
+        """Add a fault. If several match a request, the oldest applies.
+
+        Raises ValueError if the arguments are invalid.
+        """
         if api_name not in _SERVED:
             raise ValueError(f"no API {api_name!r} is served{nearest(api_name, _SERVED)}")
         if delay_ms < 0 or (times is not None and times < 1):
@@ -125,7 +128,7 @@ class Faults:
     # On the broker's loop
 
     def intercept(self, api_name: str, handler: Handler) -> Handler:
-        """The handler that dispatch calls instead of `handler`."""
+        """Return the handler that dispatch must call instead of `handler`."""
 
         def handle(services: Services, context: RequestContext, request: Any) -> Any:
             for fault in self._faults:
@@ -145,7 +148,7 @@ def _answer(fault: Fault, handler: Handler, services: Services, context: Request
         return _close_late(fault, services) if fault.delay_ms else _close(fault)
     if getattr(request, "acks", None) == 0:
         fault.hit()
-        return _close(fault)  # nobody waits for an answer: closing the connection is how Kafka tells of an error
+        return _close(fault)  # there is no response: as in Kafka, closing the connection signals the error
     refusal: Message | Awaitable[Message] | None = None
     if fault.api_name != METADATA:
         refusal = error_response(fault.api_name, context.api_version, request, fault.error, ERROR_MESSAGE)
@@ -175,7 +178,7 @@ def _close(fault: Fault) -> None:
 async def _refuse_topics(
     error: ErrorCode, handler: Handler, services: Services, context: RequestContext, request: Any
 ) -> MetadataResponse:
-    """Without the brokers of a true answer a client would not know whom to ask next."""
+    """Return an error for the topics together with the real brokers, which a client needs for its next request."""
     without_creation = MetadataRequest(topics=request.topics, allow_auto_topic_creation=False)
     answer: MetadataResponse = await handler(services, context, without_creation)  # type: ignore[misc]
     for topic in answer.topics:
@@ -184,7 +187,7 @@ async def _refuse_topics(
 
 
 def _asks_for_topics(services: Services, context: RequestContext, request: MetadataRequest) -> bool:
-    """Whether the answer will name topics: the ones asked for, or all there are."""
+    """Return whether the response will contain topics: requested ones, or all."""
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return bool(services.metadata.image.topics)
     return bool(request.topics)

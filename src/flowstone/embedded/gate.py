@@ -1,7 +1,7 @@
-"""A way to a server that can be shut: a port on loopback whose connections are handed on, until they are not.
+"""A TCP proxy to a server that can be shut: a port on loopback whose connections are forwarded while it is open.
 
-For tests that cut a broker off from ZooKeeper, whose client has sockets of its own. Threads, since what it stands
-between has no event loop in common; it carries a few kilobytes a second.
+Tests use it to cut a broker off from ZooKeeper, whose client has its own sockets. It uses threads, because the two
+sides share no event loop, and forwards a few kilobytes per second.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class Gate:
-    """Open once constructed. Calls may come from any thread."""
+    """A proxy that is open after construction. Any thread may call the methods."""
 
     def __init__(self, host: str, port: int) -> None:
-        """To the server at this address."""
+        """Start a proxy to the server at this address."""
         self._target = host, port
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
@@ -30,7 +30,7 @@ class Gate:
         threading.Thread(target=self._accept, name="flowstone-gate", daemon=True).start()
 
     def shut(self) -> None:
-        """Ends all connections, and every new one at once."""
+        """Close all connections, and every new one immediately."""
         with self._lock:
             self._is_open = False
             sockets, self._sockets = self._sockets, set()
@@ -79,7 +79,7 @@ class Gate:
 
 
 def _end(each: socket.socket) -> None:
-    """Wakes whoever waits on it, which closing alone does not."""
+    """Shut a socket down, which wakes threads that wait on it; closing alone does not."""
     with suppress(OSError):
         each.shutdown(socket.SHUT_RDWR)
     each.close()

@@ -1,6 +1,7 @@
-"""Consumer groups, read from the coordinator of a broker in this process, and waited for without asking ever again.
+"""Reader of consumer groups from the coordinator of a broker in this process, with waiting but without polling.
 
-A group that settles stores its assignment: who waits for it watches the end of its partition of `__consumer_offsets`.
+A group that becomes stable stores its assignment, so waiting means watching the end of its partition of
+`__consumer_offsets`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from flowstone.broker.lag.group_survey import GroupSurvey
 from flowstone.broker.requests.context import Services
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
-from flowstone.embedded.bell import Bell
+from flowstone.embedded.change_signal import ChangeSignal
 from flowstone.replication.readers import Reader
 from flowstone.types import TopicPartition
 
@@ -20,23 +21,24 @@ LOAD_WAIT_S = 10.0
 
 
 class GroupReader:
-    """Lives on the broker's loop."""
+    """Reader of groups; lives on the broker's event loop."""
 
     def __init__(self, services: Services, survey: GroupSurvey) -> None:
         self._services, self._survey = services, survey
-        self._waiting: set[Bell] = set()
+        self._waiting: set[ChangeSignal] = set()
         services.metadata.on_change(self._changed)
 
     async def read(self) -> dict[str, GroupStatus]:
         return {group.group_id: group for group in await self._survey.all_groups()}
 
     async def wait_stable(self, group_id: str, members: int | None) -> GroupStatus:
-        """Returns once the group is stable, with that many members, and every partition of its topics has an owner.
+        """Wait until the group is stable, has that many members, and all partitions of its topics have owners.
 
-        The last is for cooperative members, who settle in two steps: in between, partitions belong to nobody.
+        The last condition is for cooperative members, whose rebalance has two steps: in between, some partitions have
+        no owner.
         """
-        bell = Bell()
-        self._waiting.add(bell)
+        signal = ChangeSignal()
+        self._waiting.add(signal)
         watched = None
         await self._services.groups.wait_loaded(LOAD_WAIT_S)
         try:
@@ -45,18 +47,18 @@ class GroupReader:
                 partition = self._services.partitions.find(where) if where is not None else None
                 if partition is not None:
                     watched = partition
-                    watched.local.watchers(Reader.UNCOMMITTED).watch(bell)
+                    watched.local.watchers(Reader.UNCOMMITTED).watch(signal)
                 group = await self._survey.group(group_id)
                 if group is not None and self._is_settled(group, members):
                     return group
-                await bell.rung()
+                await signal.changed()
         finally:
-            self._waiting.discard(bell)
+            self._waiting.discard(signal)
             if watched is not None:
-                watched.local.watchers(Reader.UNCOMMITTED).unwatch(bell)
+                watched.local.watchers(Reader.UNCOMMITTED).unwatch(signal)
 
     async def describe(self, group_id: str) -> str:
-        """What became of a group that was waited for in vain."""
+        """Return a description of the group's state, for the message of a timeout."""
         group = await self._survey.group(group_id)
         if group is None:
             return "there is no such group"
@@ -75,5 +77,5 @@ class GroupReader:
         )
 
     def _changed(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        for bell in self._waiting:
-            bell.interrupted()
+        for signal in self._waiting:
+            signal.interrupted()

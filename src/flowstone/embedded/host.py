@@ -1,4 +1,4 @@
-"""What `Broker` needs of whatever the broker runs in, and what both kinds of it share."""
+"""The interface between `Broker` and the thread or process in which the broker runs, and its shared parts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import NamedTuple, Protocol
 
 from flowstone.errors import FlowstoneError
 
-# A number of partitions or replicas that is left to the broker's settings.
+# Number of partitions or replicas: use the broker's settings.
 BROKERS_DEFAULT = -1
 
 
 class NotServing(FlowstoneError):
-    """The broker was asked for something while it is stopped, killed or paused."""
+    """A call needs a running broker, but it is stopped, killed or paused."""
 
 
 class NotInProcessMode(FlowstoneError):
-    """What was asked for exists only where the broker runs in a thread of this process."""
+    """A call is only supported for a broker in a thread of this process."""
 
 
 class Record(NamedTuple):
-    """One record of a topic, as `Broker.records` gives it."""
+    """One record of a topic, as `Broker.records` returns it."""
 
     partition: int
     offset: int
@@ -33,24 +33,24 @@ class Record(NamedTuple):
 class Host(Protocol):
     @property
     def is_running(self) -> bool:
-        """Whether there is something to stop or kill; a paused broker runs."""
+        """Return whether there is a broker to stop or kill, which includes a paused one."""
         ...
 
     @property
     def http_address(self) -> str | None:
-        """HOST:PORT of health and metrics; None where they are off."""
+        """Return HOST:PORT of the pages for health and metrics, or None if they are off."""
         ...
 
     def start(self) -> None:
-        """Returns when the broker serves. ConfigError, StartupError."""
+        """Start the broker and return when it is ready. Raises ConfigError or StartupError if it cannot start."""
         ...
 
     def stop(self) -> None:
-        """Ends cleanly, also when paused."""
+        """Stop the broker cleanly, even if it is paused."""
         ...
 
     def kill(self) -> None:
-        """Ends at once, also when paused."""
+        """End the broker immediately, even if it is paused."""
         ...
 
     def pause(self) -> None: ...
@@ -58,19 +58,19 @@ class Host(Protocol):
     def resume(self) -> None: ...
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """ApiError says why it cannot be."""
+        """Create a topic. Raises ApiError if the broker refuses it."""
         ...
 
     def records(self, topic: str) -> list[Record]:
-        """By partition and offset. ApiError if there is no such topic."""
+        """Return the topic's records by partition and offset. Raises ApiError if the topic does not exist."""
         ...
 
     def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
-        """The topic's records once there are `count` of them, the topic once it is there. TimeoutError."""
+        """Wait until the topic exists and has `count` records, and return them. Raises TimeoutError if it has not."""
         ...
 
 
 def timed_out(topic: str, count: int, timeout: float, found: int | None) -> TimeoutError:
-    """`found` is None where there is no such topic."""
+    """Return the error for a wait that timed out; `found` is None if the topic does not exist."""
     seen = f"there is no topic {topic!r}" if found is None else f"{topic!r} has {found}"
     return TimeoutError(f"{count} records were waited for, after {timeout:g} s {seen}")

@@ -1,7 +1,7 @@
-"""A broker in a process of its own: what a signal does to it, it does to nothing else.
+"""A broker in a separate process, to which signals can be sent without affecting this one.
 
-The process is `child`, in a session of its own so that Ctrl-C in the terminal reaches only the program that embeds it.
-It ends with that program, however that ends. Records are read over the wire, with a client like any other.
+The process runs `child` in its own session, so Ctrl-C in the terminal reaches only the embedding program. It ends when
+that program ends, for whatever reason. Records are read over the wire with an ordinary client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flowstone.embedded.host import NotServing, Record
 from flowstone.embedded.wire_reader import WireReader
 from flowstone.errors import StartupError
 
-# Beyond the broker's own shutdown.timeout.ms: flushing and closing.
+# In addition to the broker's own shutdown.timeout.ms, for flushing and closing.
 STOP_TIMEOUT_S = 30
 _PACKAGE_ROOT = str(Path(flowstone.__file__).parents[1])
 
@@ -39,7 +39,7 @@ class ProcessHost:
 
     def start(self) -> None:
         assert self._process is None
-        parse_broker_config(self._values)  # its ConfigError is the caller's, the child's would be text
+        parse_broker_config(self._values)  # raises ConfigError in this process; from the child it would be text
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "flowstone.embedded.child"],
             stdin=subprocess.PIPE,
@@ -50,11 +50,11 @@ class ProcessHost:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended already, which its silence tells below
+        with suppress(BrokenPipeError):  # it has already ended, which is detected below
             self._process.stdin.write(json.dumps(dict(self._values)) + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"error": "the broker's process ended before it served"}
+        answer = json.loads(line) if line else {"error": "the broker's process ended before it was ready"}
         if "error" in answer:
             self._wait()
             raise StartupError(answer["error"])
@@ -115,5 +115,5 @@ class ProcessHost:
 
 
 def _python_path() -> str:
-    """The child imports the same package, wherever this process has found it."""
+    """Return the PYTHONPATH with which the child imports the same package as this process."""
     return os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH"))))

@@ -1,8 +1,8 @@
-"""A broker in a thread of this process, with an event loop of its own.
+"""A broker in a thread of this process, with its own event loop.
 
-Pausing blocks that thread: nothing is read, answered or timed, as in a stopped process. Killing breaks connections and
-ends the thread without flushing: once `kill` returns nothing more is written, and the next start recovers. Each start
-has a virtual clock of its own, which is ahead by what the broker was advanced by before.
+`pause` blocks that thread: nothing is read, answered or timed, as in a stopped process. `kill` closes the connections
+and ends the thread without flushing: when it returns nothing more is written, and the next start recovers. Each start
+creates a virtual clock, which includes the time by which the previous one was advanced.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 
 class Surroundings(Protocol):
-    """What a broker of a cluster has around it. Asked on the broker's loop, with each start."""
+    """The parts of a cluster that a broker in it uses. Called on the broker's event loop at each start."""
 
     def consensus(self, node_id: int, clock: VirtualClock) -> Consensus | None:
-        """None where the settings say how the brokers agree."""
+        """Return the metadata store, or None if the settings name it."""
         ...
 
     def network(self, node_id: int) -> Network: ...
@@ -56,12 +56,12 @@ class Surroundings(Protocol):
 
 class ThreadHost:
     def __init__(self, values: Mapping[str, str], faults: Faults, surroundings: Surroundings | None = None) -> None:
-        """`surroundings`: None for a broker that is alone."""
+        """`surroundings` is None for a single broker."""
         self._values, self._faults, self._surroundings = values, faults, surroundings
         self.clock = VirtualClock()
         self._thread: threading.Thread | None = None
         self._is_killed = False
-        # Clear while the broker is paused.
+        # Not set while the broker is paused.
         self._may_run = threading.Event()
         self._may_run.set()
 
@@ -129,7 +129,7 @@ class ThreadHost:
         return decode(self._call(self._reader.read(topic)))
 
     def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
-        monotonic = SystemClock().monotonic  # the clients whose records are waited for live in real time
+        monotonic = SystemClock().monotonic  # clients that write the records use real time
         deadline, offsets = monotonic() + timeout, count
         while True:
             try:
@@ -139,14 +139,14 @@ class ThreadHost:
             records = self.records(topic)
             if len(records) >= count:
                 return records
-            offsets = found + count - len(records)  # some offsets have no record any more
+            offsets = found + count - len(records)  # some offsets no longer have a record
 
     def led_records(self, topic: str) -> list[Record]:
-        """Of the partitions that this broker of several leads."""
+        """Return the records of the partitions that this broker of a cluster leads."""
         return decode(self._call(self._reader.read_led(topic)))
 
     def image(self) -> ClusterImage:
-        """The cluster as this broker knows it."""
+        """Return this broker's image of the cluster metadata."""
         self._check_running()
         return self._app.services.metadata.image
 
@@ -168,7 +168,10 @@ class ThreadHost:
             return None
 
     def _call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Runs it on the broker's loop. NotServing, TimeoutError."""
+        """Run the coroutine on the broker's event loop and return its result.
+
+        Raises NotServing if the broker does not run, and TimeoutError if the call takes too long.
+        """
         if self._thread is None or not self._may_run.is_set():
             coroutine.close()
             self._check_running()
@@ -187,7 +190,7 @@ class ThreadHost:
             raise NotServing("the broker is not running")
 
     def _end(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the thread has ended by itself, and has told why
+        with suppress(RuntimeError):  # the event loop is closed: the thread has ended by itself and has reported why
             self._loop.call_soon_threadsafe(callback)
         self._may_run.set()
         self._join()
@@ -204,7 +207,7 @@ class ThreadHost:
             try:
                 runner.run(self._serve(serving))
             except BaseException as error:
-                # Before it serves the caller waits for the outcome; afterwards the thread's own report is all there is.
+                # Until the broker is ready the caller waits for the result; later only the thread can report an error.
                 if serving.done():
                     raise
                 serving.set_exception(error)
@@ -233,12 +236,12 @@ class ThreadHost:
         stands_still.set()
         self._may_run.wait()
         if self._is_killed:
-            self._die()  # before anything that has arrived meanwhile is looked at
+            self._die()  # before anything that has arrived meanwhile is handled
 
     def _die(self) -> None:
         if self._ending.done():
             return
-        # A task that went on could still append; cancelled, it ends with the loop.
+        # A running task could still append; a cancelled one ends with the event loop.
         for task in asyncio.all_tasks(self._loop):
             if task is not self._main:
                 task.cancel()

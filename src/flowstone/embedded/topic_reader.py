@@ -1,7 +1,7 @@
-"""A topic's committed records, read straight from the partitions of a broker in this process.
+"""Reader of a topic's committed records directly from the partitions of a broker in this process.
 
-No client, no connection: faults on the wire do not concern it. Batches are collected on the broker's loop and decoded
-by the caller, in the caller's own thread.
+It uses no client and no connection, so injected faults do not affect it. It collects batches on the broker's event
+loop; the caller decodes them in its own thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flowstone.broker.loop.cold_reads import read_when_cached
 from flowstone.broker.requests.context import Services
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.image.records import MetadataRecord
-from flowstone.embedded.bell import Bell
+from flowstone.embedded.change_signal import ChangeSignal
 from flowstone.embedded.host import Record
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.partition import Partition
@@ -26,7 +26,7 @@ READ_BYTES = 1 << 20
 
 
 class Batches(NamedTuple):
-    """Whole batches of one partition; records below `first_offset` are no longer part of it."""
+    """Whole batches of one partition; records below `first_offset` have been deleted and must be ignored."""
 
     partition: int
     first_offset: int
@@ -34,41 +34,41 @@ class Batches(NamedTuple):
 
 
 class TopicReader:
-    """Lives on the broker's loop."""
+    """Reader of topics; lives on the broker's event loop."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._waiting: set[Bell] = set()
+        self._waiting: set[ChangeSignal] = set()
         services.metadata.on_change(self._changed)
 
     async def read(self, topic: str) -> list[Batches]:
         return await self._read(self._known(topic))
 
     async def read_led(self, topic: str) -> list[Batches]:
-        """Of the partitions that this broker of several leads."""
+        """Return the batches of the partitions that this broker of a cluster leads."""
         partitions = self._services.partitions
         found = (partitions.find(TopicPartition(topic, index)) for index in range(self._count_partitions(topic)))
         return await self._read([each for each in found if each is not None and each.is_leader])
 
     async def wait(self, topic: str, count: int) -> int:
-        """Returns once the topic has `count` offsets, with how many it has."""
-        bell = Bell()
-        self._waiting.add(bell)
+        """Wait until the topic has `count` offsets; return how many it has."""
+        signal = ChangeSignal()
+        self._waiting.add(signal)
         watched: set[Partition] = set()
         try:
             while (found := self.count(topic)) is None or found < count:
                 for partition in self._partitions(topic) or ():
                     watched.add(partition)
-                    partition.local.watchers(Reader.UNCOMMITTED).watch(bell)
-                await bell.rung()
+                    partition.local.watchers(Reader.UNCOMMITTED).watch(signal)
+                await signal.changed()
             return found
         finally:
-            self._waiting.discard(bell)
+            self._waiting.discard(signal)
             for partition in watched:
-                partition.local.watchers(Reader.UNCOMMITTED).unwatch(bell)
+                partition.local.watchers(Reader.UNCOMMITTED).unwatch(signal)
 
     def count(self, topic: str) -> int | None:
-        """How many offsets lie between a consumer's first and last; None if there is no such topic."""
+        """Return the number of offsets that a consumer could read, or None if the topic does not exist."""
         partitions = self._partitions(topic)
         if partitions is None:
             return None
@@ -108,8 +108,8 @@ class TopicReader:
             yield Batches(partition.topic_partition.partition, first_offset, data[:whole_bytes])
 
     def _changed(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        for bell in self._waiting:
-            bell.interrupted()
+        for signal in self._waiting:
+            signal.interrupted()
 
 
 def _unknown(topic: str) -> ApiError:
@@ -131,7 +131,7 @@ def decode(batches: Sequence[Batches]) -> list[Record]:
 
 
 def _whole_batches(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where each whole batch ends, and the offset after it; the last batch may be cut short and is left out."""
+    """Yield the end of each whole batch and the offset after it; an incomplete last batch is omitted."""
     position = 0
     while len(data) - position >= HEADER_BYTES:
         header = parse_header(data, position)

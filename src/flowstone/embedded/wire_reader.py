@@ -1,4 +1,4 @@
-"""Topics made and read over the wire, with a stock client: all that can be done with a broker in another process."""
+"""Creation and reading of topics over the wire with a standard client, for a broker in another process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SystemClock
 
 REQUEST_TIMEOUT_S = 10
-# How long one call waits for records; how often a topic that is not there yet is looked for.
+# How long one call waits for records; how often a missing topic is looked up again.
 POLL_S = 0.1
 POLL_RECORDS_MAX = 10_000
-# How long the broker waits for more before it says that this was all.
+# How long the broker waits for more records before it reports the end.
 END_WAIT_MS = 10
 
-# confluent-kafka is loaded when it is first needed: in thread mode it never is.
+# confluent-kafka is imported when it is first needed, which is never in thread mode.
 
 
 class WireReader:
@@ -28,7 +28,7 @@ class WireReader:
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         topic = NewTopic(name, num_partitions=partitions, replication_factor=BROKERS_DEFAULT, config=dict(configs))
-        admin = AdminClient(self._config)  # as long as it lives it works on the answer
+        admin = AdminClient(self._config)  # the request is processed as long as this object exists
         try:
             admin.create_topics([topic])[name].result(REQUEST_TIMEOUT_S)
         except KafkaException as error:
@@ -59,7 +59,7 @@ class WireReader:
 
 
 class _Reading:
-    """One pass over a topic, from its first record on."""
+    """One pass over a topic from its first record."""
 
     def __init__(self, config: Mapping[str, object], topic: str) -> None:
         from confluent_kafka import Consumer
@@ -76,7 +76,7 @@ class _Reading:
                 "allow.auto.create.topics": False,
             }
         )
-        self._unread: set[int] = set()
+        self._unfinished: set[int] = set()
 
     def __enter__(self) -> _Reading:
         return self
@@ -86,16 +86,16 @@ class _Reading:
 
     @property
     def is_at_end(self) -> bool:
-        return not self._unread
+        return not self._unfinished
 
     def find_topic(self) -> bool:
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
         topic = self._consumer.list_topics(self._topic, REQUEST_TIMEOUT_S).topics[self._topic]
         if topic.error is not None:
-            self._consumer.poll(POLL_S)  # paces whoever asks again
+            self._consumer.poll(POLL_S)  # limits the rate of retries
             return False
-        self._unread = set(topic.partitions)
+        self._unfinished = set(topic.partitions)
         self._consumer.assign([TopicPartition(self._topic, each, OFFSET_BEGINNING) for each in topic.partitions])
         return True
 
@@ -110,7 +110,7 @@ class _Reading:
             if error is None:
                 self.records.append(_record(message))
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._unread.discard(message.partition())
+                self._unfinished.discard(message.partition())
             else:
                 raise _api_error(KafkaException(error))
 

@@ -1,11 +1,11 @@
-"""A ZooKeeper of one server on loopback, from the jars that PySpark carries: for tests and clusters on one machine.
+"""A single ZooKeeper server on loopback, from the jars in PySpark: for tests and clusters on one machine.
 
-It needs Java and PySpark (the `spark` extra), nothing else. The flags keep it small: 56 MB and 0.3 s to the first
-answer. It says nothing: of the log jars only the interface is loaded.
+It needs only Java and PySpark (the `spark` extra). With the chosen flags it uses 56 MB and answers after 0.3 s. It
+writes no log: of the logging jars only the interface is loaded.
 
-It is a process in a session of its own, so that Ctrl-C in the terminal reaches only the program that started it, and
-it ends with that program, however that ends: a shell, before it becomes the JVM, leaves a watcher behind that kills it
-when the pipe from that program breaks. PR_SET_PDEATHSIG would end it with the thread that happened to start it.
+The server runs in its own session, so Ctrl-C in the terminal reaches only the program that started it. It ends with
+that program, for whatever reason: before the shell becomes the JVM it starts a watcher, which kills the JVM when the
+pipe from that program breaks. PR_SET_PDEATHSIG would end it with the thread that happened to start it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flowstone.ports.clock import Clock, SystemClock
 from flowstone.ports.network import Stream
 
 TICK_MS = 500
-# Sessions may be as short as a tick, for tests, and as long as anybody has asked for.
+# Sessions may be as short as a tick, for tests, and as long as a client requests.
 SESSION_TIMEOUT_MS_MAX = 120_000
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
@@ -42,17 +42,17 @@ _FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
-    # In KiB: its log grows by so much at a time, instead of by 64 MiB.
+    # In KiB: its log is preallocated in steps of this size instead of 64 MiB.
     "-Dzookeeper.preAllocSize=1024",
 )
 # Not ZooKeeperServerMain, which never removes old logs and snapshots.
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-# "$$" is the JVM, for the shell becomes it. A line means that all is well; the end of the pipe that its owner is gone.
+# "$$" is the JVM, because the shell becomes it. A line means a normal end; the end of the pipe, that its owner died.
 _END_WITH_OWNER = 'exec 3<&0; (read -r _ <&3 || kill -9 $$) & exec "$@" <&- 3<&-'
 
 
 class ZooKeeperServer:
-    """Serves once constructed, until `stop`, `kill` or the end of its `with` block."""
+    """A ZooKeeper server, running from construction until `stop`, `kill` or the end of its `with` block."""
 
     def __init__(
         self,
@@ -64,12 +64,13 @@ class ZooKeeperServer:
         session_timeout_ms_max: int = SESSION_TIMEOUT_MS_MAX,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        """Without `directory` its data is in a temporary one, removed by `stop`. StartupError.
+        """Start the server. Without `directory` its data is in a temporary one, which `stop` removes.
 
-        `settings` are further ones, by ZooKeeper's names: one of several servers serves once most of them run.
+        `settings` are additional ones, by ZooKeeper's names. A server of an ensemble answers once a majority runs.
+        Raises StartupError if the server does not answer.
         """
         self._command_start = [_java(), *_FLAGS, "-cp", os.pathsep.join(_jars()), _MAIN]
-        # Held for as long as this object lives: a killed server comes back on the same port.
+        # Held as long as this object exists: a killed server restarts on the same port.
         self._reservation = _reserve(host, port)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if directory is None:
@@ -117,7 +118,7 @@ class ZooKeeperServer:
         return self._running().pid
 
     def start(self) -> None:
-        """Again, after `kill`: same port, same data. Returns once it answers."""
+        """Start again after `kill`, with the same port and data; return when the server answers."""
         assert self._process is None
         self._directory.mkdir(parents=True, exist_ok=True)
         config = self._directory / "zookeeper.properties"
@@ -132,7 +133,7 @@ class ZooKeeperServer:
         self._wait_serving(self._process)
 
     def stop(self) -> None:
-        """Ends it and removes its temporary directory. May be called again, and after `kill`."""
+        """End the server and remove its temporary directory. May be called repeatedly, and after `kill`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
@@ -140,13 +141,13 @@ class ZooKeeperServer:
         self._clean_up()
 
     def kill(self) -> None:
-        """As a crash would. Its data stays: `start` brings it back."""
+        """End the server like a crash. Its data stays: `start` starts it again."""
         process = self._running()
         process.kill()
         self._wait_ended(process)
 
     def pause(self) -> None:
-        """From now on it answers nothing; connections stay."""
+        """Suspend the server: it answers nothing, and connections stay open."""
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -175,7 +176,7 @@ class ZooKeeperServer:
             process.wait()
         assert process.stdin is not None
         with suppress(BrokenPipeError):
-            process.stdin.write(b"\n")  # dismisses the watcher, before the process id may be another's
+            process.stdin.write(b"\n")  # ends the watcher, before the process id may be reused
             process.stdin.flush()
         with suppress(BrokenPipeError):
             process.stdin.close()
@@ -223,7 +224,7 @@ def _jars() -> Sequence[str]:
 
 
 def _reserve(host: str, port: int) -> socket.socket:
-    """Nobody else is given the port while the server is down; the server may still listen on it."""
+    """Return a socket that reserves the port while the server is down; the server can still listen on it."""
     reservation = socket.socket()
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

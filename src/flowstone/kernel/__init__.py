@@ -1,7 +1,8 @@
-"""Loops over every record of a batch: native where the library is built, else the same in Python.
+"""The loops over the records of a batch: native code if the library is built, otherwise the same in Python.
 
-Owns the choice between `native` and `twin`, made once at import; callers see functions and never which one runs, except
-through `KERNEL`, for people. It knows record payloads: nothing of headers, files or sockets.
+This package chooses between `native` and `twin` once, at import. Callers use its functions without knowing which one
+runs; `KERNEL` names it for messages to users. The package knows record payloads, but no batch headers, files or
+sockets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-/* Columns, laid out as Arrow lays them out, into the records of batches: which partition each row goes to, then its bytes.
+/* Conversion of columns in Arrow's layout to the records of batches: first each row's partition, then its bytes.
  *
  * Plain C11, no Python headers, no allocation, no global state: called through ctypes (batches_native.py) with the GIL
- * released. batches_twin.py says the same thing in Python and is the oracle of its tests.
+ * released. batches_twin.py implements the same in Python, and the tests compare the two.
  *
  * A column's offsets are compared with the size of its data before they are used: rows come from other programs.
  */
@@ -10,14 +10,14 @@
 
 #include "records.h"
 
-/* What is wrong with a row. Keep equal to RowStatus in row_columns.py. */
+/* The defect of a row. Keep equal to RowStatus in row_columns.py. */
 enum row_status {
     ROW_GOOD = 0,
     ROW_TOO_LARGE = 1,
     BAD_PARTITION = 2,
     BAD_TIMESTAMP = 3,
     NULL_HEADER_KEY = 4,
-    BAD_COLUMN = 5, /* its offsets lie outside its data */
+    BAD_COLUMN = 5, /* its offsets are outside its data */
 };
 
 /* A binary column: row 0 is value `first` of it. Without offsets every value is null. */
@@ -42,14 +42,14 @@ struct headers_input {
     struct binary_input key, value;
 };
 
-/* Keep equal to SpreadCall in row_columns.py. Slots are the partitions of all topics, those of one topic in a row. */
+/* Keep equal to SpreadCall in row_columns.py. Slots number the partitions of all topics, consecutively per topic. */
 struct spread_call {
     int64_t row_count, topic_count, slot_count, keyless_bytes_max;
     int64_t status, row;
     struct binary_input key, value;
     struct number_input topic, partition;          /* int32 */
     const int64_t *partition_counts, *first_slots; /* of each topic */
-    int64_t *keyless_partitions, *keyless_bytes;   /* of each topic: where rows without a key go, what it got of them */
+    int64_t *keyless_partitions, *keyless_bytes;   /* of each topic: the partition for rows without a key, the bytes it has received */
     int32_t *slots;                                /* of each row */
     int32_t *order;                                /* rows by slot, in their own order within one */
     int64_t *slot_ends;                            /* where each slot's rows end in `order` */
@@ -57,7 +57,7 @@ struct spread_call {
 
 /* Keep equal to BuildCall in row_columns.py. */
 struct build_call {
-    int64_t next, end, capacity_bytes, now_ms; /* which part of `order`: `next` is moved behind the last row written */
+    int64_t next, end, capacity_bytes, now_ms; /* the range in `order`: `next` is set to the row after the last one written */
     int64_t status, row, needed_bytes;
     int64_t size_bytes, record_count, base_timestamp, max_timestamp;
     const int32_t *order;
@@ -73,7 +73,7 @@ struct build_call {
             return tried;                                                                                                   \
     } while (0)
 
-/* Numbers of a column, which need not be aligned: another program may have put it anywhere in a larger buffer. */
+/* Numbers of a column, which may be unaligned: the column may be anywhere in another program's buffer. */
 static inline int32_t get_int32(const void *values, int64_t index) {
     int32_t value;
     memcpy(&value, (const uint8_t *)values + index * (int64_t)sizeof value, sizeof value);
@@ -133,10 +133,10 @@ static uint32_t murmur2(const uint8_t *data, int64_t length) {
     return hash ^ hash >> 15;
 }
 
-/* A record's lengths, deltas and counts, at most, in a batch of usual size. Keep equal to the twin's. */
+/* Maximum bytes of a record's lengths, deltas and counts in a batch of usual size. Keep equal to the twin's. */
 enum { RECORD_OVERHEAD_BYTES = 20 };
 
-/* Rows without a key stay with a partition until it has got a batch's worth: fewer, larger batches. */
+/* Rows without a key go to one partition until it has received a batch's worth: fewer, larger batches. */
 static enum row_status place_keyless(struct spread_call *call, int64_t row, int64_t topic, int64_t *partition) {
     const int64_t count = call->partition_counts[topic];
     struct field value;
@@ -173,7 +173,7 @@ static inline enum row_status place(struct spread_call *call, int64_t row, int32
     return ROW_GOOD;
 }
 
-/* Rows grouped by slot: counted, then each put where its slot's rows so far end. */
+/* Groups the rows by slot: counts them, then places each after the previous rows of its slot. */
 void flowstone_spread_rows(struct spread_call *call) {
     int64_t *ends = call->slot_ends, start = 0;
     memset(ends, 0, (size_t)call->slot_count * sizeof *ends);
@@ -307,8 +307,8 @@ static enum row_status build(uint8_t *out, struct build_call *call) {
     return ROW_GOOD;
 }
 
-/* Writes records until there is no room for the next row, or none is left.
- * The state is copied, so that the compiler knows that no byte written changes it. */
+/* Writes records until the next row does not fit or none is left.
+ * The state is copied, so that the compiler knows that written bytes cannot change it. */
 void flowstone_build_records(uint8_t *out, struct build_call *call) {
     struct build_call state = *call;
     state.size_bytes = state.record_count = state.base_timestamp = state.max_timestamp = 0;

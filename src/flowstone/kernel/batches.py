@@ -1,6 +1,7 @@
-"""Rows into the records of batches: native where the library has the calls, else the same in Python.
+"""Conversion of rows to the records of batches: native code if the library has the calls, otherwise Python.
 
-Apart from the package's own functions, because a broker never builds batches of rows: only writers of Arrow load this.
+This module is separate from the package's own functions because a broker never builds batches from rows: only writers
+of Arrow data import it.
 """
 
 from __future__ import annotations

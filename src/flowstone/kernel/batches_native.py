@@ -1,6 +1,6 @@
-"""The building of batches from columns, native. Importing it raises ImportError unless the library has the calls.
+"""Native conversion of columns to record batches. Importing it raises ImportError if the library lacks the calls.
 
-Columns are given by their addresses; whoever calls holds their buffers meanwhile. The GIL is released.
+Columns are passed by address, so the caller must keep their buffers alive during the call. The calls release the GIL.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def spread_rows(rows: Rows, slots: Slots) -> Spread:
 
 
 class RecordBuilder:
-    """The rows of one spread, record by record. `now_ms` is the timestamp of rows that have none."""
+    """Builder of the records of one `Spread`. `now_ms` is the timestamp of rows without a timestamp."""
 
     def __init__(self, rows: Rows, spread: Spread, now_ms: int) -> None:
         check_buffers(rows)

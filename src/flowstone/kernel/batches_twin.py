@@ -1,4 +1,4 @@
-"""The building of batches from columns, in Python: what it computes, and the fallback where there is no library."""
+"""Conversion of columns to record batches in Python: the reference for batches.c and the fallback without it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MURMUR2_SEED = 0x9747B28C
 _MURMUR2_MULTIPLIER = 0x5BD1E995
 _MASK_32 = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
-# A record's lengths, deltas and counts, at most, in a batch of usual size. Keep equal to batches.c's.
+# Maximum bytes of a record's lengths, deltas and counts in a batch of usual size. Keep equal to batches.c.
 RECORD_OVERHEAD_BYTES = 20
 
 Field = bytes | None
@@ -33,7 +33,7 @@ _Kind = Literal["B", "i", "q"]
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's murmur2, as its Java client computes it, as an unsigned number."""
+    """Return Kafka's murmur2 hash, as its Java client computes it, as an unsigned number."""
     value = _MURMUR2_SEED ^ len(data)
     tail = len(data) & ~3
     for at in range(0, tail, 4):
@@ -47,10 +47,10 @@ def murmur2(data: bytes) -> int:
 
 
 def spread_rows(rows: Rows, slots: Slots) -> Spread:
-    """Each row's partition: the one its column names, else by its key, else the one that takes rows without a key.
+    """Group rows by partition: the one in the `partition` column, else by key, else the one for rows without a key.
 
-    The latter stays the same until it has got `keyless_bytes_max`: fewer, larger batches. Raises BadRow, and ValueError
-    if a column's buffers are too small for its rows.
+    The partition for rows without a key changes after it has received `keyless_bytes_max` bytes, which gives fewer and
+    larger batches. Raises BadRow if a row is invalid, and ValueError if a column's buffers are too small for its rows.
     """
     check_buffers(rows)
     slot_of_row = [_place(rows, row, slots) for row in range(rows.row_count)]
@@ -90,14 +90,17 @@ def _place_keyless(slots: Slots, topic: int, size_bytes: int) -> int:
 
 
 class RecordBuilder:
-    """The rows of one spread, record by record. `now_ms` is the timestamp of rows that have none."""
+    """Builder of the records of one `Spread`. `now_ms` is the timestamp of rows without a timestamp."""
 
     def __init__(self, rows: Rows, spread: Spread, now_ms: int) -> None:
         check_buffers(rows)
         self._rows, self._order, self._now_ms = rows, spread.order, now_ms
 
     def build(self, first: int, end: int, out: bytearray, position: int, capacity_bytes: int) -> Built:
-        """Writes order[first:end] until there is no room for the next; BadRow if there is none for the first."""
+        """Write the rows order[first:end] to `out` until the next one does not fit.
+
+        Raises BadRow if even the first one does not fit or if a row is invalid.
+        """
         check_bounds(self._rows.row_count, first, end, out, position, capacity_bytes)
         size = count = base_timestamp = max_timestamp = 0
         for place in range(first, end):
@@ -117,7 +120,7 @@ class RecordBuilder:
         return Built(first + count, size, count, base_timestamp, max_timestamp)
 
     def _read(self, row: int) -> tuple[int, bytes]:
-        """The row's timestamp, and the bytes of its record from the key on."""
+        """Return the row's timestamp and the encoded record from its key on."""
         rows = self._rows
         fields = _encode_field(_field(rows.key, row, row)) + _encode_field(_field(rows.value, row, row))
         timestamp = _number(rows.timestamp, row, "q")
@@ -151,7 +154,7 @@ def _encode_headers(headers: HeadersInput, row: int) -> bytes:
 
 
 def _field(column: BinaryInput, at: int, row: int) -> Field:
-    """Value `at` of the column; `row` is the row it is of."""
+    """Return value `at` of the column, which belongs to row `row`."""
     index = column.first + at
     if column.offsets is None or not _is_valid(column.validity, index):
         return None
@@ -175,7 +178,7 @@ def _is_valid(validity: Buffer | None, index: int) -> bool:
 
 
 def _cast(buffer: Buffer, kind: _Kind) -> memoryview:
-    """As numbers: what is left over at the end belongs to none."""
+    """Return the buffer as numbers of the kind; trailing bytes that do not make a number are cut off."""
     view, item_bytes = memoryview(buffer).cast("B"), calcsize(kind)
     return view[: len(view) // item_bytes * item_bytes].cast(kind)
 

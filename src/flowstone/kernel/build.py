@@ -1,8 +1,9 @@
-"""Compiles the *.c files beside it into the library that native.py loads: `python -m flowstone.kernel.build`.
+"""Compiler of the *.c files in this directory into the library for native.py: `python -m flowstone.kernel.build`.
 
-Stands alone: the wheel's build hook loads this file by its path, before the package exists. Standard library only.
+The module uses only the standard library and imports nothing from the package, because the wheel's build hook loads it
+by its path before the package exists.
 
-The library carries the fingerprint of the source and flags it was built from: one that is current is not built again.
+The library contains a fingerprint of its sources and flags, and is rebuilt only if the fingerprint has changed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 
 _MACOS = sys.platform == "darwin"
 _MACOS_VERSION_MIN = "11.0"
-_GLIBC_MINOR_MIN = 17  # glibc 2.17: the oldest that today's installers know
+_GLIBC_MINOR_MIN = 17  # glibc 2.17: the oldest that current installers support
 _COMPILE_TIMEOUT_SECONDS = 120
 
 SOURCES = sorted(Path(__file__).parent.glob("*.c"))
@@ -32,7 +33,7 @@ FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-pthread", "-fvisibility=defaul
 
 
 def compilers() -> list[list[str]]:
-    """The C compilers of this machine, as command prefixes, the preferred one first."""
+    """Return the C compilers of this machine, as command prefixes, in order of preference."""
     found = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else []
     found += [[path] for name in ("cc", "gcc", "clang") if (path := shutil.which(name))]
     if importlib.util.find_spec("ziglang"):
@@ -48,7 +49,7 @@ def fingerprint() -> str:
 
 
 def is_current() -> bool:
-    """Whether the library was built from these sources with these flags."""
+    """Return whether the library was built from the current sources and flags."""
     try:
         return f"flowstone-kernel:{fingerprint()}".encode() in LIBRARY.read_bytes()
     except FileNotFoundError:
@@ -56,7 +57,10 @@ def is_current() -> bool:
 
 
 def compile_kernel() -> Path | None:
-    """The up-to-date library, built if need be; None if there is no compiler or none succeeds (stderr says why)."""
+    """Return the path of the up-to-date library, building it if needed.
+
+    Returns None if there is no compiler or every compiler fails; stderr shows the reason.
+    """
     if is_current():
         return LIBRARY
     for compiler in compilers():
@@ -71,7 +75,7 @@ def compile_kernel() -> Path | None:
 
 
 def _compile_with(compiler: list[str]) -> None:
-    """Builds beside the library and renames: whoever loads it sees the old one or the new one, whole."""
+    """Build into a temporary file and rename it, so that a process loads either the old or the new library."""
     with tempfile.TemporaryDirectory(dir=LIBRARY.parent, prefix="_kernel-") as scratch:
         output = Path(scratch, LIBRARY.name)
         platform_flags = [f"-mmacosx-version-min={_MACOS_VERSION_MIN}"] if _MACOS else []
@@ -82,7 +86,7 @@ def _compile_with(compiler: list[str]) -> None:
 
 
 def wheel_tag() -> str:
-    """The tag of a wheel that holds the library: any Python 3, this machine's platform."""
+    """Return the tag of a wheel with the library: any Python 3, this machine's platform."""
     machine = platform.machine()
     if _MACOS:
         return f"py3-none-macosx_{_MACOS_VERSION_MIN.replace('.', '_')}_{machine}"

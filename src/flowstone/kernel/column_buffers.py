@@ -1,11 +1,11 @@
-"""The columns that records are decoded into: their buffers, how far they are filled, and the block C works on.
+"""The buffers of the columns into which records are decoded, their fill levels, and the argument block for C.
 
-Owns the layout of `struct decode_columns_call` (columns.c) and the memory it points to, which an allocator gives: a
-`pyarrow.allocate_buffer` where Arrow is wanted. It knows nothing of Arrow itself, and not how large columns may become:
-whoever decodes says so by growing them or not.
+Owns the layout of `struct decode_columns_call` (columns.c) and the memory that it points to. An allocator provides the
+memory, for example `pyarrow.allocate_buffer`. The module does not know Arrow and does not limit the size of columns:
+the caller decides whether to grow them.
 
-Buffers are as Arrow lays out a binary column: int32 offsets, one more than there are values; validity bits, least
-significant first; data. Only what is wanted has buffers.
+A buffer has the layout of Arrow's binary columns: int32 offsets, one more than there are values; validity bits, least
+significant first; data. Only requested columns have buffers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple, Protocol
 
-OFFSET_BYTES = 4  # of an int32, as in Arrow's binary and list
+OFFSET_BYTES = 4  # the maximum of an int32 offset, as in Arrow's binary and list types
 INT64_BYTES = 8
 INT32_MAX = (1 << 31) - 1
 NO_DELTA = -1  # below the first offset delta of any batch
 
 
 class Buffer(Protocol):
-    """Memory with an address, also reachable through the buffer protocol: a `pyarrow.Buffer` is one."""
+    """Memory with an address, which also supports the buffer protocol, such as a `pyarrow.Buffer`."""
 
     @property
     def address(self) -> int: ...
@@ -36,7 +36,7 @@ Allocate = Callable[[int], Buffer]
 
 
 class Full(IntEnum):
-    """Which column has no room for the next record. Keep equal to `enum full` in columns.c."""
+    """The column that has no space for the next record. Keep equal to `enum full` in columns.c."""
 
     NOT_FULL = 0
     ROWS = 1
@@ -47,12 +47,12 @@ class Full(IntEnum):
     HEADER_VALUE = 6
 
 
-# How much each column holds at first: bytes, or headers.
+# Initial capacity of each column, in bytes or headers.
 Capacities = Mapping[Full, int]
 
 
 class BinaryColumn(ctypes.Structure):
-    """`struct binary_column`."""
+    """Mirror of `struct binary_column` in columns.c."""
 
     offsets: int | None
     validity: int | None
@@ -71,7 +71,7 @@ class BinaryColumn(ctypes.Structure):
 
 
 class Batch(NamedTuple):
-    """What a batch's header says of its records, and which offsets of it are wanted: the head of the call's block."""
+    """Header values of the batch being decoded, and the offsets to decode: the first part of the call's block."""
 
     size: int  # of the payload, decompressed
     record_count: int
@@ -90,7 +90,7 @@ _BATCH = Struct(f"={len(Batch._fields) + len(_PROGRESS_FIELDS)}q")
 
 
 class DecodeCall(ctypes.Structure):
-    """`struct decode_columns_call`."""
+    """Mirror of `struct decode_columns_call` in columns.c."""
 
     size: int
     record_count: int
@@ -133,7 +133,7 @@ class DecodeCall(ctypes.Structure):
 
 
 class BinaryBuffers:
-    """The memory of one binary column; `state` is its part of the call's block."""
+    """The buffers of one binary column; `state` is the column's part of the call's block."""
 
     offsets: Buffer
     validity: Buffer
@@ -166,7 +166,7 @@ class BinaryBuffers:
 
 
 class Columns:
-    """The wanted ones of `key`, `value`, `offset`, `timestamp` and `headers`, for up to `row_capacity` rows."""
+    """The requested columns of `key`, `value`, `offset`, `timestamp` and `headers`, for up to `row_capacity` rows."""
 
     offsets: Buffer | None = None
     timestamps: Buffer | None = None
@@ -180,7 +180,10 @@ class Columns:
         self.renew(capacities)
 
     def renew(self, capacities: Capacities) -> None:
-        """Begins again with other buffers: whoever has the old ones keeps them. A batch half done goes on."""
+        """Replace the buffers by new, empty ones; the old buffers stay valid for those who hold them.
+
+        Decoding of a partly decoded batch continues in the new buffers.
+        """
         call, rows, allocate = self.call, self._row_capacity, self._allocate
         call.row_count = call.header_count = call.rows_without_headers = 0
         call.row_capacity = rows
@@ -207,18 +210,18 @@ class Columns:
             self.binaries[full] = BinaryBuffers(state, call.header_capacity, capacities[full], allocate)
 
     def begin(self, batch: Batch) -> None:
-        """The next payload is of this batch."""
+        """Start decoding the payload of `batch`."""
         _BATCH.pack_into(self.call, 0, *batch, 0, 0, NO_DELTA)
 
     def used(self, full: Full) -> int:
-        """What the column holds: bytes, or headers."""
+        """Return how many bytes, or headers, the column contains."""
         return self.call.header_count if full is Full.HEADERS else self.binaries[full].state.size_bytes
 
     def capacity(self, full: Full) -> int:
         return self.call.header_capacity if full is Full.HEADERS else self.binaries[full].state.capacity_bytes
 
     def grow(self, full: Full, capacity: int) -> None:
-        """Makes room for so many bytes, or headers, in all."""
+        """Enlarge the column to a total capacity of `capacity` bytes, or headers."""
         assert self.used(full) <= capacity <= INT32_MAX, f"{full.name} of {capacity}"
         if full is Full.HEADERS:
             for column in (Full.HEADER_KEY, Full.HEADER_VALUE):

@@ -1,17 +1,17 @@
-/* A batch's records into columns, laid out as Arrow lays them out: offsets, validity bits, data.
+/* Decoding of a batch's records into columns in Arrow's layout: offsets, validity bits, data.
  *
  * Plain C11, no Python headers, no allocation, no global state: called through ctypes (columns_native.py) with the GIL
- * released. columns_twin.py says the same thing in Python and is the oracle of its tests.
+ * released. columns_twin.py implements the same in Python, and the tests compare the two.
  *
- * A record is read whole before any of it is written, so a bad one, or one for which a column has no room, leaves the
- * columns as they were after the one before. Nothing is written outside the capacities a caller states.
+ * A record is parsed completely before any of it is written, so a bad one, or one that does not fit, leaves the
+ * columns as they were after the previous one. Nothing is written outside the given capacities.
  */
 
 #include <string.h>
 
 #include "records.h"
 
-/* Which column has no room for the next record. Keep equal to Full in columns.py. */
+/* The column that has no space for the next record. Keep equal to Full in columns.py. */
 enum full {
     NOT_FULL = 0,
     ROWS_FULL = 1,
@@ -22,7 +22,7 @@ enum full {
     HEADER_VALUE_FULL = 6,
 };
 
-/* A column of binary values that grows; without offsets it is not wanted. */
+/* A column of binary values that can grow; without offsets it is not requested. */
 struct binary_column {
     int32_t *offsets; /* one more than there are values */
     uint8_t *validity;
@@ -30,12 +30,12 @@ struct binary_column {
     int64_t size_bytes, capacity_bytes, null_count;
 };
 
-/* Keep equal to DecodeCall in columns.py. Pointers that are null belong to columns that are not wanted. */
+/* Keep equal to DecodeCall in columns.py. Null pointers belong to columns that are not requested. */
 struct decode_columns_call {
-    /* The batch: what its header says (with LogAppendTime the base timestamp is the only one), which offsets are wanted. */
+    /* The batch's header values (with LogAppendTime only the base timestamp is used) and the requested offsets. */
     int64_t size, record_count, base_offset, last_offset_delta, base_timestamp, uses_log_append_time;
     int64_t start_offset, end_offset;
-    /* How far it is decoded: zero, zero and -1 at first; a call goes on where the last one stopped. */
+    /* Progress: zero, zero and -1 at first; a call continues where the last one stopped. */
     int64_t position, record_index, last_delta;
     int64_t status, full, needed;
     /* The columns and how far they are filled. */
@@ -74,7 +74,7 @@ static enum status read_headers(const uint8_t **at, const uint8_t *end, struct r
     return VALID;
 }
 
-/* Offsets rise within a batch and end at most where its header says; compaction leaves holes. */
+/* Offsets increase within a batch, at most up to the header's last one; compaction leaves gaps. */
 static inline enum status read_record(const uint8_t *at, const uint8_t *end, const struct decode_columns_call *call,
                                       struct record *record) {
     if (at == end)
@@ -98,7 +98,7 @@ static inline int has_room(const struct binary_column *column, int64_t length) {
     return !column->offsets || length <= column->capacity_bytes - column->size_bytes;
 }
 
-/* The first column without room for the record, and how much it needs: bytes, or headers. */
+/* The first column without space for the record, and how much it needs, in bytes or headers. */
 static inline enum full find_full(const struct decode_columns_call *call, const struct record *record, int64_t *needed) {
     *needed = 1;
     if (call->row_count == call->row_capacity)
@@ -140,7 +140,7 @@ static inline void append(struct binary_column *column, int64_t index, struct fi
     column->offsets[index + 1] = (int32_t)column->size_bytes;
 }
 
-/* The headers have been read before, and there is room for them all. */
+/* The headers have been parsed before, and all of them fit. */
 static void append_headers(struct decode_columns_call *call, const struct record *record, const uint8_t *end) {
     const uint8_t *at = record->headers;
     struct field key, value;
@@ -156,7 +156,7 @@ static void append_headers(struct decode_columns_call *call, const struct record
     call->header_offsets[call->row_count + 1] = (int32_t)call->header_count;
 }
 
-/* Milliseconds beyond what microseconds can say become the furthest that they can. */
+/* Milliseconds out of the range of microseconds are limited to that range. */
 static inline int64_t microseconds(const struct decode_columns_call *call, int64_t timestamp_delta) {
     int64_t sum, product;
     if (call->uses_log_append_time)

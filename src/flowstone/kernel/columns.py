@@ -1,6 +1,7 @@
-"""Records into columns: native where the library has the call, else the same in Python.
+"""Decoding of records into columns: native code if the library has the call, otherwise Python.
 
-Apart from the package's own functions, because a broker never decodes: only readers into Arrow load this.
+This module is separate from the package's own functions because a broker never decodes records into columns: only Arrow
+readers import it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The decoding of records into columns, native. Importing it raises ImportError unless the library has the call.
+"""Native decoding of records into columns. Importing it raises ImportError if the library lacks the call.
 
-The payload is given by its address: a buffer that knows its own costs ctypes nothing to pass. The GIL is released.
+The payload is passed by address, because ctypes passes a known address without conversion. The call releases the GIL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The decoding of records into columns, in Python: what it computes, and the fallback where the library is not built.
+"""Decoding of records into columns in Python: the reference for columns.c and the fallback without the library.
 
-The payload's bytes are a peer's and may say anything: a record is read whole before any of it is written, so that a bad
-one leaves the columns as they were after the one before.
+The payload comes from a peer and may contain anything. A record is parsed completely before any of it is written, so
+after a bad record the columns contain exactly the records before it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,20 @@ class _Record(NamedTuple):
 
 
 def check_bounds(payload: Buffer, position: int, size: int) -> None:
-    """The caller's mistake, not the peer's: but C would read past the buffer, so no `assert`, which -O removes."""
+    """Raise ValueError unless the payload has `size` bytes at `position`.
+
+    This is an error of the caller, not of the peer. It is not an `assert`, because -O removes asserts and C would then
+    read past the buffer.
+    """
     if position < 0 or size < 0 or position + size > payload.size:
         raise ValueError(f"[{position}, {position + size}) is outside a buffer of {payload.size} bytes")
 
 
 def decode_columns(payload: Buffer, position: int, columns: Columns) -> None:
-    """Appends the records of the batch begun in `columns`, whose payload is at `position`.
+    """Append the records of the batch that was started in `columns` and whose payload is at `position`.
 
-    Stops at a bad record (`call.status`), where a column has no room (`call.full`, `call.needed`), or behind the last.
-    Called again it goes on where it stopped.
+    Stops at a bad record (`call.status`), at a column without space (`call.full`, `call.needed`), or after the last
+    record. The next call continues at the same record.
     """
     call = columns.call
     check_bounds(payload, position, call.size)
@@ -160,7 +164,7 @@ def _append(column: BinaryBuffers, index: int, field: Field) -> None:
 
 
 def _set_bit(buffer: Buffer, index: int, is_set: bool) -> None:
-    """In order: the first one of a byte clears the others."""
+    """Set or clear one validity bit. Bits must be written in order: the first one of a byte clears the others."""
     bits = memoryview(buffer).cast("B")
     bits[index // 8] = (bits[index // 8] if index % 8 else 0) | is_set << index % 8
 
@@ -170,6 +174,6 @@ def _put(buffer: Buffer, kind: Literal["i", "q"], index: int, number: int) -> No
 
 
 def _microseconds(call: DecodeCall, timestamp_delta: int) -> int:
-    """Milliseconds beyond what microseconds can say become the furthest that they can."""
+    """Return the record's timestamp in microseconds, limited to the range of int64."""
     timestamp = call.base_timestamp + (0 if call.uses_log_append_time else timestamp_delta)
     return max(_INT64_MIN, min(timestamp * MICROSECONDS_PER_MILLISECOND, _INT64_MAX))

@@ -1,31 +1,31 @@
-/* Compaction, second pass: batches in, batches with the records that stay out; and the indexes of what came out.
+/* Compaction, second pass: copies batches with only the records to keep, and builds the indexes of the result.
  *
  * Plain C11, no Python headers, no allocation, no global state: called through ctypes (compaction_native.py) with the GIL
- * released. compaction_twin.py says the same thing in Python and is the oracle of its tests.
+ * released. compaction_twin.py implements the same in Python, and the tests compare the two.
  *
- * A record that stays is copied as it is, so its batch keeps its base offset and its base timestamp. Only where a batch
- * gets its delete horizon, which takes the base timestamp's place, are timestamps written anew.
+ * A kept record is copied unchanged, so its batch keeps its base offset and base timestamp. Only if a batch
+ * gets a delete horizon, which replaces the base timestamp, are the records' timestamps rewritten.
  */
 
 #include "compaction.h"
 
-/* Keep equal to _FilterFields in compaction_native.py: what decides over records, the same for a whole pass. */
+/* Keep equal to _FilterFields in compaction_native.py: the parameters of a whole pass. */
 struct filter {
     const struct offset_map *map;
-    int64_t mapped_end; /* records from here on were not looked at, and stay */
+    int64_t mapped_end; /* records from here on are not mapped, and are kept */
     int64_t now_ms;
-    int64_t delete_horizon_ms; /* for batches whose tombstones meet compaction for the first time */
-    const int64_t *kept_offsets; /* sorted; the batches that end with them stay, be they empty */
+    int64_t delete_horizon_ms; /* for batches whose tombstones are compacted for the first time */
+    const int64_t *kept_offsets; /* sorted; batches that end with them are kept even if empty */
     int64_t kept_offset_count;
 };
 
-/* Keep equal to _FilterBatchesCall in compaction_native.py. `position`, `next_offset` and `output_size` are moved on. */
+/* Keep equal to _FilterBatchesCall in compaction_native.py. `position`, `next_offset` and `output_size` are updated. */
 struct filter_batches_call {
     const struct filter *filter;
     int64_t position, size;
-    int64_t next_offset, end_offset; /* the next batch begins here or later, and ends before that */
-    int64_t keeps_last;      /* the batch that ends the buffer stays, be it empty */
-    int64_t stop_attributes; /* a batch with any of these is for the caller, unless it stays anyway */
+    int64_t next_offset, end_offset; /* the next batch starts at next_offset or later and ends before end_offset */
+    int64_t keeps_last;      /* the last batch in the buffer is kept even if empty */
+    int64_t stop_attributes; /* the caller handles a batch with any of these, unless it is kept anyway */
     uint8_t *output;
     int64_t output_capacity, output_size;
     int64_t stop, damage, needed;
@@ -35,7 +35,7 @@ struct filter_batches_call {
 struct filter_records_call {
     const struct filter *filter;
     int64_t size, record_count, base_offset, last_offset, base_timestamp, attributes;
-    int64_t is_marker; /* its record stays, and its delete horizon begins */
+    int64_t is_marker; /* its record is kept and gets a delete horizon */
     uint8_t *output;
     int64_t output_capacity;
     /* Results: whether anything changed, what is left, and whether the delete horizon is the new base timestamp. */
@@ -46,15 +46,15 @@ struct filter_records_call {
 struct index_batches_call {
     int64_t size, base_offset, file_position, interval_bytes;
     int64_t unindexed_bytes, newest_timestamp, newest_offset, indexed_timestamp;
-    uint8_t *offset_entries, *time_entries; /* room for an entry per batch */
+    uint8_t *offset_entries, *time_entries; /* capacity for an entry per batch */
     int64_t offset_entries_size, time_entries_size;
-    int64_t stop; /* DAMAGED: at file_position is no whole batch, or one that an entry cannot name */
+    int64_t stop; /* DAMAGED: no whole batch at file_position, or one that an entry cannot represent */
 };
 
-enum { OUTPUT_PER_INPUT_MAX = 3 }; /* a record of 7 bytes may grow by 10 when its timestamp is written anew */
+enum { OUTPUT_PER_INPUT_MAX = 3 }; /* a record of 7 bytes may grow by 10 when its timestamp is rewritten */
 enum { OFFSET_ENTRY_BYTES = 8, TIME_ENTRY_BYTES = 12 };
 
-/* What became of a batch's records. */
+/* The result of filtering a batch's records. */
 struct filtered {
     uint8_t *output_end;
     int64_t kept_count, max_timestamp, tombstone_count;
@@ -89,7 +89,7 @@ static uint8_t *write_restamped(uint8_t *out, const struct window_record *read, 
     return out + stamp_bytes + rest_bytes;
 }
 
-/* Where the records that stay go to: copied in runs, or one by one with timestamps that count from *new_base. */
+/* The output of kept records: copied in runs, or one by one with timestamps relative to *new_base. */
 struct copy {
     const uint8_t *run;
     uint8_t *out;
@@ -98,7 +98,7 @@ struct copy {
 
 static inline void copy_record(struct copy *copy, const struct window_record *read, int stays, int64_t timestamp) {
     if (copy->new_base != NULL) {
-        if (stays) /* unsigned: what a compressed batch says of its timestamps was never checked */
+        if (stays) /* unsigned: timestamps of a compressed batch were never checked */
             copy->out = write_restamped(copy->out, read, (int64_t)((uint64_t)timestamp - (uint64_t)*copy->new_base));
     } else if (!stays) {
         memcpy(copy->out, copy->run, (size_t)(read->start - copy->run));
@@ -114,7 +114,7 @@ static inline uint8_t *end_copy(struct copy *copy, const uint8_t *end) {
     return copy->out + (end - copy->run);
 }
 
-/* Copies the records that stay; with `new_base` their timestamps count from it. */
+/* Copies the kept records; with `new_base` their timestamps are relative to it. */
 static enum status filter_records(const struct filter *filter, const struct batch *batch, const uint8_t *at,
                                   const uint8_t *end, int keeps_all, const int64_t *new_base, uint8_t *out,
                                   struct filtered *filtered) {
@@ -142,14 +142,14 @@ static enum status filter_records(const struct filter *filter, const struct batc
     return VALID;
 }
 
-/* Filters a payload into `out`. With `is_marker` all of it stays and gets a delete horizon. */
+/* Filters a payload into `out`. With `is_marker` all of it is kept and gets a delete horizon. */
 static enum status filter_payload(const struct filter *filter, const struct batch *batch, const uint8_t *at,
                                   const uint8_t *end, int is_marker, uint8_t *out, struct filtered *filtered,
                                   int64_t *has_new_horizon) {
     *has_new_horizon = is_marker;
     if (!is_marker) {
         TRY(filter_records(filter, batch, at, end, 0, NULL, out, filtered));
-        /* A tombstone's time begins when what it deletes is gone: once the whole batch was mapped. */
+        /* A tombstone's retention starts when the records it deletes are removed: once the whole batch is mapped. */
         *has_new_horizon = filtered->tombstone_count && !(batch->attributes & DELETE_HORIZON_FLAG) &&
                            batch->last_offset < filter->mapped_end;
     }
@@ -180,7 +180,7 @@ static void seal_header(uint8_t *out, int64_t size_bytes, int attributes, int64_
     put_big_endian(out + CRC_AT, flowstone_crc32c(out + ATTRIBUTES_AT, (size_t)(size_bytes - ATTRIBUTES_AT)), 4);
 }
 
-/* Writes what is left of a batch to `out`; *written is how many bytes that took. */
+/* Writes the rest of a batch to `out`; *written is the number of bytes. */
 static enum stop filter_batch(const struct filter_batches_call *call, const uint8_t *at, const struct batch *batch,
                               int is_last, uint8_t *out, int64_t *written) {
     const struct filter *filter = call->filter;
@@ -259,7 +259,7 @@ void flowstone_filter_records(const uint8_t *payload, struct filter_records_call
     call->changed = call->has_new_horizon || filtered.kept_count != call->record_count;
 }
 
-/* Whether a whole batch that the segment's indexes can name lies at the position. */
+/* Whether there is a whole batch at the position that the segment's indexes can represent. */
 static int read_indexable(const uint8_t *buffer, const struct index_batches_call *call, int64_t position,
                           struct batch *batch) {
     if (call->size - position < HEADER_BYTES)

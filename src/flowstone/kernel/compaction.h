@@ -1,4 +1,4 @@
-/* What the loops of compaction share: big-endian numbers, a batch's header, the map from keys to their last offsets. */
+/* Shared by the loops of compaction: big-endian numbers, batch headers, the map from keys to their last offsets. */
 
 #ifndef FLOWSTONE_KERNEL_COMPACTION_H
 #define FLOWSTONE_KERNEL_COMPACTION_H
@@ -8,7 +8,7 @@
 #include "crc32c.h"
 #include "records.h"
 
-/* Where the fields of a batch's header lie (wire/record_batch.py). */
+/* Positions of the fields of a batch's header (wire/record_batch.py). */
 enum {
     BATCH_LENGTH_AT = 8,
     MAGIC_AT = 16,
@@ -19,7 +19,7 @@ enum {
     MAX_TIMESTAMP_AT = 35,
     RECORD_COUNT_AT = 57,
     HEADER_BYTES = 61,
-    LOG_OVERHEAD = 12, /* what the batch's length does not count */
+    LOG_OVERHEAD = 12, /* not included in the batch's length */
     MAGIC = 2,
 };
 
@@ -32,18 +32,18 @@ enum {
 };
 enum { NO_TIMESTAMP = -1 };
 
-/* Why a walk over batches has ended. Keep equal to Stop in compaction_contract.py. */
+/* The reason why a walk over batches ended. Keep equal to Stop in compaction_contract.py. */
 enum stop {
-    MORE = 0,          /* what is left of the buffer is no whole batch */
+    MORE = 0,          /* the rest of the buffer is not a whole batch */
     COMPRESSED = 1,    /* the next batch must be decompressed first */
-    TRANSACTIONAL = 2, /* what becomes of the next batch depends on a transaction */
-    FULL = 3,          /* the map takes no further key */
-    DONE = 4,          /* the next batch begins where the caller wanted to end */
-    NO_ROOM = 5,       /* the output might not take the next batch */
+    TRANSACTIONAL = 2, /* the next batch is part of a transaction */
+    FULL = 3,          /* the map is full */
+    DONE = 4,          /* the next batch starts at the requested end */
+    NO_ROOM = 5,       /* the output may not have enough space for the next batch */
     DAMAGED = 6,
 };
 
-/* What is wrong with the next batch. Keep equal to Damage in compaction_contract.py. */
+/* The defect of the next batch. Keep equal to Damage in compaction_contract.py. */
 enum damage { NO_DAMAGE = 0, BAD_HEADER = 1, OUT_OF_ORDER = 2, BAD_CHECKSUM = 3, BAD_RECORD = 4 };
 
 static inline uint64_t get_big_endian(const uint8_t *at, int bytes) {
@@ -75,7 +75,7 @@ static inline void read_header(const uint8_t *at, struct batch *batch) {
     batch->record_count = (int32_t)get_big_endian(at + RECORD_COUNT_AT, 4);
 }
 
-/* Whether a whole good batch, of offsets from next_offset to below end_offset, lies at `at`; if not, *stop is MORE,
+/* Whether there is a whole valid batch at `at`, with offsets from next_offset to below end_offset; if not, *stop is MORE,
  * *needed being its size, or DAMAGED. */
 static inline int next_batch(const uint8_t *at, const uint8_t *end, int64_t next_offset, int64_t end_offset,
                              struct batch *batch, int64_t *stop, int64_t *needed, int64_t *damage) {
@@ -103,7 +103,7 @@ static inline int next_batch(const uint8_t *at, const uint8_t *end, int64_t next
     return 0;
 }
 
-/* One record, as far as compaction looks at it. */
+/* The parts of a record that compaction uses. */
 struct keyed_record {
     const uint8_t *timestamp_at, *offset_at, *key; /* inside the record; key is null where the record has none */
     int64_t timestamp_delta, offset_delta, key_bytes;
@@ -114,7 +114,7 @@ static inline enum status read_keyed_record(const uint8_t *at, const uint8_t *en
     int64_t header_count, value_bytes;
     if (at == end)
         return BAD_LENGTH;
-    record->timestamp_at = ++at; /* behind the record's attributes, which nobody uses */
+    record->timestamp_at = ++at; /* after the record's attributes, which are unused */
     TRY(read_varint(&at, end, VARLONG_BITS, BAD_LENGTH, &record->timestamp_delta));
     record->offset_at = at;
     TRY(read_varint(&at, end, VARINT_BITS, BAD_LENGTH, &record->offset_delta));
@@ -128,8 +128,8 @@ static inline enum status read_keyed_record(const uint8_t *at, const uint8_t *en
     return at == end ? VALID : BAD_LENGTH;
 }
 
-/* The last offset of every key, by a hash of the key that only this run knows the seed of: nobody can make two keys
- * collide, and by chance two of a billion do with one in 10^20. Keep equal to _MapFields in compaction_native.py. */
+/* The last offset of every key, by a hash with a secret random seed: nobody can construct two keys that
+ * collide, and the probability that two of a billion keys do is 10^-20. Keep equal to _MapFields in compaction_native.py. */
 struct slot {
     uint64_t hash[2];
     int64_t offset_plus_one; /* 0: the slot is empty */
@@ -147,7 +147,7 @@ static inline struct slot *first_slot(const struct offset_map *map, const uint64
     return map->slots + (int64_t)((unsigned __int128)hash[0] * (uint64_t)map->slot_count >> 64);
 }
 
-/* The key's slot, or the empty one where it belongs. There always is an empty one: used_max is below slot_count. */
+/* The key's slot, or the empty slot for it. There always is an empty one: used_max is below slot_count. */
 static inline struct slot *find_slot(const struct offset_map *map, const uint64_t hash[2]) {
     struct slot *slot = first_slot(map, hash);
     const struct slot *end = map->slots + map->slot_count;
@@ -156,7 +156,7 @@ static inline struct slot *find_slot(const struct offset_map *map, const uint64_
     return slot;
 }
 
-/* Records are read some at a time: by the time the first one's slot is looked at, memory has brought those of all. */
+/* Records are read in groups: when the first one's slot is accessed, the slots of all are being prefetched. */
 enum { WINDOW = 16 };
 
 struct window {
@@ -168,7 +168,7 @@ struct window {
     } records[WINDOW];
 };
 
-/* Where a walk over a batch's records stands. */
+/* The state of a walk over a batch's records. */
 struct record_walk {
     const uint8_t *at, *end;
     int64_t left, last_delta, delta_max;

@@ -1,6 +1,6 @@
-"""The loops of compaction: native where the library has the calls, else the same in Python.
+"""The loops of log compaction: native code if the library has the calls, otherwise Python.
 
-Apart from the package's own functions: only the process that compacts loads this.
+This module is separate from the package's own functions because only the compaction process imports it.
 """
 
 from __future__ import annotations

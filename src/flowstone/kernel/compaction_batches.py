@@ -1,6 +1,6 @@
-"""Batches and records as compaction's twin reads and writes them, byte for byte as compaction.h has it.
+"""Parsing and building of batches and records for compaction's Python twin, byte for byte as compaction.h defines.
 
-Only the twin's: the broker reads batches with `wire`, which the kernel must not know.
+Only the twin uses this module. The broker reads batches with `wire`, which the kernel must not import.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOG_OVERHEAD, _CHECKSUM_START, _MAGIC = 12, 21, 2
 
 
 class Batch:
-    """A header, and the batches that may come of it."""
+    """A parsed batch header, with methods that build the batches derived from it."""
 
     def __init__(self, buffer: Bytes, position: int) -> None:
         header = self._header = _HEADER.unpack_from(buffer, position)
@@ -67,7 +67,7 @@ class Batch:
 
 
 def next_batch(buffer: Bytes, position: int, next_offset: int, end_offset: int) -> Batch | Walk:
-    """The batch at `position`, or why there is none."""
+    """Return the batch at `position`, or the `Walk` that says why there is none."""
     if len(buffer) - position < HEADER_BYTES:
         return Walk(Stop.MORE, position, next_offset, HEADER_BYTES, Damage.NO_DAMAGE)
     batch = Batch(buffer, position)
@@ -101,7 +101,7 @@ class Record(NamedTuple):
 
 
 def records_of(payload: Bytes, batch: BatchFields) -> Iterator[Record]:
-    """Every record of a payload, checked as the kernel checks it. BadRecord."""
+    """Yield every record of a payload, with the same checks as the kernel. Raises BadRecord if one is malformed."""
     view, at, last_delta = memoryview(payload), 0, -1
     try:
         for left in range(batch.record_count - 1, -1, -1):
@@ -154,5 +154,5 @@ def _varint(value: int) -> bytes:
 
 
 def as_long(value: int) -> int:
-    """As C's arithmetic has it: what a compressed batch says of its timestamps was never checked."""
+    """Return the value wrapped to int64, as C computes it: timestamps of a compressed batch are never checked."""
     return (value + 2**63) % 2**64 - 2**63

@@ -1,7 +1,7 @@
-"""What the loops of compaction take and give, whichever form runs: compaction_native.py or compaction_twin.py.
+"""The types and checks shared by both implementations of compaction, compaction_native.py and compaction_twin.py.
 
-Keep equal to compaction.h. It knows batches and records: nothing of files, segments, codecs or transactions, for which
-a walk stops.
+Keep equal to compaction.h. The module knows batches and records, but no files, segments, codecs or transactions: a walk
+stops where one of these is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flowstone.types import Bytes
 
 SLOT_BYTES = 24  # a key's hash and its offset
-LOAD_PERCENT_MAX = 80  # beyond it, looking for a key takes too long
+LOAD_PERCENT_MAX = 80  # with more, lookups take too long
 SEED_BYTES = 16
 OUTPUT_PER_INPUT_MAX = 3  # a record of 7 bytes may grow by 10 when its timestamp is written anew
 
@@ -26,19 +26,19 @@ INDEXED_MAX = 2**31 - 1  # the largest offset, counted from the segment's first 
 
 
 class Stop(IntEnum):
-    """Why a walk over batches has ended. Keep equal to `enum stop` in compaction.h."""
+    """The reason why a walk over batches ended. Keep equal to `enum stop` in compaction.h."""
 
-    MORE = 0  # what is left of the buffer is no whole batch
+    MORE = 0  # the rest of the buffer is not a whole batch
     COMPRESSED = 1  # the next batch must be decompressed first
-    TRANSACTIONAL = 2  # what becomes of the next batch depends on a transaction
-    FULL = 3  # the map takes no further key
-    DONE = 4  # the next batch begins where the caller wanted to end
-    NO_ROOM = 5  # the output might not take the next batch
+    TRANSACTIONAL = 2  # the next batch is part of a transaction
+    FULL = 3  # the map is full
+    DONE = 4  # the next batch starts at the requested end
+    NO_ROOM = 5  # the output may not have enough space for the next batch
     DAMAGED = 6
 
 
 class Damage(IntEnum):
-    """What is wrong with the next batch. Keep equal to `enum damage` in compaction.h."""
+    """The defect of the next batch. Keep equal to `enum damage` in compaction.h."""
 
     NO_DAMAGE = 0
     BAD_HEADER = 1
@@ -48,7 +48,7 @@ class Damage(IntEnum):
 
 
 class Walk(NamedTuple):
-    """Where a walk has ended, before which offset no batch may begin, and why."""
+    """The position at which a walk ended, the lowest offset that the next batch may have, and the reason."""
 
     stop: Stop
     position: int
@@ -58,7 +58,7 @@ class Walk(NamedTuple):
 
 
 class BatchFields(NamedTuple):
-    """What a header says, as far as the filter must know it."""
+    """The fields of a batch header that the filter needs."""
 
     base_offset: int
     last_offset: int
@@ -75,40 +75,40 @@ class FilteredRecords(NamedTuple):
     changed: bool
 
 
-# What a caller gets wrong raises ValueError in both forms: C would read or write outside its memory, and -O removes
-# what `assert` checks.
+# Errors of the caller raise ValueError in both forms: C would read or write outside its memory, and -O removes
+# `assert` statements.
 
 
 def map_capacity(memory_bytes: int, seed: bytes) -> int:
-    """Return how many keys a map in that much memory takes. Raises ValueError if that is none, or the seed is wrong."""
+    """Return how many keys a map of that size can hold. Raises ValueError if that is none or the seed is invalid."""
     if len(seed) != SEED_BYTES:
         raise ValueError(f"the seed has {len(seed)} bytes, not {SEED_BYTES}")
     capacity = memory_bytes // SLOT_BYTES * LOAD_PERCENT_MAX // 100
     if capacity == 0:
-        raise ValueError(f"{memory_bytes} bytes have no room for a key")
+        raise ValueError(f"{memory_bytes} bytes cannot hold a key")
     return capacity
 
 
 def check_position(buffer: Bytes, position: int) -> None:
-    """Raise ValueError unless the position lies in the buffer or at its end."""
+    """Raise ValueError unless the position is in the buffer or at its end."""
     if not 0 <= position <= len(buffer):
         raise ValueError(f"position {position} of {len(buffer)} bytes")
 
 
 def check_output(unused_bytes: int, wanted_bytes: int) -> None:
-    """Raise ValueError unless an output has that much room left."""
+    """Raise ValueError unless the output has `wanted_bytes` left."""
     if wanted_bytes > unused_bytes:
-        raise ValueError(f"{wanted_bytes} bytes for an output that has room for {unused_bytes}")
+        raise ValueError(f"{wanted_bytes} bytes for an output that has {unused_bytes} left")
 
 
 def check_taken(untaken_bytes: int) -> None:
-    """Raise ValueError unless everything was taken from an output."""
+    """Raise ValueError unless the caller has taken all bytes of the output."""
     if untaken_bytes:
         raise ValueError(f"{untaken_bytes} bytes of output were not taken")
 
 
 def not_indexable(position: int) -> ValueError:
-    """Return the error of a batch that the index of its segment cannot name, or that is none."""
+    """Return the error for a position that is no batch or that the segment's index cannot represent."""
     return ValueError(
         f"the batch at position {position} is damaged, or its offset or position is {INDEXED_MAX + 1} or more "
         "beyond the beginning of the segment"
@@ -116,4 +116,4 @@ def not_indexable(position: int) -> ValueError:
 
 
 class BadRecord(Exception):
-    """A payload is not what its batch's header says. Its checksum was right: whoever wrote it is to blame."""
+    """A payload does not match its batch's header although its checksum is correct: its producer wrote it so."""

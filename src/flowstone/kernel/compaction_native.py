@@ -1,7 +1,7 @@
-"""The loops of compaction through ctypes: what compaction_twin.py says, at the speed of memory.
+"""The loops of compaction through ctypes, with the behaviour of compaction_twin.py.
 
-Importing this module raises ImportError unless the library is there and has the calls. Every call lets go of the GIL
-and works on memory that its object owns: an object belongs to one thread at a time.
+Importing this module raises ImportError if the library is missing or lacks the calls. Every call releases the GIL and
+works on memory that its object owns, so an object must be used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Long, _Pointer = ctypes.c_int64, ctypes.c_void_p
 
 
 def _fields(pointers_and_longs: str) -> list[tuple[str, Any]]:
-    """Fields in the order of a C struct; a name that begins with * is a pointer."""
+    """Return the ctypes fields of a C struct from their names, in order; a name that starts with * is a pointer."""
     return [(name.lstrip("*"), _Pointer if name[0] == "*" else _Long) for name in pointers_and_longs.split()]
 
 
@@ -102,7 +102,7 @@ _index_batches = _function("flowstone_index_batches")
 
 class OffsetMap:
     def __init__(self, memory: memoryview, seed: bytes) -> None:
-        """`memory` is writable, all zeros, and this object's from now on."""
+        """Take ownership of `memory`, which must be writable and all zeros."""
         self.capacity = map_capacity(len(memory), seed)
         slot_count = len(memory) // SLOT_BYTES
         self._memory = (ctypes.c_char * len(memory)).from_buffer(memory)
@@ -159,7 +159,7 @@ class RecordFilter:
         kept_offsets: Sequence[int],
         output_bytes: int,
     ) -> None:
-        self._map = offset_map  # its memory must live as long as this does
+        self._map = offset_map  # keeps the map's memory alive
         self._kept_offsets = frozenset(kept_offsets)
         self._kept_array = (_Long * len(kept_offsets))(*kept_offsets)
         self._fields = _FilterFields(

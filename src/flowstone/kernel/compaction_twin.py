@@ -1,16 +1,18 @@
-"""The loops of compaction in Python: what they compute, and the fallback where the library is not built.
+"""The loops of compaction in Python: the reference for the native code and the fallback without the library.
 
-key_map.c and compaction.c say the same in C; the tests hold the two equal over generated and damaged batches.
+key_map.c and compaction.c implement the same in C; the tests verify that both give equal results for generated and
+damaged batches.
 
-Two passes. `OffsetMap` learns the last offset of every key; `RecordFilter` copies batches, leaving out the records that
-the map says were overwritten. Kafka's rules:
+Compaction has two passes. `OffsetMap` collects the last offset of every key; `RecordFilter` copies batches without the
+records that were overwritten according to the map. Kafka's rules:
 
 - a record stays if it is its key's last, or lies beyond what was mapped; one without a key does not;
 - a tombstone that stays gives its batch a delete horizon, in place of the base timestamp; when that time has passed,
   the batch's tombstones go;
 - a batch without records goes, unless its producer's sequence numbers or its segment's end depend on it.
 
-The memory bound counts what the native map takes; this one takes some six times as much.
+`memory` limits the number of keys to what the native map can hold; this Python map needs about six times as much
+memory.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ _WINDOW = 16  # records that are read before the first of them is mapped
 
 class OffsetMap:
     def __init__(self, memory: memoryview, seed: bytes) -> None:
-        """`memory` bounds the number of keys. The seed should be random: then nobody can make keys collide."""
+        """`memory` limits the number of keys. Use a random `seed`, so that nobody can construct colliding keys."""
         self.capacity = map_capacity(len(memory), seed)
-        self.mapped_end = 0  # every record mapped so far lies below it, none that was asked for is missing
+        self.mapped_end = 0  # all requested records below this offset are mapped
         self._seed = seed
         self._offsets: dict[bytes, int] = {}
 
@@ -70,9 +72,10 @@ class OffsetMap:
         to_offset: int,
         stop_attributes: int,
     ) -> Walk:
-        """Maps the records from `from_offset` to `to_offset`, batch by batch, to the end or to what stops it.
+        """Add the records from `from_offset` to `to_offset` to the map, batch by batch.
 
-        The batches' offsets must lie from `next_offset` to below `end_offset`.
+        The batches' offsets must be at least `next_offset` and below `end_offset`. The `Walk` says where and why the
+        pass ended: at the end, or at a batch that it cannot handle.
         """
         check_position(buffer, position)
         while True:
@@ -100,7 +103,10 @@ class OffsetMap:
             position += batch.size_bytes
 
     def map_records(self, payload: Bytes, batch: BatchFields, from_offset: int, to_offset: int) -> Stop:
-        """MORE, or FULL if the map has no room for the record at `mapped_end`. BadRecord."""
+        """Add the records of one decompressed batch; return MORE, or FULL if the record at `mapped_end` does not fit.
+
+        Raises BadRecord if a record is malformed.
+        """
         records = records_of(payload, batch)
         while window := list(islice(records, _WINDOW)):
             for record in window:
@@ -116,7 +122,7 @@ class OffsetMap:
         return Stop.MORE
 
     def last_offset(self, key: Bytes) -> int:
-        """Where the key was last written; -1 if it is not mapped."""
+        """Return the last offset of the key, or -1 if it is not in the map."""
         return self._offsets.get(self._hash(key), -1)
 
     def _hash(self, key: Bytes) -> bytes:
@@ -133,7 +139,7 @@ class RecordFilter:
         kept_offsets: Sequence[int],
         output_bytes: int,
     ) -> None:
-        """`kept_offsets` are sorted: the batches that end with them stay, be they empty."""
+        """`kept_offsets` are sorted last offsets of batches that are kept even if they become empty."""
         self._map = offset_map
         self._mapped_end = offset_map.mapped_end
         self._now_ms = now_ms
@@ -156,7 +162,10 @@ class RecordFilter:
         keeps_last: bool,
         stop_attributes: int,
     ) -> Walk:
-        """Puts out what stays, batch by batch, to the end or to what stops it."""
+        """Copy the records that are kept to the output, batch by batch.
+
+        The `Walk` says where and why the pass ended: at the end, or at a batch that it cannot handle.
+        """
         check_position(buffer, position)
         while True:
             batch = next_batch(buffer, position, next_offset, end_offset)
@@ -195,7 +204,10 @@ class RecordFilter:
         return Stop.MORE
 
     def filter_records(self, payload: Bytes, batch: BatchFields, *, is_marker: bool = False) -> FilteredRecords:
-        """What stays of a batch's records; with `is_marker` all of them, with a delete horizon. BadRecord."""
+        """Return the records of a batch to keep. With `is_marker`, keep all and set a delete horizon.
+
+        Raises BadRecord if a record is malformed.
+        """
         keeps_tombstones = not batch.attributes & DELETE_HORIZON_FLAG or self._now_ms < batch.base_timestamp
         kept = [
             record
@@ -226,23 +238,23 @@ class RecordFilter:
         return at < len(self._kept_offsets) and self._kept_offsets[at] == last_offset
 
     def reserve(self, size_bytes: int) -> None:
-        """Has room for so many bytes at least; everything must have been taken."""
+        """Enlarge the output to at least `size_bytes`. The caller must have taken all bytes before."""
         check_taken(len(self._output))
         self._output_bytes = max(self._output_bytes, size_bytes)
 
     def put(self, batch: Bytes) -> None:
-        """Adds a batch that the caller has dealt with; there must be room."""
+        """Append a batch that the caller has filtered itself; the output must have enough space."""
         check_output(self.room_bytes, len(batch))
         self._output += batch
 
     def take(self) -> memoryview:
-        """What was put out since the last time. Valid until the next call of anything."""
+        """Return the bytes written since the last call. They are valid until the next call of any method."""
         output, self._output = self._output, bytearray()
         return memoryview(output)
 
 
 class IndexBuilder:
-    """The indexes of a segment, in their files' formats, from its batches: see log/segments/index_pair.py."""
+    """Builder of a segment's index files from its batches; log/segments/index_pair.py defines the formats."""
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
         self.offset_entries, self.time_entries = bytearray(), bytearray()
@@ -252,7 +264,7 @@ class IndexBuilder:
         self._newest_offset = base_offset
 
     def add(self, batches: Bytes) -> None:
-        """Indexes whole batches that follow those before. Raises ValueError if an entry cannot name one of them."""
+        """Index whole batches that follow the previous ones. Raises ValueError if an entry cannot represent one."""
         at = 0
         while at < len(batches):
             batch = self._read(batches, at)
@@ -276,7 +288,7 @@ class IndexBuilder:
         raise not_indexable(self._position)
 
     def close(self) -> None:
-        """Adds the entry of the newest timestamp, which ends every time index."""
+        """Add the entry for the newest timestamp, with which every time index ends."""
         self._add_time_entry()
 
     def _add_time_entry(self) -> None:

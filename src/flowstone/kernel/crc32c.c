@@ -1,4 +1,4 @@
-/* CRC-32C: by the processor's own instruction where it has one, else eight table lookups for eight bytes.
+/* CRC-32C: with the processor's instruction if it has one, else eight table lookups per eight bytes.
  *
  * The tables are filled when the library is loaded and never change after that, so any thread may call.
  */

@@ -1,8 +1,8 @@
-/* The extent of a compressed frame, from its headers alone: where it ends, and how much it can hold. Nothing is
+/* The extent of a compressed frame, from its headers alone: its end and its maximum content. Nothing is
  * decompressed.
  *
- * The bytes are a peer's. Nothing is read outside the range a caller was given: every length is compared with the bytes
- * that are left before it is used. frames_twin.py says the same in Python.
+ * The bytes come from a peer. Nothing is read outside the range a caller was given: every length is compared with the bytes
+ * that are left before it is used. frames_twin.py implements the same in Python.
  */
 
 #include <stdint.h>
@@ -36,7 +36,7 @@ static int is_skippable(uint64_t magic) {
     return (magic & 0xfffffff0) == 0x184d2a50;
 }
 
-/* A content size that does not fit is one that no caller accepts. */
+/* No caller accepts a content size that does not fit. */
 static int64_t within_int64(uint64_t value) {
     return value > INT64_MAX ? INT64_MAX : (int64_t)value;
 }

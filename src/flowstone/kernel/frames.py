@@ -1,4 +1,4 @@
-"""The extent of compressed frames: native where the library is built, else the same in Python."""
+"""Determination of the extent of compressed frames: native code if the library is built, otherwise Python."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The extent of a compressed frame, native. Importing it raises ImportError unless the library has the calls.
+"""Native determination of a compressed frame's extent.
 
-The GIL is not released: each block costs a few nanoseconds.
+Importing it raises ImportError if the library lacks the calls.
+
+The calls keep the GIL, because each block costs only a few nanoseconds.
 """
 
 from __future__ import annotations

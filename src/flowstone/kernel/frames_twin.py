@@ -1,7 +1,7 @@
-"""The extent of a compressed frame in Python: what frames.c computes, and the fallback where it is not built.
+"""Determination of a compressed frame's extent in Python: the reference for frames.c and the fallback without it.
 
-Owns the contract (`FrameStatus`, `Frame`). Only headers are read: whether a frame's content is good is for a decoder to
-say. The bytes are a peer's and may say anything.
+Owns the contract (`FrameStatus`, `Frame`). Only headers are read; a decoder must check the content. The bytes come from
+a peer and may contain anything.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _CHECKSUM_BYTES = 4
 
 
 class FrameStatus(IntEnum):
-    """The defects that a scan finds in a frame. Keep equal to `enum frame_status` in frames.c."""
+    """The result of a scan: a whole frame, or its defect. Keep equal to `enum frame_status` in frames.c."""
 
     WHOLE = 0
     TRUNCATED = 1  # the bytes end inside the frame
     NO_MAGIC = 2  # the frame is not of its codec
-    SKIPPABLE = 3  # the frame holds no content, only bytes for others to read
-    RESERVED_BITS = 4  # the header has bits set that mean nothing today, or is of another version
-    BAD_BLOCK = 5  # a block of a kind or size that cannot be
+    SKIPPABLE = 3  # a skippable frame: it has no content
+    RESERVED_BITS = 4  # the header has reserved bits set or another version
+    BAD_BLOCK = 5  # a block with an invalid type or size
 
 
 class Frame(NamedTuple):
-    """The values in the headers of a frame. All but the status mean nothing unless the status is WHOLE."""
+    """The values in the headers of a frame. All values except the status are valid only if the status is WHOLE."""
 
     status: FrameStatus
     frame_bytes: int
-    window_bytes: int  # what a decoder must remember of the content; of lz4, the largest block
+    window_bytes: int  # bytes that a decoder must keep; for lz4, the largest block
     content_bytes: int  # -1: not stated
-    content_bytes_max: int  # what the blocks can hold at most, whatever is stated
+    content_bytes_max: int  # the maximum content of the blocks, whatever size is declared
     dictionary_id: int  # 0: none
 
 
@@ -52,7 +52,7 @@ class _Reader:
         self.position = 0
 
     def number(self, size_bytes: int) -> int:
-        """Read a little-endian number."""
+        """Read a little-endian number of `size_bytes` bytes."""
         begin = self.position
         self.skip(size_bytes)
         return int.from_bytes(self._data[begin : self.position], "little")
@@ -67,7 +67,7 @@ class _Reader:
 
 
 def scan_zstd_frame(data: Bytes) -> Frame:
-    """Return what the headers of the zstd frame at the start of `data` say."""
+    """Return the header values of the zstd frame at the start of `data`."""
     try:
         return _scan_zstd(_Reader(data))
     except _Bad as bad:
@@ -75,7 +75,7 @@ def scan_zstd_frame(data: Bytes) -> Frame:
 
 
 def scan_lz4_frame(data: Bytes) -> Frame:
-    """Return what the headers of the lz4 frame at the start of `data` say."""
+    """Return the header values of the lz4 frame at the start of `data`."""
     try:
         return _scan_lz4(_Reader(data))
     except _Bad as bad:

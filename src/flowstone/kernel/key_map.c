@@ -1,20 +1,20 @@
-/* Compaction, first pass: where each key was last written.
+/* Compaction, first pass: the last offset of each key.
  *
  * Plain C11, no Python headers, no allocation, no global state: called through ctypes (compaction_native.py) with the GIL
- * released. compaction_twin.py says the same thing in Python and is the oracle of its tests.
+ * released. compaction_twin.py implements the same in Python, and the tests compare the two.
  *
  * The hash is SipHash-2-4 with 128 bits (Aumasson and Bernstein).
  */
 
 #include "compaction.h"
 
-/* Keep equal to _MapBatchesCall in compaction_native.py. `position`, `next_offset` and `mapped_end` are moved on. */
+/* Keep equal to _MapBatchesCall in compaction_native.py. `position`, `next_offset` and `mapped_end` are updated. */
 struct map_batches_call {
     struct offset_map *map;
     int64_t position, size;
-    int64_t next_offset, end_offset; /* the next batch begins here or later, and ends before that */
+    int64_t next_offset, end_offset; /* the next batch starts at next_offset or later and ends before end_offset */
     int64_t from_offset, to_offset;  /* the records of this range are mapped */
-    int64_t stop_attributes;         /* a batch with any of these is for the caller */
+    int64_t stop_attributes;         /* the caller handles a batch with any of these */
     int64_t mapped_end;              /* every record of the range below it is in the map */
     int64_t stop, damage, needed;
 };
@@ -67,7 +67,7 @@ void flowstone_hash_key(const uint64_t seed[2], const uint8_t *key, int64_t key_
     hash[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* Whether the map took the key. */
+/* Adds the key; returns whether there was space for it. */
 static inline int map_key(struct offset_map *map, const uint64_t hash[2], int64_t offset) {
     struct slot *slot = find_slot(map, hash);
     if (slot->offset_plus_one == 0) {
@@ -117,7 +117,7 @@ static enum stop map_batch(struct map_batches_call *call, const uint8_t *at, con
     }
     if (batch->attributes & call->stop_attributes)
         return TRANSACTIONAL;
-    if (batch->attributes & CONTROL_FLAG) { /* a marker's key is nobody's */
+    if (batch->attributes & CONTROL_FLAG) { /* a marker's key is not a record key */
         call->mapped_end = batch->last_offset + 1;
         return MORE;
     }

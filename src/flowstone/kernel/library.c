@@ -1,4 +1,4 @@
-/* What a built library says of itself. */
+/* The version and fingerprint of a built library. */
 
 #include <stdint.h>
 

@@ -1,9 +1,10 @@
-"""The kernel through ctypes: finds a buffer's address, makes the call, reads the results.
+"""The kernel through ctypes: gets a buffer's address, makes the call, reads the results.
 
-Importing this module raises ImportError unless the library is there, loads, and has the call layout known here.
+Importing this module raises ImportError if the library is missing, cannot be loaded, or has another call layout.
 
-A call passes two pointers only, the buffer and a block of int64 that holds arguments and results: converting each
-argument costs ctypes 80 ns, packing them all into a block 100 ns. The block is the call's own, so any thread may call.
+A call passes only two pointers: the buffer, and a block of int64 values with arguments and results. Converting one
+argument costs ctypes 80 ns, packing all of them into a block 100 ns. Each call has its own block, so any thread may
+call.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from flowstone.kernel.twin import RecordsCheck, RecordsStatus, out_of_bounds
 from flowstone.types import Bytes
 
 LAYOUT_VERSION = 2  # flowstone_kernel_layout_version of library.c
-GIL_RELEASE_BYTES = 16384  # below it a walk takes a microsecond or two: less than getting the GIL back may cost
-COPY_BYTES_MAX = 4096  # below it a copy takes less time than asking for the address
+GIL_RELEASE_BYTES = 16384  # a smaller payload is checked in 1 to 2 us, less than reacquiring the GIL may take
+COPY_BYTES_MAX = 4096  # copying a smaller buffer takes less time than getting its address
 
 _STATUSES = tuple(RecordsStatus)
 _PY_BUF_SIMPLE = 0
@@ -33,7 +34,7 @@ _FIND_ARGUMENTS = Struct("=5q")
 _FIND_RESULTS = Struct("=2q")
 _FindCall = ctypes.c_int64 * 7
 
-# Looked up once: these calls are made for every batch produced.
+# Looked up once, because they are called for every produced batch.
 _pack_check = _CHECK_ARGUMENTS.pack_into
 _unpack_check = _CHECK_RESULTS.unpack_from
 _pack_find = _FIND_ARGUMENTS.pack_into
@@ -45,7 +46,7 @@ _KernelFunction = Callable[[Any, Any], None]
 
 
 class _PyBuffer(ctypes.Structure):
-    """CPython's Py_buffer, part of its stable ABI since 3.11."""
+    """CPython's Py_buffer, which is part of the stable ABI since 3.11."""
 
     _fields_ = (
         ("buf", ctypes.c_void_p),
@@ -117,7 +118,7 @@ def find_timestamp(
 
 
 def _run(function: _KernelFunction, buffer: Bytes, call: Any) -> None:
-    """Calls with the buffer's address. Meanwhile it is held (bytes) or exported, so it can neither move nor go."""
+    """Call `function` with the buffer's address; the buffer is held or exported during the call, so it cannot move."""
     if type(buffer) is bytes:
         function(buffer, call)
     elif not buffer:
@@ -130,7 +131,7 @@ def _run(function: _KernelFunction, buffer: Bytes, call: Any) -> None:
 
 
 def _run_read_only(function: _KernelFunction, buffer: memoryview, call: Any) -> None:
-    """ctypes exports writable buffers only; the address of others comes from CPython itself, which takes longer."""
+    """Call `function` with a read-only buffer, whose address CPython returns: ctypes exports only writable ones."""
     if buffer.nbytes <= COPY_BYTES_MAX:
         function(bytes(buffer), call)
         return

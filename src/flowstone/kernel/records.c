@@ -1,7 +1,7 @@
-/* The checks of a batch's records and the search for a timestamp: loops over every record, which Python must not run.
+/* The checks of a batch's records and the search for a timestamp: loops over records, which Python must not run.
  *
  * Plain C11, no Python headers, no allocation, no global state: called through ctypes (native.py), possibly from several
- * threads at once and with the GIL released. twin.py says the same thing in Python and is the oracle of its tests.
+ * threads at once and with the GIL released. twin.py implements the same in Python, and the tests compare the two.
  */
 
 #include "records.h"

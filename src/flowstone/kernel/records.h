@@ -1,6 +1,6 @@
-/* How a record is read: varints, lengths and bounds, for every loop of the kernel.
+/* Parsing of a record: varints, lengths and bounds, for every loop of the kernel.
  *
- * The bytes are a peer's. Nothing is read outside the range a caller was given, whatever they say: every length is
+ * The bytes come from a peer. Nothing is read outside the given range, whatever they contain: every length is
  * compared with the bytes that are left before it is used, never added to a pointer first.
  */
 
@@ -39,8 +39,8 @@ static inline enum status read_long_varint(const uint8_t **at, const uint8_t *en
         if (p == end)
             return missing;
         uint64_t byte = *p++;
-        int room = bits - shift;
-        if (room < 7 && (byte & 0x7f) >> room)
+        int bits_left = bits - shift;
+        if (bits_left < 7 && (byte & 0x7f) >> bits_left)
             return BAD_VARINT;
         raw |= (byte & 0x7f) << shift;
         if (byte < 0x80) {
@@ -52,7 +52,7 @@ static inline enum status read_long_varint(const uint8_t **at, const uint8_t *en
     return BAD_VARINT;
 }
 
-/* One or two bytes, which most are, without a loop. */
+/* A fast path without a loop for one or two bytes, the usual length. */
 static inline enum status read_varint(const uint8_t **at, const uint8_t *end, int bits, enum status missing, int64_t *value) {
     const uint8_t *p = *at;
     if (LIKELY(p != end && p[0] < 0x80)) {
@@ -84,7 +84,7 @@ static inline int64_t bytes_of(struct field field) {
     return field.length > 0 ? field.length : 0;
 }
 
-/* Steps over a length and as many bytes; -1 is null. `bad` is the status of a length below `least`. */
+/* Skips a length and that many bytes; -1 is null. `bad` is the status of a length below `least`. */
 static inline enum status skip_bytes(const uint8_t **at, const uint8_t *end, int64_t least, enum status bad, int64_t *length) {
     TRY(read_varint(at, end, VARINT_BITS, BAD_LENGTH, length));
     if (*length < least)
@@ -107,7 +107,7 @@ static inline enum status skip_headers(const uint8_t **at, const uint8_t *end, i
     return VALID;
 }
 
-/* Reads a record's length and leaves *at behind it, *record_end behind the record, which lies within the payload. */
+/* Reads a record's length; sets *at after it, and *record_end after the record, which is inside the payload. */
 static inline enum status read_record_length(const uint8_t **at, const uint8_t *end, const uint8_t **record_end) {
     int64_t length;
     TRY(read_varint(at, end, VARINT_BITS, TRUNCATED, &length));

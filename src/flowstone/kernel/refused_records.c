@@ -1,8 +1,8 @@
-/* The search for the records that make a batch refused: no key where one is needed, or a timestamp out of range.
+/* The search for the records because of which a batch is refused: a missing key, or a timestamp out of range.
  *
- * Run only after a batch was found to hold such a record, to name each of them in the answer. Like every loop of the
+ * It runs only if a batch contains such a record, to list each of them in the response. Like every loop of the
  * kernel it reads nothing outside the range it was given, whatever the bytes say; damage ends the search.
- * refused_records_twin.py says the same in Python.
+ * refused_records_twin.py implements the same in Python.
  */
 
 #include "records.h"
@@ -11,7 +11,7 @@ struct refused_record {
     int64_t index, is_keyless, timestamp_delta;
 };
 
-/* Filled and read by refused_records_native.py: keep the order there. `limit` records have room after the call's own fields. */
+/* Filled and read by refused_records_native.py: keep the order there. `limit` records fit after the call's own fields. */
 struct find_refused_call {
     int64_t position, size, record_count, needs_key, low_delta, high_delta, exempt_delta, limit;
     int64_t found_count;

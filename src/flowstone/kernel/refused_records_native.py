@@ -1,4 +1,4 @@
-"""The search for refused records, native. Importing it raises ImportError unless the library has the call."""
+"""Native search for invalid records in a batch. Importing it raises ImportError if the library lacks the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for refused records in Python: what refused_records.c computes, and the fallback where it is not built."""
+"""Search for invalid records in Python: the reference for refused_records.c and the fallback without the library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowstone.types import Bytes
 
 class RefusedRecord(NamedTuple):
     record_index: int
-    is_keyless: bool  # else its timestamp is out of range
+    is_keyless: bool  # otherwise its timestamp is out of range
     timestamp_delta: int
 
 
@@ -26,9 +26,10 @@ def find_refused(
     exempt_delta: int,
     limit: int,
 ) -> list[RefusedRecord]:
-    """Return the first `limit` records without a key, if one is needed, or with a timestamp delta out of range.
+    """Return the first `limit` records that lack a required key or have a timestamp delta out of range.
 
-    A timestamp delta is in range if it is `exempt_delta`, or from `low_delta` to `high_delta`. Damage ends the search.
+    A timestamp delta is in range if it is `exempt_delta`, or from `low_delta` to `high_delta`. A damaged record ends
+    the search.
     """
     if position < 0 or size < 0 or position + size > len(buffer):
         raise out_of_bounds(buffer, position, size)

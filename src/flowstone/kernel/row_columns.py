@@ -1,9 +1,9 @@
-"""The columns that batches are built from, and the blocks C works on: the contract of batches.c and its twin.
+"""The columns from which batches are built and the argument blocks for C: the contract of batches.c and its twin.
 
-Owns the layouts of `struct spread_call` and `struct build_call`. Columns are buffers as Arrow lays them out, of arrays
-that may be slices: row 0 is value `first`. It knows nothing of Arrow itself, of batches' headers, or of compression.
+Owns the layouts of `struct spread_call` and `struct build_call`. Columns are buffers in Arrow's layout and may be
+slices of arrays: row 0 is value `first`. The module knows nothing of Arrow itself, of batch headers or of compression.
 
-Slots number the partitions of all topics that rows go to, those of one topic in a row.
+A slot is the number of a partition, counted over all target topics; the partitions of a topic have consecutive slots.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _Pointer = ctypes.c_void_p
 
 
 class RowStatus(IntEnum):
-    """What is wrong with a row. Keep equal to `enum row_status` in batches.c."""
+    """The defect of a row. Keep equal to `enum row_status` in batches.c."""
 
     GOOD = 0
-    TOO_LARGE = 1  # no batch has room for it
+    TOO_LARGE = 1  # it does not fit into any batch
     BAD_PARTITION = 2
     BAD_TIMESTAMP = 3  # negative
     NULL_HEADER_KEY = 4
-    BAD_COLUMN = 5  # the column's offsets lie outside its data
+    BAD_COLUMN = 5  # the column's offsets are outside its data
 
 
 class BadRow(Exception):
-    """Which row, and why: callers make a sentence of it."""
+    """A row that cannot become a record, and the reason; callers turn it into a message."""
 
     def __init__(self, status: RowStatus, row: int, needed_bytes: int = 0) -> None:
         super().__init__(f"row {row}: {status.name}")
@@ -39,7 +39,7 @@ class BadRow(Exception):
 
 
 class BinaryInput(NamedTuple):
-    """Without offsets every value is null; without validity none is."""
+    """A column of binary values. Without offsets every value is null; without validity none is."""
 
     offsets: Buffer | None = None
     validity: Buffer | None = None
@@ -49,7 +49,7 @@ class BinaryInput(NamedTuple):
 
 
 class NumberInput(NamedTuple):
-    """Without values every one is null; without validity none is."""
+    """A column of numbers. Without values every number is null; without validity none is."""
 
     values: Buffer | None = None
     validity: Buffer | None = None
@@ -57,7 +57,7 @@ class NumberInput(NamedTuple):
 
 
 class HeadersInput(NamedTuple):
-    """Lists of headers: int32 offsets into the keys and values. Without offsets no row has any."""
+    """A column of header lists: int32 offsets into the keys and values. Without offsets no row has headers."""
 
     offsets: Buffer | None = None
     validity: Buffer | None = None
@@ -72,16 +72,16 @@ class Rows(NamedTuple):
     value: BinaryInput
     key: BinaryInput = BinaryInput()
     topic: NumberInput = NumberInput()  # int32: the topic's number, never null; without values all are of topic 0
-    partition: NumberInput = NumberInput()  # int32: where it is not null it counts, not the key
+    partition: NumberInput = NumberInput()  # int32: unless null, it overrides the key
     timestamp: NumberInput = NumberInput()  # int64, milliseconds
     headers: HeadersInput = HeadersInput()
 
 
 class Slots:
-    """The topics that rows go to, by number: their partitions, and which of them rows without a key go to now."""
+    """The target topics by number: the slots of their partitions, and the current slot of rows without a key."""
 
     def __init__(self, partition_counts: Sequence[int], keyless: Sequence[tuple[int, int]], keyless_bytes_max: int):
-        """`keyless`: of each topic a partition, and the bytes it has got since it was chosen."""
+        """`keyless`: for each topic, the partition for rows without a key and the bytes it has received so far."""
         if not all(count > 0 for count in partition_counts):
             raise ValueError(f"a topic without partitions: {list(partition_counts)}")
         numbers = _Int64 * len(partition_counts)
@@ -96,14 +96,14 @@ class Slots:
 
 
 class Spread(NamedTuple):
-    """Rows grouped by slot, in their own order within one."""
+    """Rows grouped by slot; the rows of a slot are in their original order."""
 
     order: ctypes.Array[ctypes.c_int32]
-    slot_ends: ctypes.Array[ctypes.c_int64]  # where each slot's rows end in `order`
+    slot_ends: ctypes.Array[ctypes.c_int64]  # the end of each slot's rows in `order`
 
 
 class Built(NamedTuple):
-    """The records written. `next` is the place in `order` of the first row that is not among them."""
+    """The result of a build: the written records, and as `next` the index in `order` of the first row not written."""
 
     next: int
     size_bytes: int
@@ -176,13 +176,16 @@ class BuildCall(ctypes.Structure):
 
 
 def check_bounds(row_count: int, first: int, end: int, out: bytearray, position: int, capacity_bytes: int) -> None:
-    """The caller's mistake: but C would write past the buffer, so no `assert`, which -O removes."""
+    """Raise ValueError unless the arguments of a build lie within their buffers.
+
+    This is not an `assert`, because -O removes asserts and C would then write past the buffer.
+    """
     if not (0 <= first <= end <= row_count and position >= 0 and 0 <= capacity_bytes <= len(out) - position and out):
         raise ValueError(f"rows [{first}, {end}) of {row_count}, {capacity_bytes} bytes at {position} of {len(out)}")
 
 
 def check_buffers(rows: Rows) -> None:
-    """Raise ValueError if a column's buffers end before its rows do: C would read past them."""
+    """Raise ValueError if a column's buffers are too small for its rows: C would read past them."""
     for binary in (rows.key, rows.value):
         _check_binary(binary, rows.row_count)
     for numbers, item_bytes in ((rows.topic, 4), (rows.partition, 4), (rows.timestamp, 8)):
@@ -201,7 +204,7 @@ def _check_binary(column: BinaryInput, count: int) -> None:
 
 
 def _check_column(values: Buffer, validity: Buffer | None, first: int, count: int, item_bytes: int, more: int) -> None:
-    """Values `first` to `first + count` are read, and `more` behind them: the last offset."""
+    """Raise ValueError unless the buffer has values `first` to `first + count`, plus `more` (1 for offsets)."""
     if not count:
         return
     end = first + count

@@ -1,7 +1,7 @@
-/* The check of the records of a stored batch, decompressed: what any reader needs them to be.
+/* The check of the decompressed records of a stored batch, as every reader requires them.
  *
- * Compaction takes records out of batches, so offset deltas only have to rise, up to the batch's last one. Like every loop
- * of the kernel it reads nothing outside the range it was given. stored_records_twin.py says the same in Python.
+ * Compaction removes records from batches, so offset deltas only have to increase, up to the last one. Like every loop
+ * of the kernel it reads nothing outside the range it was given. stored_records_twin.py implements the same in Python.
  */
 
 #include "records.h"

@@ -1,4 +1,4 @@
-"""The check of a stored batch's records, native. Importing it raises ImportError unless the library has the call."""
+"""Native check of a stored batch's records. Importing it raises ImportError if the library lacks the call."""
 
 from __future__ import annotations
 

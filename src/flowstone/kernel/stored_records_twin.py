@@ -1,4 +1,4 @@
-"""The check of a stored batch's records in Python: what stored_records.c computes, and the fallback without it."""
+"""Check of a stored batch's records in Python: the reference for stored_records.c and the fallback without it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def check_stored(
 ) -> tuple[RecordsStatus, int]:
     """Return whether buffer[position : position + size] is exactly `record_count` well-formed records.
 
-    Their offset deltas rise, and none is above `last_offset_delta`. The second value is the index of the first bad
-    record, the count if bytes trail the last one, and -1 if all are good.
+    Their offset deltas must increase and be at most `last_offset_delta`. The second value is the index of the first bad
+    record, `record_count` if bytes follow the last record, and -1 if all are good.
     """
     if position < 0 or size < 0 or position + size > len(buffer):
         raise out_of_bounds(buffer, position, size)
@@ -39,7 +39,7 @@ def check_stored(
 
 
 def _check_record(buffer: Bytes, at: int, end: int, previous: int, last_offset_delta: int) -> int:
-    """Return the record's offset delta."""
+    """Return the offset delta of the record at `at`. Raises an error if the record is malformed."""
     if at == end:
         raise BadRecordError(RecordsStatus.BAD_LENGTH)
     _timestamp_delta, at = read_varint(buffer, at + 1, end, VARLONG_BITS)

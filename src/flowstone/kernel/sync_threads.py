@@ -1,9 +1,9 @@
-"""Native sync threads through ctypes: descriptors in, outcomes out. Nothing here knows what the descriptors are.
+"""Native threads that sync files, through ctypes: takes file descriptors, returns results.
 
-Importing this module raises ImportError unless the library is there and has the calls. There is no Python twin: Python
-threads that call `fdatasync` do the same work, and whoever wants them has them (log/lifecycle/flusher.py).
+Importing this module raises ImportError if the library is missing or lacks the calls. There is no Python twin: Python
+threads that call `fdatasync` do the same work, and log/lifecycle/flusher.py uses them instead.
 
-The calls hold the GIL: each keeps a lock for a few list operations, which takes less time than getting the GIL back.
+The calls keep the GIL: each holds a lock for a few list operations, which takes less time than acquiring the GIL again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ try:
     _start = holding_library.flowstone_sync_threads_start
     _submit = holding_library.flowstone_sync_threads_submit
     _take = holding_library.flowstone_sync_threads_take
-    _stop = ctypes.CDLL(holding_library._name).flowstone_sync_threads_stop  # waits: lets other Python threads run
+    _stop = ctypes.CDLL(holding_library._name).flowstone_sync_threads_stop  # blocks, so it releases the GIL
     _free = holding_library.flowstone_sync_threads_free
 except AttributeError as error:
     raise ImportError(f"the native kernel has no sync threads: {error}") from error
@@ -37,18 +37,18 @@ _free.argtypes, _free.restype = (_Pointer,), None
 
 
 class SyncThreads:
-    """Belongs to one thread. Every outcome is taken before `free`."""
+    """A pool of sync threads, to be used by one Python thread. All results must be taken before `free`."""
 
     def __init__(self, thread_count: int, wake_descriptor: int) -> None:
-        """Eight bytes are written to `wake_descriptor` when there is something to take again."""
+        """Start the threads. They write eight bytes to `wake_descriptor` when there are new results to take."""
         threads = _start(thread_count, wake_descriptor)
         if threads is None:
-            raise OSError(f"{thread_count} sync threads do not start")
+            raise OSError(f"{thread_count} sync threads could not be started")
         self._threads = ctypes.c_void_p(threads)
         self._outcomes = _Outcomes()
 
     def submit(self, descriptors: Sequence[int], ticket: int) -> None:
-        """One job: its outcome is there when all of them are synced, or one has failed."""
+        """Submit one job, which is done when all its descriptors are synced or one of them has failed."""
         block = array("q", descriptors)
         if _submit(self._threads, block.buffer_info()[0], len(block), ticket) != 0:
             raise MemoryError
@@ -65,7 +65,7 @@ class SyncThreads:
         return taken
 
     def stop(self) -> None:
-        """Returns when everything submitted is done; `take` still works."""
+        """Wait until all submitted jobs are done and stop the threads; `take` still works afterwards."""
         _stop(self._threads)
 
     def free(self) -> None:

@@ -1,10 +1,10 @@
-"""The kernel in Python: what it computes, and the fallback where it is not built.
+"""The kernel in Python: the reference for the native code, and the fallback if it is not built.
 
-Owns the contract (`RecordsStatus`, `RecordsCheck`) that the C sources fulfil too; the tests hold the two equal over
-generated and damaged batches. It knows records only: headers, checksums and compression are `wire`'s. About 400 times
-slower.
+Owns the contract (`RecordsStatus`, `RecordsCheck`) that the C sources implement too; the tests verify equal results for
+generated and damaged batches. The module knows records only: headers, checksums and compression belong to `wire`. It is
+about 400 times slower than the native code.
 
-A payload is what follows the 61-byte header of an uncompressed v2 batch. Its bytes are a peer's and may say anything.
+A payload is what follows the 61-byte header of an uncompressed v2 batch. It comes from a peer and may contain anything.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ VARLONG_BITS = 64
 
 
 class RecordsStatus(IntEnum):
-    """What is wrong with the first bad record. Keep equal to `enum status` in records.h."""
+    """The result of a check: valid, or the defect of the first bad record. Keep equal to `enum status` in records.h."""
 
     VALID = 0
     TRUNCATED = 1  # the payload ends inside the record, or before the last one
-    BAD_VARINT = 2  # too long, or out of its type's range
+    BAD_VARINT = 2  # a varint that is too long or out of range
     BAD_LENGTH = 3  # the record's fields do not fill exactly the length it states
     BAD_OFFSET_DELTA = 4  # not the record's index in the batch
     BAD_KEY_LENGTH = 5
     BAD_VALUE_LENGTH = 6
-    BAD_HEADERS = 7  # a negative count, or a length that cannot be
+    BAD_HEADERS = 7  # a negative count or an invalid length
     TRAILING_BYTES = 8  # bytes are left after the last record
 
 
 class RecordsCheck(NamedTuple):
-    """The outcome of a walk. All but the first two are 0, 0, 0 and -1 unless the status is VALID."""
+    """The result of `check_records`. All fields after the first two are 0, 0, 0 and -1 unless the status is VALID."""
 
     status: RecordsStatus
     record_index: int  # of the first bad record; the count if bytes trail it; -1 if all are good
@@ -49,7 +49,7 @@ class BadRecordError(Exception):
 
 
 def check_records(buffer: Bytes, position: int, size: int, record_count: int) -> RecordsCheck:
-    """Whether buffer[position : position + size] is exactly `record_count` well-formed records, and their summary."""
+    """Check that buffer[position : position + size] is exactly `record_count` well-formed records; summarise them."""
     if position < 0 or size < 0 or position + size > len(buffer):
         raise out_of_bounds(buffer, position, size)
     at, end = position, position + size
@@ -77,9 +77,10 @@ def check_records(buffer: Bytes, position: int, size: int, record_count: int) ->
 def find_timestamp(
     buffer: Bytes, position: int, size: int, record_count: int, first_offset_delta: int, target_delta: int
 ) -> tuple[int, int] | None:
-    """Offset delta and timestamp delta of the first record that has at least those asked for; None if none has.
+    """Return the offset and timestamp deltas of the first record with at least the given deltas, or None.
 
-    The payload need not have been checked: a compressed one never was. Damage ends the search.
+    The payload may be unchecked, because compressed payloads are not checked when stored. A damaged record ends the
+    search.
     """
     if position < 0 or size < 0 or position + size > len(buffer):
         raise out_of_bounds(buffer, position, size)
@@ -102,7 +103,10 @@ def find_timestamp(
 
 
 def out_of_bounds(buffer: Bytes, position: int, size: int) -> ValueError:
-    """The caller's mistake, not the peer's: but C would read past the buffer, so no `assert`, which -O removes."""
+    """Return the error for a position outside the buffer.
+
+    The check is not an `assert`, because -O removes asserts and C would then read past the buffer.
+    """
     return ValueError(f"[{position}, {position + size}) is outside a buffer of {len(buffer)} bytes")
 
 

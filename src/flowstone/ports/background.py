@@ -1,12 +1,12 @@
-"""Who gets a processor first: whoever others wait for, the broker's loop and its flushes. Work that can wait gives way.
+"""Process and thread priorities: background work must not delay the event loop and its flushes.
 
-A lower priority alone does not do that on Linux. Niceness counts among the processes of one session only, where
-sessions are scheduled as groups (autogroup), so a session of its own must be made nice as a whole. And whoever wakes up
-still waits until the one that runs has had its slice, which is looked at when the clock ticks: 4 ms where it ticks 250
-times a second. Who has a shorter slice than that one need not wait (from Linux 6.12), so work that can wait asks for
-the longest there is, and whoever others wait for asks for the shortest.
+A lower priority alone does not achieve this on Linux. If sessions are scheduled as groups (autogroup), niceness counts
+only among the processes of one session, so a separate session must be made nice as a whole. In addition, a thread that
+wakes up waits until the running thread's time slice ends, which the kernel checks at clock ticks, every 4 ms at 250 Hz.
+A thread with a shorter time slice preempts one with a longer slice (from Linux 6.12). Background work therefore
+requests the longest slice, and latency-critical threads request the shortest.
 
-Nobody gets more of a processor than before, and processors that are free are used in full.
+The total processor time of each thread is unchanged, and idle processors are used fully.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 NICENESS = 19
-LONG_SLICE_NS, SHORT_SLICE_NS = 100_000_000, 100_000  # the longest and the shortest there is
+LONG_SLICE_NS, SHORT_SLICE_NS = 100_000_000, 100_000  # the longest and the shortest time slice
 
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SCHED_OTHER, _SCHED_BATCH = 0, 3
@@ -28,33 +28,36 @@ _SCHED_ATTR = struct.Struct("=IIQiIQQQII")
 
 
 def be_nice(niceness: int = NICENESS) -> None:
-    """The calling process, at its start, and its session, if that is its own; as far as the system lets it."""
-    with suppress(OSError):  # it is nicer already
+    """Lower the priority of the calling process, at its start, and of its session if that is its own.
+
+    Does nothing where the system does not permit it.
+    """
+    with suppress(OSError):  # its niceness is already higher
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
-    if os.getsid(0) == os.getpid():  # else the session is somebody else's
-        with suppress(OSError):  # there are no groups
+    if os.getsid(0) == os.getpid():  # otherwise the session belongs to another process
+        with suppress(OSError):  # autogroup scheduling is not available
             Path("/proc/self/autogroup").write_text(str(niceness))
 
 
 def give_way(niceness: int = NICENESS) -> None:
-    """Is nice, and asks for no short turns: whoever wakes up goes first."""
+    """Lower the priority and request long time slices, so that threads that wake up preempt this process."""
     be_nice(niceness)
     take_long_turns()
 
 
 def take_long_turns() -> None:
-    """The calling thread lets whoever wakes up go first."""
+    """Request long time slices for the calling thread, so that threads that wake up preempt it."""
     _ask_for(_SCHED_BATCH, LONG_SLICE_NS)
 
 
 def take_short_turns() -> None:
-    """The calling thread, and those it starts, need not wait for the slices of others when they wake up."""
-    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == _SCHED_OTHER:  # else somebody chose otherwise
+    """Request short time slices for the calling thread and threads it starts, so that they preempt others."""
+    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == _SCHED_OTHER:  # else another policy is set
         _ask_for(_SCHED_OTHER, SHORT_SLICE_NS)
 
 
 def let_others_run() -> None:
-    """Whoever waits for the processor that the calling thread runs on has it first."""
+    """Yield the processor of the calling thread to threads that wait for it."""
     if hasattr(os, "sched_yield"):
         os.sched_yield()
 
@@ -64,4 +67,4 @@ def _ask_for(policy: int, slice_ns: int) -> None:
     if number is not None:
         niceness = os.getpriority(os.PRIO_PROCESS, 0)
         attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, policy, 0, niceness, 0, slice_ns, 0, 0, 0, 0)
-        ctypes.CDLL(None).syscall(number, 0, attributes, 0)  # what it does not know it leaves as it is
+        ctypes.CDLL(None).syscall(number, 0, attributes, 0)  # unsupported requests are ignored

@@ -1,7 +1,7 @@
-"""Time: the only module that reads a clock or waits for one.
+"""Clocks and timers: the only module that reads the time or waits for it.
 
-Wall-clock milliseconds stamp records and decide retention; monotonic seconds measure durations and deadlines. Timers
-belong to the clock, not to the event loop, so that moving a virtual clock moves every timeout with it.
+Wall-clock milliseconds are used for record timestamps and retention; monotonic seconds for durations and deadlines.
+Timers belong to the clock instead of the event loop, so that advancing a virtual clock triggers every timeout.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Timer(Protocol):
 
 class Clock(Protocol):
     def time_ms(self) -> int:
-        """Milliseconds since the epoch, as stored in records."""
+        """Return the milliseconds since the epoch, as stored in records."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never decrease."""
         ...
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer: ...
@@ -39,7 +39,7 @@ class SystemClock:
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    # Asked several times a request: not worth a Python call around it.
+    # Called several times per request: a Python wrapper would cost too much.
     monotonic = staticmethod(time.monotonic)
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
@@ -60,11 +60,11 @@ async def done_within(clock: Clock, waited: asyncio.Future[Any], timeout_s: floa
 
 
 class VirtualClock:
-    """The machine's time plus what it was advanced by: it goes on by itself, and leaps when told to.
+    """The machine's time plus an offset that `advance` increases.
 
-    After a leap every timer that has become due runs once, in order, at the new time, as in a process that was
-    suspended for so long; what such a timer sets off later counts from the new time. Belongs to one event loop: only
-    the reading of it may come from other threads.
+    After `advance`, every timer that has become due runs once, in order, at the new time, as in a process that was
+    suspended for that long. Timers that these start count from the new time. The clock belongs to one event loop; other
+    threads may only read it.
     """
 
     def __init__(self, advanced_ms: int = 0) -> None:
@@ -88,7 +88,7 @@ class VirtualClock:
         await woken.wait()
 
     async def advance(self, milliseconds: int) -> None:
-        """Returns when every timer that is due has run."""
+        """Advance the clock and return when every timer that is due has run."""
         self.advanced_ms += milliseconds
         now = self.monotonic()
         due = []
@@ -98,16 +98,16 @@ class VirtualClock:
             else:
                 timer.arm(timer.due - now)
         for timer in due:
-            if timer in self._timers:  # one that ran before may have cancelled it
+            if timer in self._timers:  # a timer that ran before may have cancelled this one
                 timer.fire()
-                await asyncio.sleep(0)  # what it sent goes out before the next one looks
+                await asyncio.sleep(0)  # what the timer sent is delivered before the next timer runs
 
 
 class _VirtualTimer:
     __slots__ = ("_callback", "_handle", "_timers", "due")
 
     def __init__(self, timers: set[_VirtualTimer], due: float, callback: Callable[[], None]) -> None:
-        """`timers` are the clock's own; this one is among them until it has run."""
+        """`timers` is the clock's list of timers, which contains this one until it has run."""
         self.due = due
         self._timers, self._callback = timers, callback
         self._handle: asyncio.TimerHandle | None = None
@@ -129,7 +129,7 @@ class _VirtualTimer:
 
 
 class SimulatedClock:
-    """Stands still until told to advance; timers fire, in order, while it does."""
+    """A clock that only moves by `advance`, which runs the timers that become due in order."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = start_ms

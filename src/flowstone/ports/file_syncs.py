@@ -1,7 +1,7 @@
-"""Files made durable by native threads, and the event loop told of it.
+"""Syncing of files by native threads, with results delivered to the event loop.
 
-Owns the descriptor that wakes the loop and the files while they are synced: their descriptors stay open until the
-outcome is known. Whoever wants something else than syncing one file uses threads of its own.
+Owns the descriptor that wakes the event loop, and the files during a sync: their descriptors stay open until the result
+is known. Work other than syncing single files uses separate threads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from flowstone.ports.files import File
 
 Token = TypeVar("Token")
 
-_WAKE_BYTES = 4096  # as much as one look takes from a pipe; an event descriptor has eight
+_WAKE_BYTES = 4096  # maximum bytes read from a pipe at a time; an event descriptor has eight
 
 
 class FileSyncs(Generic[Token]):
-    """Syncs the files given to `submit` together; `on_done(token, error)` comes on the loop."""
+    """Syncs the files of each `submit` together, and then calls `on_done(token, error)` on the event loop."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class FileSyncs(Generic[Token]):
         self._threads.submit([file.fileno() for file in files], self._tickets)
 
     def stop(self) -> list[tuple[Token, OSError | None]]:
-        """Waits for the syncs under way; their outcomes, which `on_done` does not hear of."""
+        """Wait for the running syncs and return their results, for which `on_done` is not called."""
         self._threads.stop()
         outcomes = self._take()
         assert not self._under_way

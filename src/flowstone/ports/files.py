@@ -1,9 +1,8 @@
-"""Files as the rest knows them: the machine's own are in `system_files`, those of a simulation in `simulated_files`.
+"""The interface to files; `system_files` implements it for the machine, `simulated_files` for simulations.
 
 `Files` is the file system, `File` one open file with positioned reads and writes. Every call is a plain system call and
-may block, except the two that promise not to: `read_cached` and `is_cached` look only at the page cache, so that the
-event loop can tell what it may read itself from what a reader thread must fetch. Errors are the system's `OSError`;
-what they mean is for the caller to say.
+may block, except `read_cached` and `is_cached`: they use only the page cache, so the event loop can decide whether to
+read itself or to use a reader thread. Errors are the system's `OSError`; callers interpret them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ IOVECS_MAX = 1024  # buffers in one call
 
 
 class Stamp(NamedTuple):
-    """Which file it is, its size and when it last changed: as long as these are the same, so is what it holds."""
+    """The identity, size and change time of a file: while these are equal, so is its content."""
 
     inode: int
     size_bytes: int
@@ -38,29 +37,32 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def read(self, position: int, count: int) -> bytes:
-        """Up to `count` bytes; fewer only at the end of the file. May wait for the disk."""
+        """Return up to `count` bytes, fewer only at the end of the file. May block on the disk."""
         ...
 
     def read_cached(self, position: int, count: int) -> bytes | None:
-        """Like `read`, but None where it would have to wait for the disk."""
+        """Return the same as `read`, or None if it would block on the disk."""
         ...
 
     def is_cached(self, position: int, count: int) -> bool:
-        """Whether `count` bytes from `position` can be read without waiting for the disk."""
+        """Return whether `count` bytes from `position` can be read without blocking on the disk."""
         ...
 
     def write(self, position: int, buffers: Sequence[Bytes]) -> int:
-        """Writes all the buffers one after the other at `position`; the number of bytes written."""
+        """Write all buffers one after the other at `position`; return the number of bytes written."""
         ...
 
     def sync(self) -> None:
-        """Returns once the file's bytes and size survive a power loss."""
+        """Make the file's bytes and size durable: they survive a power failure when it returns."""
         ...
 
     def truncate(self, size: int) -> None: ...
 
     def reserve(self, position: int, count: int) -> None:
-        """Room on the disk for bytes beyond the end, if it has any; `truncate` to the size gives it back."""
+        """Preallocate disk space for bytes beyond the end; `truncate` to the size releases it.
+
+        Does nothing if the disk has not enough free space.
+        """
         ...
 
     def close(self) -> None: ...
@@ -69,7 +71,7 @@ class File(Protocol):
 class Files(Protocol):
     @property
     def has_descriptors(self) -> bool:
-        """Whether native code may sync a file through its `fileno` instead of calling `sync`."""
+        """Return whether native code may sync a file through its `fileno` instead of calling `sync`."""
         ...
 
     def open(self, path: str, *, create: bool = False) -> File: ...
@@ -77,7 +79,7 @@ class Files(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """The file holds either what it held or `data`, also after a power loss."""
+        """Replace the file's content durably: after a power failure it contains either the old content or `data`."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -85,7 +87,7 @@ class Files(Protocol):
     def size(self, path: str) -> int: ...
 
     def stamp(self, path: str) -> Stamp:
-        """Of a file, changes with its bytes, of a directory, with the names in it."""
+        """Return a stamp that changes with a file's content, or with the names in a directory."""
         ...
 
     def names(self, directory: str) -> list[str]: ...
@@ -93,25 +95,25 @@ class Files(Protocol):
     def is_directory(self, path: str) -> bool: ...
 
     def make_directory(self, path: str) -> None:
-        """With its parents; the new names are durable."""
+        """Create a directory and its parents, and make the new names durable."""
         ...
 
     def new_directory(self, path: str) -> None:
-        """In a parent that exists, if it is not there yet; its name is durable once the parent is synced."""
+        """Create a directory in an existing parent if it is missing; its name is durable once the parent is synced."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
 
     def link(self, source: str, target: str) -> None:
-        """Another name for the same file; OSError if there is something of that name."""
+        """Create another name for the same file. Raises OSError if that name exists."""
         ...
 
     def link_count(self, path: str) -> int:
-        """How many names the file has; 0 if it is not there."""
+        """Return the number of names of the file, 0 if it does not exist."""
         ...
 
     def copy(self, source: str, target: str, size_bytes: int) -> None:
-        """The first bytes of a file as a file of its own, in place of whatever has that name; not durable yet."""
+        """Copy the first bytes of a file to a new file, replacing any file of that name; it is not durable yet."""
         ...
 
     def remove(self, path: str) -> None: ...
@@ -121,21 +123,21 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def sync_filesystem(self, path: str) -> None:
-        """Returns once everything written to the file system that holds `path` survives a power loss."""
+        """Make everything written to the file system that contains `path` durable."""
         ...
 
     def is_own_filesystem(self, path: str) -> bool:
-        """Whether the directory is the root of a file system, so that syncing that syncs nobody else's files."""
+        """Return whether the directory is a mount point, so that syncing it affects no other data."""
         ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """(usable, total) bytes of the file system that holds `path`."""
+        """Return the (usable, total) bytes of the file system that contains `path`."""
         ...
 
     def lock(self, path: str) -> Lock:
-        """An exclusive lock on the file; BlockingIOError if another process has it."""
+        """Lock the file exclusively. Raises BlockingIOError if another process has locked it."""
         ...
 
     def threads(self, count: int, name: str) -> Executor:
-        """Threads for calls that wait for the disk. Simulated disks may let them wait in simulated time."""
+        """Return an executor for calls that block on the disk. Simulated disks may let them wait in simulated time."""
         ...

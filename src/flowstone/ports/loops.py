@@ -1,4 +1,4 @@
-"""The event loop a broker runs on, for whoever owns a thread to run it in: the command line or an embedding program."""
+"""Creation of the event loop for a broker's thread, for the command line and embedding programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed, else Python's own."""
+    """Return a uvloop event loop if uvloop is installed, else one of asyncio's own."""
     try:
         import uvloop
     except ImportError:

@@ -1,7 +1,7 @@
-"""Memory as the operating system gives and takes it back.
+"""Memory allocated from and returned to the operating system.
 
-Large buffers whose memory is taken only as it is written to: a length that was only promised costs nothing. This is
-anonymous memory, no file: the rule against mapping files stands.
+A large buffer uses memory only as it is written: a request that announces a large size costs nothing yet. This is
+anonymous memory, not a mapped file, so the rule against mapping files is kept.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import mmap
 
 
 def lazy_buffer(size_bytes: int) -> memoryview:
-    """A writable buffer of zeros; unlike a bytearray's, its pages are not touched before they are used."""
+    """Return a writable buffer of zeros whose pages are allocated on first use, unlike a bytearray's."""
     return memoryview(mmap.mmap(-1, size_bytes))
 
 
 # mallopt's parameters, by glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# From this size on a block is mapped by itself and goes back to the system when it is freed. Above the largest batch
-# that topics take by default: mapping memory anew for each batch would cost more than the copy.
+# Blocks of this size or more are mapped separately and returned to the system when freed. Above the largest batch
+# that topics accept by default: mapping new memory for each batch would cost more than the copy.
 MAPPED_BYTES_MIN = 2 << 20
-# Free memory at the end of the heap beyond which the heap is made shorter.
+# Free memory at the end of the heap beyond which the heap is shrunk.
 TRIMMED_BYTES_MIN = 8 << 20
 
 
 def return_freed_blocks() -> bool:
-    """Have the allocator give freed memory back to the system; return whether the allocator can be told so (glibc).
+    """Make glibc return freed memory to the system; return whether the allocator supports it.
 
-    By itself glibc raises both limits up to 32 and 64 MiB once large blocks have been freed. Large blocks then lie on
-    the heap between small ones that stay, and hundreds of megabytes are kept although nobody uses them.
+    By default glibc raises both thresholds up to 32 and 64 MiB after large blocks were freed. Large blocks are then
+    placed on the heap between small ones that stay, and hundreds of megabytes remain allocated unused.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,12 +1,13 @@
-"""The network: the only module that touches sockets.
+"""Sockets: the only module that uses them.
 
-A `Channel` is one byte stream with non-blocking calls and readiness callbacks, nothing more: who owns it decides what
-to read into which buffer and what to send next. That keeps a request's bytes in the one buffer they were received into,
-and lets file bytes go from the page cache to the socket without passing through Python.
+A `Channel` is one byte stream with non-blocking calls and readiness callbacks. Its owner decides into which buffer to
+read and what to send next. A request therefore stays in the buffer into which it was received, and file bytes go from
+the page cache to the socket without passing through Python.
 
-A `Network` makes channels, for whoever listens and for whoever connects; `simulated_network` has one in memory.
+A `Network` creates channels for listeners and for outgoing connections; `simulated_network` has an in-memory
+implementation.
 
-A `Stream` is the other end's: a client's connection for programs without an event loop, whose calls wait.
+A `Stream` is a client's connection with blocking calls, for programs without an event loop.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from flowstone.types import Bytes
 
 LISTEN_BACKLOG = 1024
 ACCEPTS_PER_WAKEUP_MAX = 64
-# How long accepting rests after the process has run out of descriptors or memory.
+# How long accepting pauses after the process has run out of descriptors or memory.
 ACCEPT_REST_S = 0.1
-# What one send_file call may hand to the kernel; more would starve the other connections of the loop.
+# Maximum bytes of one send_file call; more would starve the event loop's other connections.
 SEND_FILE_BYTES_MAX = 1 << 20
-# For those who hand a socket on and do not touch it.
+# For modules that only pass a socket on.
 Socket: TypeAlias = socket.socket
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -40,15 +41,21 @@ class Channel(Protocol):
     def peer(self) -> str: ...
 
     def receive_into(self, buffer: memoryview) -> int:
-        """Bytes received, 0 at the end of the stream. BlockingIOError if there are none yet."""
+        """Return the number of bytes received, 0 at the end of the stream.
+
+        Raises BlockingIOError if no bytes are available yet.
+        """
         ...
 
     def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
-        """Bytes taken; `more` says that others follow at once. BlockingIOError if there is no room."""
+        """Return the number of bytes sent; `more` says that other bytes follow immediately.
+
+        Raises BlockingIOError if the send buffer is full.
+        """
         ...
 
     def send_file(self, file: File, position: int, count: int) -> int:
-        """Like `send`, from a file. 0 if the file ends before `position`."""
+        """Send bytes of a file like `send`; return 0 if the file ends before `position`."""
         ...
 
     def on_readable(self, callback: Callable[[], None] | None) -> None: ...
@@ -59,7 +66,7 @@ class Channel(Protocol):
 
 
 class Listener(Protocol):
-    """One bound address; once started it accepts connections and hands each out as a channel."""
+    """A bound address; after `start` it accepts connections and passes each on as a channel."""
 
     @property
     def port(self) -> int: ...
@@ -74,14 +81,14 @@ Accept: TypeAlias = Callable[[Channel], None]
 
 class Network(Protocol):
     def bind(self, host: str, port: int, accept: Accept, *, send_buffer_bytes: int = -1) -> Listener:
-        """Binds `host` and `port` (0: any free one) for the running loop. OSError if it cannot.
+        """Bind `host` and `port` (0: any free port) for the running event loop. Raises OSError if that fails.
 
-        `send_buffer_bytes` is what the kernel may hold of a connection's unsent bytes; -1 leaves it to the system.
+        `send_buffer_bytes` is the size of the kernel's send buffer per connection; -1 is the system's default.
         """
         ...
 
     async def connect(self, host: str, port: int, timeout_s: float) -> Channel:
-        """OSError, TimeoutError among them, if nobody answers there."""
+        """Connect to an address. Raises OSError or TimeoutError if that fails."""
         ...
 
 
@@ -125,7 +132,7 @@ class SocketChannel:
         return self._socket.fileno() < 0
 
     def break_off(self) -> None:
-        """Ends the stream for both sides, as a broken line would; who owns it hears of that and closes it."""
+        """Shut the connection down in both directions, like a broken link; the owner is notified and closes it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -137,7 +144,7 @@ class SocketChannel:
 
 
 class Acceptor:
-    """Accepts the connections of one listening socket, many per turn of the loop; uvloop's server accepts one."""
+    """Accepts many connections of a listening socket per iteration of the event loop; uvloop's server accepts one."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accepted: Callable[[Socket, str], None]
@@ -172,7 +179,7 @@ class Acceptor:
                 self._loop.remove_reader(self._socket.fileno())
                 self._resting = self._loop.call_later(ACCEPT_REST_S, self._resume)
                 return
-            with contextlib.suppress(OSError):  # reset by the peer before we looked at it
+            with contextlib.suppress(OSError):  # the peer reset it before it was accepted
                 self._accepted(sock, f"{address[0]}:{address[1]}")
 
     def _resume(self) -> None:
@@ -182,12 +189,12 @@ class Acceptor:
 
 class SocketListener(Acceptor):
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accept: Accept) -> None:
-        """Accepted sockets have the buffer sizes of `sock`."""
+        """Accepted sockets inherit the buffer sizes of `sock`."""
         super().__init__(loop, sock, lambda accepted, peer: accept(SocketChannel(loop, accepted, peer)))
 
 
 class SystemNetwork:
-    """The machine's own, for the running loop."""
+    """The machine's network, for the running event loop."""
 
     def bind(self, host: str, port: int, accept: Accept, *, send_buffer_bytes: int = -1) -> SocketListener:
         sock = listen(host, port, send_buffer_bytes=send_buffer_bytes)
@@ -210,7 +217,10 @@ class SystemNetwork:
 
 
 def listen(host: str, port: int, *, send_buffer_bytes: int = -1) -> Socket:
-    """A socket that listens; who connects waits until somebody accepts. OSError if it cannot."""
+    """Return a listening socket; connections wait in its backlog until they are accepted.
+
+    Raises OSError if it fails.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -229,10 +239,10 @@ def listen(host: str, port: int, *, send_buffer_bytes: int = -1) -> Socket:
 
 
 class Stream:
-    """A client's connection whose calls wait. OSError where it fails, TimeoutError where nothing moves for too long.
+    """A client's connection with blocking calls. Raises OSError if it fails, and TimeoutError if a call times out.
 
-    The descriptor stays blocking and the kernel keeps the time: one system call receives a whole response, however many
-    segments it comes in, where a non-blocking one would be woken for each.
+    The descriptor stays blocking and the kernel enforces the timeout. One system call then receives a whole response,
+    while a non-blocking descriptor would wake the caller for each segment.
     """
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
@@ -261,7 +271,7 @@ class Stream:
                 sent -= len(unsent.pop(0))
 
     def receive_all(self, buffer: memoryview, timeout_s: float) -> None:
-        """Fills the buffer; ConnectionError if the stream ends before."""
+        """Fill the buffer. Raises ConnectionError if the stream ends before."""
         self._set_timeout(timeout_s)
         while buffer:
             received = self._call(self._socket.recv_into, buffer, len(buffer), socket.MSG_WAITALL)
@@ -276,12 +286,12 @@ class Stream:
         try:
             return call(*arguments)
         except BlockingIOError:
-            raise TimeoutError(f"nothing moved for {self._timeout_s:g} s") from None
+            raise TimeoutError(f"no data was transferred for {self._timeout_s:g} s") from None
 
     def _set_timeout(self, timeout_s: float) -> None:
         if timeout_s == self._timeout_s:
             return
-        # Zero would mean for ever.
+        # Zero would mean no timeout.
         microseconds = max(1, int(timeout_s * 1_000_000))
         limit = struct.pack("@ll", *divmod(microseconds, 1_000_000))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -290,13 +300,16 @@ class Stream:
 
 
 def _refuse_self(sock: socket.socket) -> None:
-    """The kernel may give us, of all ports, the one we want to reach, where nobody listens."""
+    """Raise an error if the socket is connected to itself.
+
+    The kernel may choose the target port as the source port if nobody listens on it.
+    """
     if sock.getsockname() == sock.getpeername():
         raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
 
 def wait_readable(streams: Sequence[Stream], timeout_s: float) -> list[Stream]:
-    """Those that have bytes, or have ended, once there is one; none when the time is over."""
+    """Return the streams that have bytes or have ended, as soon as there is one; none after the timeout."""
     poll = select.poll()
     by_descriptor = {stream.fileno(): stream for stream in streams}
     for descriptor in by_descriptor:

@@ -1,6 +1,6 @@
-"""What the page cache holds: questions about a file's bytes that never wait for the disk, and how it lets go of them.
+"""The page cache: queries that never block on the disk, read-ahead, write-back and eviction.
 
-Linux answers them all.
+All of these are Linux system calls.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import time
 from contextlib import suppress
 
-# A quarter of a millisecond's work for the system, and what others get in between.
+# Pages evicted per step, a quarter of a millisecond of system time, and the pause between steps.
 FORGET_BYTES = 2 << 20
 FORGET_PAUSE_S = 0.001
 
@@ -21,7 +21,7 @@ _RANGE_WRITE = 2  # SYNC_FILE_RANGE_WRITE
 
 
 def read_nowait(descriptor: int, buffer: bytearray, position: int) -> int | None:
-    """Bytes read from the page cache, -1 if the first of them is not there, None if the system cannot tell."""
+    """Read from the page cache; return the number of bytes, -1 if the first is not cached, None if unsupported."""
     if _NOWAIT is None:
         return None
     try:
@@ -58,7 +58,7 @@ _cachestat = _cachestat_call()
 
 
 def cached_pages(descriptor: int, position: int, count: int) -> int | None:
-    """How many pages of the range are in the page cache (Linux 6.5 and later); None if the system cannot tell."""
+    """Return how many pages of the range are in the page cache (Linux 6.5 and later), or None if unsupported."""
     global _cachestat
     if _cachestat is None:
         return None
@@ -70,26 +70,27 @@ def cached_pages(descriptor: int, position: int, count: int) -> int | None:
 
 
 def end_read_ahead(descriptor: int) -> None:
-    """The system brings in what is read by this descriptor and nothing else.
+    """Disable read-ahead for the descriptor.
 
-    Whoever reads or sends the last bytes that it has read ahead of him is made to fetch the next ones: megabytes at a
-    time where a disk is set up so, milliseconds of a processor, and whatever the disk is asked for next waits for them.
+    With read-ahead, a thread that reads or sends the last bytes read ahead must fetch the next ones. On some disks
+    these are megabytes, which takes milliseconds of processor time and delays other requests to the disk.
     """
     if hasattr(os, "posix_fadvise"):  # not on macOS
-        with suppress(OSError):  # what is wrong with it, reading will say
+        with suppress(OSError):  # a later read reports the error
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 def begin_writing(descriptor: int, position: int, count: int) -> None:
-    """Has the system begin to write these bytes to the disk, and waits for nothing: durable they are after a sync."""
+    """Start writing these bytes to the disk without waiting; they are durable only after a sync."""
     if _IS_LINUX:
         ctypes.CDLL(None).sync_file_range(descriptor, ctypes.c_int64(position), ctypes.c_int64(count), _RANGE_WRITE)
 
 
 def forget(path: str) -> None:
-    """For a thread that is about to remove a file: its pages go a few at a time, as far as the system lets them.
+    """Evict a file's pages in small steps, in a thread that is about to remove the file.
 
-    Removing it would drop them all at once, 10 ms for 64 MB, and whoever wakes up on that processor waits for it.
+    Removing the file would evict all pages at once, 10 ms for 64 MB, and delay any thread that wakes up on that
+    processor.
     """
     with suppress(OSError):
         size_bytes = os.stat(path).st_size

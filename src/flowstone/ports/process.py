@@ -1,6 +1,6 @@
-"""What the system says about this process: memory, processor time, descriptors.
+"""Resource usage of this process: memory, processor time, descriptors.
 
-What a system does not tell is None: only Linux has all of it.
+A value that the system does not provide is None: only Linux provides all of them.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ def _resident_bytes() -> int | None:
 
 def _open_descriptors() -> int | None:
     try:
-        return len(os.listdir(_DESCRIPTORS)) - 1  # one of them is for this very look
+        return len(os.listdir(_DESCRIPTORS)) - 1  # one of them is used for this query
     except OSError:
         return None

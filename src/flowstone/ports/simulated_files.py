@@ -1,7 +1,7 @@
-"""A file system in memory that tells what was written from what would survive a power loss.
+"""A file system in memory that distinguishes written data from data that survives a power failure.
 
-Bytes become durable with `File.sync`, names with `sync_directory`, as POSIX promises and no better. `lose_power` drops
-the rest. `fail_next` makes a coming call fail, for tests of disks that misbehave.
+`File.sync` makes bytes durable and `sync_directory` names, as POSIX guarantees and no more. `lose_power` discards the
+rest. `fail_next` makes a later call fail, for tests of failing disks.
 """
 
 from __future__ import annotations
@@ -37,17 +37,20 @@ class SimulatedFiles:
         self._locked: set[str] = set()
 
     def lose_power(self) -> None:
-        """Only what was synced is left. Files opened before must not be used again."""
+        """Discard everything that was not synced. Files opened before must not be used again."""
         self._locked.clear()
         _forget(self._root)
 
     def fail_next(self, operation: str, error_number: int = errno.EIO, times: int = 1, *, after: int = 0) -> None:
-        """The next calls of `operation` ("write", "sync", "read", "rename"…) raise OSError, once `after` have not."""
+        """Make the next `times` calls of `operation` raise OSError, after `after` successful ones.
+
+        Operations are "write", "sync", "read", "rename" and so on.
+        """
         errors = [OSError(error_number, f"simulated {operation} failure") for _ in range(times)]
         self._failures.setdefault(operation, []).extend([*[None] * after, *errors])
 
     def fail_nothing(self) -> None:
-        """Takes back what `fail_next` has not used."""
+        """Cancel the failures that `fail_next` has set and that have not occurred."""
         self._failures.clear()
 
     def check(self, operation: str) -> None:
@@ -85,7 +88,7 @@ class SimulatedFiles:
         return self.open(path).size()
 
     def stamp(self, path: str) -> Stamp:
-        """Without a clock: what it holds stands for when that changed."""
+        """Return a stamp with the content in place of the change time, because there is no clock."""
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
@@ -246,7 +249,7 @@ class SimulatedFile:
         self._node.data.extend(bytes(size - len(self._node.data)))
 
     def reserve(self, position: int, count: int) -> None:
-        """There is room."""
+        """Do nothing: a simulated disk needs no preallocation."""
 
     def close(self) -> None:
         pass

@@ -1,11 +1,12 @@
-"""A network in memory: hosts by name, byte streams between them, links that are slow or cut.
+"""A network in memory: named hosts, byte streams between them, links that can be slow or cut.
 
-A `SimulatedNetwork` is one network; `host(name)` is a machine on it, which binds and connects as a `Network` does. Who
-connects names the other by its host's name and its port. A stream has a bounded buffer each way. What is sent arrives
-in order, after the delay that the hook asks for; while the link from one host to another is cut nothing arrives that
-way, an end of stream included, and once it is mended everything does, as TCP would have it. Connecting takes both ways.
+A `SimulatedNetwork` is one network; `host(name)` is a machine on it, which binds and connects like a `Network`.
+Connections use the target host's name and port. A stream has a bounded buffer per direction. Data arrives in order,
+after the delay that the hook returns. While the link from one host to another is cut, nothing arrives in that
+direction, not even the end of a stream; when it is restored, everything arrives, as with TCP. Connecting needs both
+directions.
 
-Deterministic: nothing here depends on chance, on the machine's time or on the order of a set.
+The simulation is deterministic: nothing depends on randomness, the machine's time or the order of a set.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from flowstone.ports.network import Accept
 from flowstone.types import Bytes
 
 BUFFER_BYTES_MAX = 256 * 1024
-# The first port given to who asks for any; the connecting sides' are taken from the same numbers.
+# The first port for port 0; connecting sides get ports from the same sequence.
 FREE_PORT_MIN = 30_000
 
-# From the sender's and the receiver's host and the number of bytes to the seconds that they take.
+# (sender host, receiver host, number of bytes) -> delay in seconds.
 Delay = Callable[[str, str, int], float]
 _END = b""
 
 
 class SimulatedChannel:
     def __init__(self, peer: str, link: Link | None = None) -> None:
-        """`link` is the way to the other end; without one everything arrives at once."""
+        """`link` is the direction to the peer; without it, data arrives immediately."""
         self.peer = peer
         self.other: SimulatedChannel
         self.capacity_bytes = BUFFER_BYTES_MAX
@@ -56,10 +57,10 @@ class SimulatedChannel:
     def send(self, buffers: Sequence[Bytes], *, more: bool = False) -> int:
         if self._closed or self._ended:
             raise BrokenPipeError
-        room = self._room_bytes
-        if room <= 0:
+        free_bytes = self._free_bytes
+        if free_bytes <= 0:
             raise BlockingIOError
-        data = b"".join(bytes(buffer) for buffer in buffers)[:room]
+        data = b"".join(bytes(buffer) for buffer in buffers)[:free_bytes]
         if data:
             self._carry(data)
         return len(data)
@@ -85,7 +86,7 @@ class SimulatedChannel:
         self._carry(_END)
 
     def arrive(self, data: bytes) -> None:
-        """What the other end sent; nothing is the end of its stream."""
+        """Receive data from the peer; empty data is the end of its stream."""
         self.other._under_way_bytes -= len(data)
         if self._closed:
             return
@@ -96,7 +97,7 @@ class SimulatedChannel:
         self._wake_reader()
 
     @property
-    def _room_bytes(self) -> int:
+    def _free_bytes(self) -> int:
         return self.other.capacity_bytes - len(self.other._received) - self._under_way_bytes
 
     def _carry(self, data: bytes) -> None:
@@ -111,14 +112,14 @@ class SimulatedChannel:
             asyncio.get_running_loop().call_soon(self._ready_to_read)
 
     def _ready_to_read(self) -> None:
-        """Readiness is level-triggered: as long as there is something to read, the owner is called again."""
+        """Call the owner while there is data to read: readiness is level-triggered."""
         if self._readable is not None and (self._received or self._ended):
             self._readable()
             if self._received:
                 self._wake_reader()
 
     def _wake_writer(self) -> None:
-        if self._writable is not None and self._room_bytes > 0:
+        if self._writable is not None and self._free_bytes > 0:
             asyncio.get_running_loop().call_soon(self._ready_to_write)
 
     def _ready_to_write(self) -> None:
@@ -133,7 +134,7 @@ def channel_pair() -> tuple[SimulatedChannel, SimulatedChannel]:
 
 
 class Link:
-    """One direction between two hosts. What was sent earlier arrives earlier, on whichever stream."""
+    """One direction between two hosts. Data arrives in the order in which it was sent, across all streams."""
 
     def __init__(self, network: SimulatedNetwork, sender: str, receiver: str) -> None:
         self._network, self._sender, self._receiver = network, sender, receiver
@@ -146,7 +147,7 @@ class Link:
         self.deliver(channel.arrive, data)
 
     def deliver(self, arrive: Callable[[bytes], None], data: bytes) -> None:
-        """Calls with the data when it has come over."""
+        """Call `arrive` with the data after the link's delay."""
         network = self._network
         now = network.clock.monotonic()
         delay_s = network.delay(self._sender, self._receiver, len(data)) if network.delay is not None else 0.0
@@ -183,11 +184,11 @@ class SimulatedNetwork:
         return SimulatedHost(self, name)
 
     def cut(self, sender: str, receiver: str) -> None:
-        """Nothing gets from one host to the other any more; the other way is another matter."""
+        """Cut the link from `sender` to `receiver`; the opposite direction is not affected."""
         self.link(sender, receiver).cut(True)
 
     def separate(self, some: Sequence[str], others: Sequence[str]) -> None:
-        """Cuts every link between two sides, both ways."""
+        """Cut every link between two sets of hosts, in both directions."""
         for one in some:
             for other in others:
                 self.cut(one, other)
@@ -243,13 +244,13 @@ class SimulatedListener:
 
 
 class SimulatedHost:
-    """A machine, as the broker on it sees the network."""
+    """A machine on the network, as its broker uses it."""
 
     def __init__(self, network: SimulatedNetwork, name: str) -> None:
         self.network, self.name = network, name
 
     def bind(self, host: str, port: int, accept: Accept, *, send_buffer_bytes: int = -1) -> SimulatedListener:
-        """The address is this machine's, whatever it is called within."""
+        """Bind a port of this machine, whatever `host` says."""
         listener = SimulatedListener(self.network, self.name, port or self.network.free_port(), accept)
         self.network.add(listener)
         return listener

@@ -1,6 +1,6 @@
-"""The machine's own files. With what it is made of (`page_cache`, `room`) and `file_syncs`, all that touches the disk.
+"""The machine's file system. This module, `page_cache`, `preallocation` and `file_syncs` do all disk access.
 
-There is no mmap here on purpose: an I/O error under it is a SIGBUS.
+Files are never mapped: an I/O error in mapped memory is a SIGBUS.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flowstone.ports.preallocation import reserve
 from flowstone.types import Bytes
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Without the cachestat system call, residency is probed at this stride: the usual readahead window.
+# Without the cachestat system call, residency is probed at this stride: the usual read-ahead window.
 PROBE_STRIDE_BYTES = 128 * 1024
 OPEN_FILES_UNLIMITED = 1 << 30
 COPY_BYTES = 1 << 20
@@ -62,7 +62,7 @@ class SystemFile:
             return self.read(position, count)
         if got == count:
             return bytes(buffer)
-        # Short: either the end of the file, which is no wait, or pages that are not there.
+        # A short read is either the end of the file, which needs no wait, or uncached pages.
         if got >= 0 and position + got >= self.size():
             return bytes(memoryview(buffer)[:got])
         return None
@@ -79,7 +79,7 @@ class SystemFile:
         return all(read_nowait(self._descriptor, probe, at) != -1 for at in probes)
 
     def _end_read_ahead(self) -> None:
-        """Who asks what the cache has must not wait: with the system reading ahead, sending what it has would."""
+        """Disable read-ahead: with it, sending cached bytes may block to read further ones."""
         self._is_read_ahead = False
         end_read_ahead(self._descriptor)
 
@@ -95,7 +95,7 @@ class SystemFile:
         while pending:
             count = os.pwritev(self._descriptor, pending[:IOVECS_MAX], position + written)
             if not count:
-                raise OSError(errno.EIO, "the file takes no more bytes", self.path)
+                raise OSError(errno.EIO, "the file accepts no more bytes", self.path)
             written += count
             pending = _skip(pending, count)
         return written
@@ -128,7 +128,7 @@ class SystemFiles:
         return SystemFile(path, os.open(path, flags, 0o644))
 
     def read(self, path: str) -> bytes:
-        """Without Python's file objects: thousands of small files are read at a start."""
+        """Return a file's content without Python's file objects, because a start reads thousands of small files."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             parts, size_bytes = list[bytes](), os.fstat(descriptor).st_size
@@ -259,16 +259,16 @@ class _SystemLock:
 
 
 def open_files_limit() -> int:
-    """How many descriptors this process may have."""
+    """Return how many descriptors this process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return OPEN_FILES_UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
 def _copy_in_kernel(source: int, target: int, size_bytes: int) -> int:
-    """How many bytes the kernel has copied: some file systems share them instead, and some systems cannot."""
+    """Return how many bytes the kernel has copied; some file systems share blocks, some do not support it."""
     copied = 0
     if hasattr(os, "copy_file_range"):
-        with contextlib.suppress(OSError):  # what is left is read and written, which tells what is wrong
+        with contextlib.suppress(OSError):  # the rest is read and written, which reports the error
             while copied < size_bytes:
                 count = os.copy_file_range(source, target, size_bytes - copied, copied, copied)
                 if not count:
@@ -278,7 +278,7 @@ def _copy_in_kernel(source: int, target: int, size_bytes: int) -> int:
 
 
 def _skip(buffers: Sequence[Bytes], count: int) -> list[Bytes]:
-    """What is left of `buffers` after their first `count` bytes."""
+    """Return `buffers` without their first `count` bytes."""
     left: list[Bytes] = []
     for buffer in buffers:
         if count >= len(buffer):
@@ -301,7 +301,7 @@ def _sync(descriptor: int) -> None:
 
 
 def _syncfs_call() -> ctypes._NamedFuncPointer | None:
-    """syncfs(2) reports write errors since Linux 5.8; before that it cannot be relied on."""
+    """Return syncfs(2) as a ctypes function, or None before Linux 5.8, where it does not report write errors."""
     system = os.uname()
     if system.sysname != "Linux" or tuple(map(int, system.release.split(".")[:2])) < (5, 8):
         return None

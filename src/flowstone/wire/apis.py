@@ -1,6 +1,6 @@
-"""The table of APIs that the codec knows: keys, names, versions, message classes.
+"""The table of APIs that the codec can encode and decode: keys, names, versions, message classes.
 
-What the broker serves is its own business; this table only says what can be encoded and decoded.
+The broker's registry decides separately which of them it serves.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ class Api(NamedTuple):
         return self.min_version <= version <= self.max_version
 
     def is_flexible(self, version: int) -> bool:
-        """Whether bodies of this version, and the request header, carry tagged fields."""
+        """Return whether messages of this version, and their request header, have tagged fields."""
         return version >= self.flexible_from
 
     def has_flexible_response_header(self, version: int) -> bool:
-        """As `is_flexible`, but never for ApiVersions: its client does not yet know what the broker speaks."""
+        """Return whether the response header has tagged fields; never for ApiVersions.
+
+        The client of ApiVersions does not know yet which versions the broker supports.
+        """
         return version >= self.flexible_from and self.key != API_VERSIONS_KEY
 
 

@@ -1,6 +1,7 @@
-"""Parts of record batches, as batches of their own: for topics that are branched or replayed from amid a batch.
+"""Extraction of parts of record batches as new batches, for branches and replays that start or end inside a batch.
 
-Keys, values and headers are passed on as the bytes they are. A batch's bytes are a peer's as ever: `CorruptBatch`.
+Keys, values and headers are copied as bytes without decoding. The batches come from a peer: an invalid one raises
+`CorruptBatch`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NO_ATTRIBUTES = b"\0"  # of a record: there are none yet
 
 
 class RawRecord(NamedTuple):
-    """A record whose key, value and headers nobody has looked at."""
+    """A record whose key, value and headers are not decoded."""
 
     offset: int
     timestamp: int
@@ -38,9 +39,9 @@ class RawRecord(NamedTuple):
 
 
 def cut_batch(batch: Bytes, end_offset: int) -> bytes:
-    """The batch without its records from `end_offset` on, which lies in it: its offsets end there.
+    """Return the batch without its records from `end_offset` on, which must be inside the batch.
 
-    All else is as it was, so that the records' producer and its sequence numbers are still told.
+    The rest of the header is unchanged, so the batch still has its producer and sequence numbers.
     """
     header = parse_header(batch)
     assert header.base_offset < end_offset <= header.last_offset
@@ -62,7 +63,7 @@ def cut_batch(batch: Bytes, end_offset: int) -> bytes:
 
 
 def raw_records(batch: Bytes) -> list[RawRecord]:
-    """The batch's records, each with the time that readers are told."""
+    """Return the batch's records with their timestamps as readers see them."""
     header = parse_header(batch)
     payload = read_payload(batch, 0, header)
     stamped = header.max_timestamp if header.uses_log_append_time else None
@@ -77,7 +78,7 @@ def raw_records(batch: Bytes) -> list[RawRecord]:
 
 
 def pack_records(records: Sequence[RawRecord], codec: Codec) -> bytes:
-    """A batch as a client sends it: offsets from 0 on without a gap, no producer yet, the records' own timestamps."""
+    """Return a batch as a client sends it: offsets from 0 without gaps, no producer id, the records' timestamps."""
     assert records, "a batch holds at least one record"
     base_timestamp = records[0].timestamp
     parts: list[bytes] = []
@@ -104,7 +105,7 @@ def pack_records(records: Sequence[RawRecord], codec: Codec) -> bytes:
 
 
 def _walk(payload: Bytes, record_count: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Of each record: where it begins, its offset and timestamp deltas, where its body begins, where it ends."""
+    """Yield each record's start, offset delta, timestamp delta, start of its body, and end."""
     after = 0
     for _ in range(record_count):
         begin = after

@@ -1,10 +1,10 @@
-"""Encoders and decoders of message bodies, compiled on first use per API, version and direction.
+"""Encoders and decoders of messages, compiled on first use per API, version and direction.
 
-A decoder takes a view of a whole frame and the position where the body starts, and returns the message. Any malformed
-byte raises `ProtocolError`, nothing else escapes. Bytes after the body are tolerated, as Kafka does. `records` fields
-become views into the frame: who keeps them keeps the frame.
+A decoder takes a view of a whole frame and the position of the body, and returns the message. It raises
+`ProtocolError`, and nothing else, if a byte is malformed. It ignores bytes after the body, as Kafka does. `records`
+fields become views of the frame: a caller that keeps them keeps the frame.
 
-An encoder returns a list of chunks: everything between two `records` values is one bytes object, the values themselves
+An encoder returns a list of chunks. The fields between two `records` values are one bytes object; the `records` values
 are in the list by reference, whatever their type (an object with a length may stand for a slice of a file).
 """
 
@@ -26,13 +26,13 @@ from flowstone.wire.schema import FIXED_CODES, ApiSchema, Struct, load_api
 
 Decoder = Callable[[memoryview, int], Message]
 Encoder = Callable[[Message], list[Chunk]]
-# The same in slices: generators that yield now and then, and return what the others do.
+# The same in slices: generators that yield regularly and return the same results.
 SlicedDecoder = Callable[[memoryview, int], Generator[None, None, Message]]
 SlicedEncoder = Callable[[Message], Generator[None, None, list[Chunk]]]
 
 _HELPERS: dict[str, object] = {
     "ProtocolError": ProtocolError,
-    # What reading past the end, or text that is not UTF-8, raises in the middle of straight-line code.
+    # The errors that generated code raises when it reads past the end or decodes invalid UTF-8.
     "MALFORMED": (struct.error, IndexError, ValueError),
     "new": object.__new__,
     "read_uvarint": primitives.read_uvarint,
@@ -48,7 +48,7 @@ _HELPERS: dict[str, object] = {
 }
 
 _PRODUCE_KEY = 0
-# Of requests that may not have as many elements as others, because each is work for the loop.
+# Limits for requests that may have fewer elements, because each element occupies the event loop.
 _ELEMENTS_MAX = {_PRODUCE_KEY: primitives.PRODUCE_ELEMENTS_MAX}
 
 
@@ -67,7 +67,7 @@ def request_decoder(api_key: int, version: int) -> Decoder:
 
 @cache
 def sliced_request_decoder(api_key: int, version: int) -> SlicedDecoder:
-    """Of large requests: decoding a hundred thousand elements takes tenths of a second."""
+    """Return a decoder that works in slices: decoding 100,000 elements takes tenths of a second."""
     schema = _schema(api_key, version)
     nested_max = primitives.NESTED_ELEMENTS_MAX
     flexible = schema.is_flexible(version)
@@ -77,7 +77,7 @@ def sliced_request_decoder(api_key: int, version: int) -> SlicedDecoder:
 
 @cache
 def sliced_response_encoder(api_key: int, version: int) -> SlicedEncoder:
-    """Of large responses."""
+    """Return an encoder that works in slices, for large responses."""
     schema = _schema(api_key, version)
     source = EncoderSource(schema.response, version, schema.is_flexible(version), in_slices=True)
     return cast(SlicedEncoder, _compiled_encoder(source, schema.response, version))
@@ -130,7 +130,7 @@ def _compiled_encoder(source: EncoderSource, message: Struct, version: int) -> A
 
 
 def _execute(text: str, file_name: str, namespace: dict[str, object]) -> dict[str, object]:
-    """Run our own generated source; the names it defines are left in the namespace."""
+    """Execute generated source code; return the namespace with the names that it defines."""
     exec(compile(text, file_name, "exec"), namespace)
     return namespace
 

@@ -1,13 +1,13 @@
-"""The codecs of record batches: compress, and decompress with a cap on what comes out.
+"""The codecs of record batches: compression, and decompression with a size limit.
 
-Owns the byte formats that Kafka's clients agree on (gzip, snappy in xerial frames, lz4 frames, zstd). It knows nothing
-of batches. Compressed bytes are a peer's: whatever they hold, `decompress` returns at most `max_bytes` or raises
-`DecompressError`, and allocates no more than `max_bytes`, an eighth of it, two chunks and a zstd window. Any thread may
-call; other threads go on meanwhile.
+Owns the byte formats that Kafka's clients use (gzip, snappy in xerial frames, lz4 frames, zstd). The module knows
+nothing of batches. Compressed bytes come from a peer: `decompress` returns at most `max_bytes` or raises
+`DecompressError`, and allocates at most `max_bytes`, an eighth of it, two chunks and a zstd window. Any thread may call
+it, and it does not block other threads.
 
-One rule for every reader of batches, the broker's and ours: a payload is exactly one gzip member, one lz4 or zstd frame
-without a dictionary, or one snappy stream. Clients disagree on what they do with concatenated and skippable frames and
-with bytes after the end, so such a payload is refused (`check_single_frame`).
+A payload must be exactly one gzip member, one lz4 or zstd frame without a dictionary, or one snappy stream. This rule
+applies to the broker and to our own readers. Clients handle concatenated frames, skippable frames and trailing bytes
+differently, so such payloads are refused (`check_single_frame`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from flowstone.kernel.frames import Frame, FrameStatus, scan_lz4_frame, scan_zst
 from flowstone.types import Bytes
 
 CHUNK_BYTES = 1 << 20
-# zlib copies what it has not consumed whenever its output is full: it is given no more input than this at a time.
+# Maximum input per call: zlib copies the unconsumed input whenever its output is full.
 GZIP_INPUT_BYTES = 64 << 10
-# What a zstd decoder may be made to remember; RFC 8878 asks decoders to support as much. A frame that states a larger
-# window is decoded as long as its content is no larger than this.
+# Maximum zstd window, which RFC 8878 recommends decoders to support. A frame that declares a larger
+# window is decoded only if its content is no larger than this.
 ZSTD_WINDOW_BYTES_MAX = 8 << 20
 _ZSTD_STATED_WINDOW_BYTES_MAX = 128 << 20  # zstd's own limit, up to level 22
 
@@ -38,8 +38,8 @@ _ZSTD_STATED_WINDOW_BYTES_MAX = 128 << 20  # zstd's own limit, up to level 22
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES = 32 * 1024
-XERIAL_BLOCKS_MAX = 65536  # each costs a turn of a Python loop, however little it holds
-XERIAL_BLOCK_BYTES_MIN = 512  # of blocks that hold less on average, fewer are taken than could be within the cap
+XERIAL_BLOCKS_MAX = 65536  # each costs an iteration of a Python loop, however small it is
+XERIAL_BLOCK_BYTES_MIN = 512  # if blocks are smaller on average, this limit is reached before the size limit
 _BLOCK_LENGTH = Struct(">I")
 
 LZ4_MAGIC = 0x184D2204
@@ -51,18 +51,20 @@ LZ4_SMALL_FRAME_BYTES = 32 << 10
 LZ4_SMALL_CONTENT_BYTES = 64 << 10
 _LZ4_HEAD = Struct("<IB")
 _FRAME_ERRORS = {
-    FrameStatus.TRUNCATED: "ends too soon",
-    FrameStatus.NO_MAGIC: "no frame begins here",
+    FrameStatus.TRUNCATED: "ends too early",
+    FrameStatus.NO_MAGIC: "no frame starts here",
     FrameStatus.SKIPPABLE: "a skippable frame",
     FrameStatus.RESERVED_BITS: "a frame of an unknown version",
-    FrameStatus.BAD_BLOCK: "a block that cannot be",
+    FrameStatus.BAD_BLOCK: "an invalid block",
 }
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS  # 16: a gzip wrapper, not zlib's
 _ZSTD_LEVEL = 3  # zstd's own default
 
 
 class Codec(IntEnum):
-    """Kafka's numbers, as in the low three bits of a batch's attributes. The lower-case name is `compression.type`."""
+    """Kafka's codec numbers, as in the low three bits of a batch's attributes; the lower-case name is
+    `compression.type`.
+    """
 
     NONE = 0
     GZIP = 1
@@ -72,18 +74,18 @@ class Codec(IntEnum):
 
 
 class DecompressError(ApiError):
-    """The bytes are not of their codec, end too soon, go on too long, or hold more than the cap."""
+    """The bytes are not valid for their codec, end too early, have trailing bytes, or exceed the limit."""
 
     def __init__(self, codec: Codec, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, f"{codec.name.lower()}: {message}")
 
 
 class PayloadTooLarge(DecompressError):
-    """The bytes hold more than the cap when decompressed."""
+    """The decompressed size exceeds the limit."""
 
 
 class _ZstdContexts(threading.local):
-    """A context serves one thread at a time and takes as long to make as a batch takes: each thread keeps its own."""
+    """Zstd contexts, one per thread: creating one takes as long as decompressing a batch."""
 
     def __init__(self) -> None:
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
@@ -100,23 +102,23 @@ _SCANS = {Codec.LZ4: scan_lz4_frame, Codec.ZSTD: scan_zstd_frame}
 
 
 def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
-    """`level` is the codec's own scale (snappy has none); None is its default."""
+    """Return `data` compressed at `level` of the codec's own scale (snappy has none); None is the codec's default."""
     return _COMPRESS[codec](data, level)
 
 
 def decompress(codec: Codec, data: Bytes, max_bytes: int) -> Bytes:
     """Return the whole content of one stream of `codec`.
 
-    Raises PayloadTooLarge if it is more than `max_bytes`, and DecompressError if `data` is anything but one stream.
+    Raises PayloadTooLarge if the content exceeds `max_bytes`, and DecompressError if `data` is not exactly one stream.
     """
     assert max_bytes > 0
     return _DECOMPRESS[codec](data, max_bytes)
 
 
 def check_single_frame(codec: Codec, data: Bytes) -> Frame:
-    """Return the extent of an lz4 or zstd frame. For readers with a decoder of their own: `decompress` checks it too.
+    """Return the extent of an lz4 or zstd frame, for readers that use another decoder than `decompress`.
 
-    Raises DecompressError if `data` is anything but exactly one frame that needs no dictionary.
+    Raises DecompressError if `data` is not exactly one frame without a dictionary.
     """
     frame = _SCANS[codec](data)
     if frame.status:
@@ -129,7 +131,7 @@ def check_single_frame(codec: Codec, data: Bytes) -> Frame:
 
 
 def check_portable(codec: Codec, data: Bytes) -> None:
-    """Raise DecompressError if `data` is what some clients read and others cannot: lz4 with linked blocks."""
+    """Raise DecompressError if some clients cannot read `data`: lz4 with linked blocks."""
     if codec is Codec.LZ4 and len(data) > LZ4_FLAGS_POSITION and not data[LZ4_FLAGS_POSITION] & LZ4_INDEPENDENT_FLAG:
         raise DecompressError(Codec.LZ4, "linked blocks, which Java's clients cannot read; use independent ones")
 
@@ -176,14 +178,14 @@ def _gunzip(data: Bytes, max_bytes: int) -> Bytes:
             piece = view[position : position + GZIP_INPUT_BYTES]
             position += len(piece)
         elif not piece and not chunk:
-            raise DecompressError(Codec.GZIP, "ends too soon")
+            raise DecompressError(Codec.GZIP, "ends too early")
     if stream.unused_data or position < len(view):
         raise DecompressError(Codec.GZIP, "bytes after the end")
     return content
 
 
 def _grow(content: Bytes, chunk: bytes) -> Bytes:
-    """Return the content with the next chunk. It grows in place: joined pieces would be in memory twice."""
+    """Return the content with the next chunk appended in place, so that the content is in memory only once."""
     if not content:
         return chunk
     grown = content if isinstance(content, bytearray) else bytearray(content)
@@ -202,7 +204,7 @@ def _snappy(data: Bytes, level: int | None) -> bytes:
 
 
 def _unsnappy(data: Bytes, max_bytes: int) -> Bytes:
-    """Java and most clients write xerial's frame, librdkafka a bare block; a reader tells them apart by the magic."""
+    """Return the content of a xerial frame (Java and most clients) or a bare block (librdkafka), by its magic bytes."""
     view = memoryview(data)
     blocks = _xerial_blocks(view, max_bytes) if view[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [view]
     try:
@@ -211,9 +213,9 @@ def _unsnappy(data: Bytes, max_bytes: int) -> Bytes:
         if size_bytes > max_bytes:
             raise _too_large(Codec.SNAPPY, max_bytes)
         content = bytearray(size_bytes)
-        room, position = memoryview(content), 0
+        target, position = memoryview(content), 0
         for block, size in zip(blocks, sizes, strict=True):
-            position += cramjam.snappy.decompress_raw_into(block, room[position : position + size])
+            position += cramjam.snappy.decompress_raw_into(block, target[position : position + size])
     except cramjam.DecompressionError as error:
         raise DecompressError(Codec.SNAPPY, str(error)) from error
     if position != size_bytes:
@@ -224,16 +226,16 @@ def _unsnappy(data: Bytes, max_bytes: int) -> Bytes:
 def _xerial_blocks(view: memoryview, max_bytes: int) -> list[memoryview]:
     blocks_max = min(max_bytes // XERIAL_BLOCK_BYTES_MIN + 16, XERIAL_BLOCKS_MAX)
     if len(view) < len(XERIAL_HEADER):
-        raise DecompressError(Codec.SNAPPY, "ends too soon")
+        raise DecompressError(Codec.SNAPPY, "ends too early")
     blocks: list[memoryview] = []
     position = len(XERIAL_HEADER)
     while position < len(view):
         if len(view) - position < _BLOCK_LENGTH.size:
-            raise DecompressError(Codec.SNAPPY, "ends too soon")
+            raise DecompressError(Codec.SNAPPY, "ends too early")
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
         position += _BLOCK_LENGTH.size
         if length > len(view) - position:
-            raise DecompressError(Codec.SNAPPY, "ends too soon")
+            raise DecompressError(Codec.SNAPPY, "ends too early")
         if len(blocks) == blocks_max:
             told = f"more than {blocks_max} blocks"
             is_cap = blocks_max < XERIAL_BLOCKS_MAX
@@ -244,7 +246,9 @@ def _xerial_blocks(view: memoryview, max_bytes: int) -> list[memoryview]:
 
 
 def _lz4(data: Bytes, level: int | None) -> bytes:
-    """Blocks of 64 KB, independent, no content size: Kafka's Java reader refuses linked blocks."""
+    """Return an lz4 frame with independent blocks of 64 KB and no content size: Kafka's Java reader refuses linked
+    blocks.
+    """
     frame: bytes = lz4.frame.compress(
         data,
         compression_level=lz4.frame.COMPRESSIONLEVEL_MIN if level is None else level,
@@ -264,7 +268,7 @@ def _unlz4(data: Bytes, max_bytes: int) -> Bytes:
 
 
 def _small_lz4_frame(data: Bytes, max_bytes: int) -> bytes | None:
-    """Return the content of what most payloads are, without a look at its blocks first; None if it is anything else."""
+    """Return the content of the most common kind of frame without scanning its blocks; None for any other."""
     magic, flags = _LZ4_HEAD.unpack_from(data)
     if magic != LZ4_MAGIC or flags & LZ4_DICTIONARY_FLAG:
         return None
@@ -292,7 +296,7 @@ def _any_lz4_frame(data: Bytes, max_bytes: int) -> Bytes:
         if len(content) + len(chunk) > max_bytes:
             raise _too_large(Codec.LZ4, max_bytes)
         if not at_end and not chunk and not consumed:
-            raise DecompressError(Codec.LZ4, "ends too soon")
+            raise DecompressError(Codec.LZ4, "ends too early")
         content = _grow(content, chunk)
         rest = rest[consumed:]
     return content
@@ -303,12 +307,12 @@ def _zstd_compress(data: Bytes, level: int | None) -> bytes:
 
 
 def _zstd_decompress(data: Bytes, max_bytes: int) -> Bytes:
-    """In one call into a buffer of the frame's stated size, else of what its blocks can hold."""
+    """Decompress into one buffer of the frame's declared size, or of the maximum size of its blocks."""
     frame = check_single_frame(Codec.ZSTD, data)
     is_stated = frame.content_bytes >= 0
     decompressor, most_bytes = _zstd.decompressor, max_bytes
     if frame.window_bytes > ZSTD_WINDOW_BYTES_MAX:
-        # The window's memory is used only as far as there is content; it goes with the decompressor.
+        # Only the part of the window with content uses memory, which is freed with the decompressor.
         decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_STATED_WINDOW_BYTES_MAX)
         most_bytes = max_bytes if is_stated else min(max_bytes, ZSTD_WINDOW_BYTES_MAX)
     size_bytes = frame.content_bytes if is_stated else frame.content_bytes_max

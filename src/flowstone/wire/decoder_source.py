@@ -1,14 +1,15 @@
-"""Writes the source of a decoder: one straight-line function per message and version.
+"""Generator of decoder source code: one function without calls per element, per message and version.
 
-The shape that measured fastest: fields of fixed size are collected until something of variable size follows; they, its
-length prefix and a struct's tag count are then read by a single `Struct.unpack_from`, straight into the attributes of
-the object. Loops are inlined, so a decoder calls nothing per element. Compact lengths and tag counts are read as one
-byte and re-read by a helper only if it has the continuation bit.
+The fastest form that was measured: consecutive fields of fixed size, the length prefix that follows them and a struct's
+tag count are read by a single `Struct.unpack_from`, directly into the attributes of the object. Loops are inlined.
+Compact lengths and tag counts are read as one byte, and read again by a helper only if the byte has the continuation
+bit.
 
-A decoder in slices is the same code as a generator: it yields after every `SLICE_ELEMENTS` elements, so that whoever
-runs it can do other things in between.
+A decoder in slices is the same code as a generator: it yields after every `SLICE_ELEMENTS` elements, so that its caller
+can serve others in between.
 
-Invariant of the emitted code: `position` never passes `size` unseen. Slices are guarded, `unpack_from` guards itself.
+Invariant of the generated code: `position` never exceeds `size` undetected. Slices are checked explicitly, and
+`unpack_from` checks itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CODE_SIZES_BYTES = {FIXED_CODES[name]: size for name, size in FIXED_SIZES_BYTES
 
 
 class DecoderSource:
-    """The source text of one decoder, and the `struct` formats it needs by the name it knows them under."""
+    """The source text of one decoder, and the names of the `struct` formats that it uses."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class DecoderSource:
         elements_max: int | None = None,
         in_slices: bool = False,
     ) -> None:
-        """`nested_max` limits the elements of all arrays within arrays together, `elements_max` those of all arrays."""
+        """`nested_max` limits the total elements of nested arrays, `elements_max` those of all arrays."""
         self._in_slices = in_slices
         self._version = version
         self._flexible = flexible
@@ -86,7 +87,7 @@ class DecoderSource:
         return f"{stem}{self._names}"
 
     def _flush(self) -> None:
-        """Read all pending fixed-size fields at once."""
+        """Generate code that reads all pending fixed-size fields at once."""
         if not self._pending:
             return
         if len(self._pending) == 1 and self._pending[0][0] == "B":
@@ -174,7 +175,7 @@ class DecoderSource:
             self._emit(f"{target} = {local}")
 
     def _length(self, code: str) -> str:
-        """Read a length prefix along with what is pending. A compact length is one more than the true one."""
+        """Generate code that reads a length prefix with the pending fields. A compact length is stored plus one."""
         length = self._name("length")
         self._pending.append(("B" if self._flexible else code, length))
         self._flush()
@@ -251,7 +252,7 @@ class DecoderSource:
         self._array_depth -= 1
 
     def _minimum_size_bytes(self, field: Field) -> int:
-        """The fewest bytes one element (or the field itself, if it is no array) can take on the wire."""
+        """Return the minimum encoded size of the field, or of one element if it is an array."""
         if field.struct is not None:
             inner = sum(self._field_size_bytes(each) for each in field.struct.plain_fields(self._version))
             return inner + (1 if self._flexible else 0)

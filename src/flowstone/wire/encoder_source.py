@@ -1,12 +1,12 @@
-"""Writes the source of an encoder: one straight-line function per message and version.
+"""Generator of encoder source code: one function without calls per element, per message and version.
 
-The mirror of `decoder_source`: fixed-size values and the length prefix that follows them are packed by one
-`Struct.pack`. Packed parts gather in a list that is joined into one bytes object whenever a `records` value interrupts
-it; the value itself is handed on by reference, so no record byte is ever copied here.
+The counterpart of `decoder_source`: fixed-size values and the length prefix that follows them are packed by one
+`Struct.pack`. Packed parts are collected in a list and joined into one bytes object before each `records` value. The
+value itself is passed on by reference, so record bytes are never copied here.
 
 An encoder in slices is the same code as a generator that yields after every `SLICE_ELEMENTS` elements.
 
-An encoder trusts its input: a value of the wrong type or range is a mistake of ours and raises whatever Python raises.
+An encoder does not check its input: a value of a wrong type or range is our bug and raises whatever Python raises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ZERO_BYTE = ("x", "")  # packed without an argument
 
 
 class EncoderSource:
-    """The source text of one encoder, and the `struct` formats it needs by the name it knows them under."""
+    """The source text of one encoder, and the names of the `struct` formats that it uses."""
 
     def __init__(self, message: Struct, version: int, flexible: bool, *, in_slices: bool = False) -> None:
         self._version = version
@@ -30,7 +30,7 @@ class EncoderSource:
         self._lines: list[str] = []
         self._depth = 0
         self._names = 0
-        self._add = "add"  # what appends a packed part: tagged values gather in lists of their own
+        self._add = "add"  # the function that appends a packed part: tagged values have separate lists
         self._pending: list[tuple[str, str]] = []  # (struct code, expression) of values not yet packed
         self.formats: dict[str, str] = {}
         self._emit("def encode(message):")
@@ -65,13 +65,13 @@ class EncoderSource:
         return f"{stem}{self._names}"
 
     def _flush(self) -> None:
-        """Pack all pending values at once."""
+        """Generate code that packs all pending values at once."""
         if self._pending:
             self._emit(self._packed())
             self._pending.clear()
 
     def _packed(self, *extra: tuple[str, str]) -> str:
-        """The statement that packs the pending values and `extra`."""
+        """Return the statement that packs the pending values and `extra`."""
         values = [*self._pending, *extra]
         if all(value == _ZERO_BYTE for value in values):
             return f"{self._add}({bytes(len(values))!r})"
@@ -83,7 +83,10 @@ class EncoderSource:
         return f"{self._add}({packer}({', '.join(expression for _, expression in values if expression)}))"
 
     def _flush_with_length(self, length: str, code: str) -> None:
-        """Pack the pending values and a length prefix; `length` already counts in the compact encoding's one more."""
+        """Generate code that packs the pending values and a length prefix.
+
+        `length` already includes the one that the compact encoding adds.
+        """
         if not self._flexible:
             self._pending.append((code, length))
             self._flush()
@@ -92,7 +95,7 @@ class EncoderSource:
         with self._block():
             self._emit(self._packed(("B", length)))
         if code == "i":
-            # Arrays and records are often longer than one byte can say, strings hardly ever.
+            # Lengths of arrays and records often need more than one byte, those of strings rarely.
             self._emit(f"elif {length} < 0x4000:")
             with self._block():
                 self._emit(self._packed(("B", f"{length} & 0x7F | 0x80"), ("B", f"{length} >> 7")))
@@ -139,13 +142,13 @@ class EncoderSource:
         return f"{expression} != {field.default!r}"
 
     def _tagged_value(self, field: Field, source: str, tags: str) -> None:
-        """A tagged value is preceded by its size, so it is encoded aside."""
+        """Generate code that encodes a tagged value separately, because its size precedes it."""
         assert field.type != "records", "records are never tagged: they leave by reference"
         outer = self._add
         value = self._name("value")
         self._emit(f"{value} = []")
         self._add = f"{value}.append"
-        # Only a value that differs from its default gets here: a null default is told by the tag's absence, but a
+        # Only a value that differs from its default gets here: an absent tag means a null default, but a
         # string keeps the nullable encoding.
         self._field(field, source, field.is_nullable(self._version))
         self._flush()
@@ -183,7 +186,7 @@ class EncoderSource:
             self._flush()
 
     def _length(self, local: str, nullable: bool) -> str:
-        """The length prefix of `local`, in a variable."""
+        """Generate code that assigns the length prefix of `local` to a variable; return the variable's name."""
         length = self._name("length")
         counted = f"len({local})" + (" + 1" if self._flexible else "")
         null = "0" if self._flexible else "-1"
@@ -191,7 +194,7 @@ class EncoderSource:
         return length
 
     def _text(self, type_name: str, source: str, nullable: bool) -> None:
-        """A string or bytes: small enough to be copied."""
+        """Generate code for a string or bytes value, which is small enough to be copied."""
         local = self._name("value")
         encoded = f"{source}.encode()" if type_name == "string" else source
         if nullable and type_name == "string":
@@ -237,7 +240,7 @@ class EncoderSource:
                     self._emit("elements += 1")
                     self._emit(f"if not elements % {SLICE_ELEMENTS}:")
                     with self._block():
-                        # To join and to free a million parts at the end would take long.
+                        # Joining and freeing a million parts at the end would take too long.
                         self._emit("if parts:")
                         with self._block():
                             self._emit('chunks.append(b"".join(parts))')

@@ -1,8 +1,8 @@
-"""Request and response headers: what stands in a frame before the body.
+"""Request and response headers: the part of a frame before the body.
 
-The frame's own size prefix belongs to the connection. A request header is version 1, or 2 (with tagged fields) if the
-API's version is flexible; its `client_id` is never a compact string. A response header is version 0, or 1 likewise,
-except that ApiVersions' is always 0 (see `Api.has_flexible_response_header`).
+The connection reads the frame's size prefix. A request header has version 1, or 2 (with tagged fields) if the API's
+version is flexible; its `client_id` is never a compact string. A response header has version 0, or 1 if flexible,
+except that ApiVersions always uses 0 (see `Api.has_flexible_response_header`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class RequestHeader(NamedTuple):
 
 
 def parse_request_header(view: memoryview, position: int) -> RequestHeader:
-    """Read the header that starts at `position`.
+    """Parse the header that starts at `position`.
 
-    The version need not be one we know: ApiVersions must be answered, and others refused, by what stands here. An API
-    that the codec does not know is read as if it were not flexible; its body cannot be read anyway.
+    The version may be unknown: ApiVersions must be answered, and other requests refused, by their header alone. A
+    header of an unknown API is parsed as not flexible; its body cannot be parsed anyway.
     """
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(view, position)
@@ -65,7 +65,7 @@ def response_header(correlation_id: int, flexible: bool) -> bytes:
 
 
 def parse_response_header(view: memoryview, position: int, flexible: bool) -> tuple[int, int]:
-    """The correlation id, and where the body starts."""
+    """Return the correlation id and the position of the body."""
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view, position)
         position += _CORRELATION_ID.size

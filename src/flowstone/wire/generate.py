@@ -1,9 +1,9 @@
-"""Writes `messages/generated.py`, the typed classes of all messages, from the schema text.
+"""Generator of `messages/generated.py`, the typed classes of all messages, from the schema text.
 
     python -m flowstone.wire.generate [--check]
 
-With `--check` nothing is written; the exit status says whether the module is up to date. The output is already in the
-form that `ruff format` gives it.
+`--check` writes nothing; the exit status says whether the module is up to date. The output is formatted as `ruff
+format` would.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _class_lines(struct: Struct, in_request: bool) -> Iterator[str]:
 
 def _annotation(field: Field, in_request: bool) -> str:
     if field.type == "records":
-        # What comes in is bytes; what goes out may also be a slice of a file.
+        # Decoded values are bytes; encoded ones may also be a slice of a file.
         name = "Bytes" if in_request else "Records"
     else:
         name = field.struct.name if field.struct is not None else _PYTHON_TYPES[field.type]
@@ -106,7 +106,7 @@ def _table_lines(schemas: list[ApiSchema]) -> Iterator[str]:
         line = f"    ({', '.join(cells)}),"
         if len(line) <= LINE_LENGTH_MAX:
             yield line
-        else:  # as the formatter would have it
+        else:  # as the formatter writes it
             yield from ("    (", *(f"        {cell}," for cell in cells), "    ),")
     yield ")"
 

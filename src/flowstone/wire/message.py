@@ -1,7 +1,7 @@
-"""What every message and struct of the protocol has in common.
+"""The base class of all messages and structs of the protocol.
 
-The classes themselves are generated (`messages/generated.py`); this base gives them equality and a short repr for tests
-and logs. A struct holds the fields of all versions; those that a version does not carry hold their defaults.
+The classes themselves are generated (`messages/generated.py`); this base class gives them equality, and a short repr
+for tests and logs. A struct has the fields of all versions; fields that a version lacks have their defaults.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 from flowstone.types import Bytes
 
-# What an encoder hands to the connection: bytes, or an object with a length (a slice of a file) that leaves by itself.
+# An encoder's output: bytes, or an object with a length (a slice of a file) that the connection sends itself.
 Chunk: TypeAlias = Bytes | Sized
 Records: TypeAlias = Bytes | Sized
 
 
 class Message:
-    """A struct of the wire protocol: plain typed attributes, keyword-only constructor, no behaviour."""
+    """A struct of the wire protocol: typed attributes, a keyword-only constructor, no behaviour."""
 
     __slots__: tuple[str, ...] = ()
     __hash__ = None  # type: ignore[assignment]
@@ -33,5 +33,5 @@ class Message:
 
 
 def _comparable(value: object) -> object:
-    """A default array is a tuple, a decoded one a list: they are the same array."""
+    """Return the value with arrays as one type: a default array is a tuple, a decoded one a list."""
     return list(value) if isinstance(value, tuple) else value

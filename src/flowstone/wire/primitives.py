@@ -1,10 +1,10 @@
-"""The pieces of the wire format that compiled codecs call when the straight line is left.
+"""Helpers that generated encoders and decoders call in rare cases, and the limits on what is decoded.
 
-Compiled code reads lengths itself while they fit in one byte or are sane; everything rare (long varints, long arrays,
-tag sections) comes here, and so do all limits. Peers' mistakes raise `ProtocolError`; running off the end of the frame
-may also raise `struct.error` or `IndexError`, which the decoders turn into one.
+Generated code reads lengths itself if they fit in one byte or are plausible. Everything rare (long varints, long
+arrays, tag sections) is handled here. Malformed input raises `ProtocolError`; reading past the end of the frame may
+also raise `struct.error` or `IndexError`, which the decoders convert.
 
-Varints that are padded with needless zero groups are accepted, as Kafka does; more than five bytes are not.
+Varints with redundant zero groups are accepted, as in Kafka; varints of more than five bytes are not.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 from flowstone.errors import ProtocolError
 
-# Kafka has none today with more than four; enough for any future, too few to cost memory or time.
+# Kafka uses at most four today; this leaves space for more without costing memory or time.
 TAGGED_FIELDS_MAX = 64
-# A Fetch of every partition of a large cluster is a few hundred thousand; Kafka knows no such limit.
+# A Fetch of every partition of a large cluster has a few hundred thousand elements; Kafka has no such limit.
 ARRAY_LENGTH_MAX = 100_000
-# Of all arrays within arrays of a request together: empty partitions by the million would fit one of 100 MiB.
+# Total of all nested arrays of a request: 100 MiB could contain millions of empty partitions.
 NESTED_ELEMENTS_MAX = 100_000
-# Topics and batches of a Produce together. Java's producer fills a request of 1 MB with 12,500 of the smallest at most.
+# Topics and batches of a Produce in total. Java's producer sends at most 12,500 minimal batches in 1 MB.
 PRODUCE_ELEMENTS_MAX = 20_000
-# The signed 16-bit length of the old string encoding binds the compact one too, as in Kafka.
+# The limit of the old encoding's signed 16-bit length also applies to compact strings, as in Kafka.
 STRING_LENGTH_MAX = 0x7FFF
-# Elements that a codec in slices handles before it yields: some tenths of a millisecond.
+# Elements that a sliced codec handles before it yields: some tenths of a millisecond.
 SLICE_ELEMENTS = 256
-# Up to here an array's length is not worth checking against the bytes left: the elements will be missed soon enough.
+# Shorter arrays are not checked against the remaining bytes: reading the elements detects the error soon.
 ARRAY_LENGTH_UNCHECKED_MAX = 126
 
 _UVARINT_BYTES_MAX = 5
@@ -35,7 +35,7 @@ _UINT32_MAX = 0xFFFFFFFF
 
 
 def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint and the position after it."""
+    """Return an unsigned varint and the position after it."""
     value = 0
     for index in range(_UVARINT_BYTES_MAX):
         byte = view[position + index]
@@ -60,7 +60,7 @@ ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 def check_array_length(length: int, bytes_left: int, element_size_bytes_min: int) -> None:
-    """Refuse a length before anything is allocated for it."""
+    """Raise ProtocolError if an array's length exceeds the limits, before memory is allocated for it."""
     if not 0 <= length <= ARRAY_LENGTH_MAX or length * element_size_bytes_min > bytes_left:
         raise ProtocolError(f"an array of {length} elements does not fit in the {bytes_left} bytes left")
 
@@ -73,7 +73,7 @@ def read_tag_count(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def read_tag(view: memoryview, position: int) -> tuple[int, int, int]:
-    """One tagged field: its tag, where its value starts and where it ends."""
+    """Return the tag, start and end of one tagged field."""
     tag, position = read_uvarint(view, position)
     size, position = read_uvarint(view, position)
     end = position + size
@@ -83,7 +83,7 @@ def read_tag(view: memoryview, position: int) -> tuple[int, int, int]:
 
 
 def skip_tags(view: memoryview, position: int) -> int:
-    """Pass over a tag section in which nothing is known to us (KIP-482), from its count on."""
+    """Skip a tag section that has no known tags (KIP-482), starting at its count; return the position after it."""
     count, position = read_tag_count(view, position)
     for _ in range(count):
         _, _, position = read_tag(view, position)
@@ -91,7 +91,7 @@ def skip_tags(view: memoryview, position: int) -> int:
 
 
 def encode_tags(tags: Sequence[tuple[int, bytes]]) -> bytes:
-    """A whole tag section from encoded values, in ascending order of tag."""
+    """Return a tag section of encoded values, in ascending order of tags."""
     parts = [encode_uvarint(len(tags))]
     for tag, value in tags:
         parts += (encode_uvarint(tag), encode_uvarint(len(value)), value)
@@ -99,7 +99,7 @@ def encode_tags(tags: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 class ArrayCalls(dict[int, Callable[..., Any]]):
-    """By length, what packs or unpacks an array of one fixed-size type; made on first use, kept while it is small."""
+    """Cache of the functions that pack or unpack an array of one fixed-size type, by length; small lengths are kept."""
 
     KEPT_LENGTH_MAX = 256
 

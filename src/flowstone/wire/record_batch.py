@@ -1,10 +1,10 @@
-"""Record batches, format 2: the 61-byte header, its checksum, and the records for whoever must see them.
+"""Record batches, format 2: the 61-byte header, its checksum, and the records.
 
-Owns the layout. The broker lives by the header alone (`parse_header`, `checksum_matches`, `prefix`, `encode_header`):
-nothing on that path loops over records. `decode_records` and `build_batch` do, for tools and internal topics.
+Owns the layout. The broker uses only the header (`parse_header`, `checksum_matches`, `prefix`, `encode_header`),
+without a loop over records. `decode_records` and `build_batch` loop over records, for tools and internal topics.
 
-A batch is the bytes from its base offset on. The first 16 (base offset, length, leader epoch) lie outside the checksum,
-so a broker may replace them. The bytes are a peer's: what cannot be raises `CorruptBatch`.
+A batch starts with its base offset. Its first 16 bytes (base offset, length, leader epoch) are not part of the
+checksum, so a broker may replace them. The bytes come from a peer: an invalid batch raises `CorruptBatch`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flowstone.types import Bytes
 from flowstone.wire.compression import Codec, compress, decompress
 
 HEADER_BYTES = 61
-LOG_OVERHEAD = 12  # base offset and length: what batch_length does not count
-PREFIX_BYTES = 16  # what the checksum does not cover and a broker replaces
+LOG_OVERHEAD = 12  # base offset and length, which batch_length does not include
+PREFIX_BYTES = 16  # not covered by the checksum; a broker replaces these bytes
 MAGIC = 2
 MAGIC_POSITION = 16
 CHECKSUM_START = 21
 BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD
-PAYLOAD_BYTES_MAX = 100 << 20  # as much as a request may hold, when nobody says less
+PAYLOAD_BYTES_MAX = 100 << 20  # default limit: the maximum size of a request
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -49,14 +49,14 @@ _CODECS = tuple(Codec)
 _NO_ATTRIBUTES = b"\0"  # of a record: there are none yet
 _NO_HEADERS = b"\0"
 _NULL_LENGTH = -1
-# Lengths and deltas from 0 up whose varints are kept ready: those of small records and of the batches they come in.
+# Lengths and deltas from 0 up to this have precomputed varints: those of small records and their batches.
 READY_VARINTS_COUNT = 1024
 VARINT_BITS = 32
 VARLONG_BITS = 64
 
 
 class CorruptBatch(ApiError):
-    """These bytes are not a batch that a broker of today stores."""
+    """The bytes are not a valid batch of the current format."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
         super().__init__(code, message)
@@ -107,7 +107,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether the base timestamp says until when compaction keeps the batch's tombstones: it is no record's."""
+        """Whether the base timestamp is the time until which compaction keeps the batch's tombstones."""
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
     @property
@@ -116,7 +116,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence number; after 2^31 - 1 comes 0."""
+        """The last record's sequence number; 0 follows 2^31 - 1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
@@ -134,9 +134,9 @@ class Record(NamedTuple):
 
 
 def parse_header(view: Bytes, position: int = 0) -> BatchHeader:
-    """The header at `position`. The batch itself may be cut off: compare `size_bytes` with what is there."""
+    """Return the header at `position`. The batch may be incomplete: compare `size_bytes` with the available bytes."""
     if len(view) - position < HEADER_BYTES:
-        # An old message can be shorter than today's header: name what it is rather than that it is short.
+        # A message of an old format can be shorter than the current header: report the format, not the length.
         if len(view) - position > MAGIC_POSITION:
             _check_magic(view[position + MAGIC_POSITION])
         raise CorruptBatch(f"{len(view) - position} bytes are too few for a batch header")
@@ -149,7 +149,7 @@ def parse_header(view: Bytes, position: int = 0) -> BatchHeader:
 
 
 def _check_magic(magic: int) -> None:
-    """Kafka 4 answers the formats it dropped with INVALID_RECORD, and those that never were with CORRUPT_MESSAGE."""
+    """Raise the error that Kafka 4 uses: INVALID_RECORD for formats it dropped, CORRUPT_MESSAGE for unknown ones."""
     if magic in (0, 1):
         raise CorruptBatch(f"message format {magic} is not supported, only {MAGIC}", ErrorCode.INVALID_RECORD)
     if magic != MAGIC:
@@ -157,13 +157,13 @@ def _check_magic(magic: int) -> None:
 
 
 def compute_crc(view: Bytes, position: int, size_bytes: int) -> int:
-    """The CRC32C of the batch of `size_bytes` at `position`, without a copy."""
+    """Return the CRC32C of the batch of `size_bytes` at `position`, without a copy."""
     crc: int = crc32c(memoryview(view)[position + CHECKSUM_START : position + size_bytes])
     return crc
 
 
 def checksum_matches(view: Bytes, position: int, header: BatchHeader) -> bool:
-    """False also if the batch is cut off."""
+    """Return whether the batch is complete and its checksum is correct."""
     size_bytes = header.size_bytes
     return position + size_bytes <= len(view) and compute_crc(view, position, size_bytes) == header.crc
 
@@ -173,7 +173,7 @@ def prefix(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
 
 
 def encode_header(header: BatchHeader, payload: Bytes) -> bytes:
-    """The 61 bytes of `header` with the length and checksum that make it and `payload` a batch; its own are ignored."""
+    """Return the 61 bytes of `header` with the length and checksum for `payload`; the header's own are ignored."""
     return _complete_header(
         header.base_offset, header.partition_leader_epoch, _CHECKED_HEADER.pack(*header[5:]), payload
     )
@@ -190,7 +190,7 @@ def _complete_header(base_offset: int, partition_leader_epoch: int, checked: byt
 
 
 def stamp(header: BatchHeader, log_append_time: int) -> BatchHeader:
-    """The header of the same records with LogAppendTime: readers take every timestamp from max_timestamp."""
+    """Return the header with LogAppendTime: readers then use max_timestamp for every record."""
     return header._replace(attributes=header.attributes | LOG_APPEND_TIME_FLAG, max_timestamp=log_append_time)
 
 
@@ -202,7 +202,7 @@ def rewrite(
     log_append_time: int | None = None,
     max_bytes: int = PAYLOAD_BYTES_MAX,
 ) -> bytes:
-    """The batch with its payload under another codec, or with LogAppendTime, or both. Records are not looked at."""
+    """Return the batch with another codec for its payload, with LogAppendTime, or both, without decoding records."""
     header = parse_header(batch)
     payload: Bytes = _stored_payload(batch, 0, header)
     if codec is not None and codec is not header.codec:
@@ -214,7 +214,7 @@ def rewrite(
 
 
 def read_payload(view: Bytes, position: int, header: BatchHeader, max_bytes: int = PAYLOAD_BYTES_MAX) -> Bytes:
-    """Return the batch's records, decompressed. Raises DecompressError."""
+    """Return the batch's records, decompressed. Raises DecompressError if the payload is invalid."""
     return decompress(header.codec, _stored_payload(view, position, header), max_bytes)
 
 
@@ -225,7 +225,7 @@ def _stored_payload(view: Bytes, position: int, header: BatchHeader) -> memoryvi
 
 
 def decode_records(view: Bytes, position: int = 0, max_bytes: int = PAYLOAD_BYTES_MAX) -> list[Record]:
-    """The records of one batch. The checksum is the caller's to check."""
+    """Return the records of one batch. The caller must verify the checksum."""
     header = parse_header(view, position)
     payload = read_payload(view, position, header, max_bytes)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
@@ -289,7 +289,7 @@ def _read_bytes(payload: Bytes, at: int) -> tuple[bytes | None, int]:
 
 def read_varint(payload: Bytes, at: int, bits: int = VARINT_BITS) -> tuple[int, int]:
     raw = payload[at]
-    if raw < 0x80:  # most are of one byte, nearly all others of two
+    if raw < 0x80:  # most have one byte, nearly all others two
         return (raw >> 1) ^ -(raw & 1), at + 1
     second = payload[at + 1]
     if second < 0x80:
@@ -318,7 +318,7 @@ def build_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytes:
-    """A batch of `records`, whose offsets rise from `base_offset` on; the first one's timestamp is the base."""
+    """Return a batch of `records`, whose offsets increase from `base_offset`; the first timestamp is the base."""
     assert records, "a batch holds at least one record"
     base_timestamp = max_timestamp = records[0].timestamp
     encoded = []
@@ -368,7 +368,7 @@ def join_records(records: Sequence[bytes], timestamp: int, producer: tuple[int, 
 def encode_record(
     offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
 ) -> bytes:
-    """One record as it stands in a payload; the deltas count from its batch's base offset and base timestamp."""
+    """Return one encoded record; its deltas are relative to its batch's base offset and base timestamp."""
     varints = VARINTS
     parts = (
         _NO_ATTRIBUTES,
@@ -393,7 +393,7 @@ def _encode_headers(headers: RecordHeaders) -> bytes:
 
 
 class _Varints(dict[int, bytes]):
-    """The varint of any number: of those that most are, looked up; of others, made."""
+    """Table of encoded varints: common numbers are looked up, others encoded."""
 
     def __missing__(self, value: int) -> bytes:
         raw = (value << 1) ^ (value >> (VARLONG_BITS - 1))

@@ -1,4 +1,4 @@
-"""The schema notation: the text in `messages/*.txt` read into descriptions of structs and fields.
+"""Parser of the schema notation: turns `messages/*.txt` into descriptions of structs and fields.
 
 One file describes one API, one line a field:
 
@@ -55,7 +55,7 @@ MESSAGES_DIRECTORY = Path(__file__).parent / "messages"
 
 
 class SchemaError(Exception):
-    """The schema text is wrong: a mistake of ours, found when the text is first read."""
+    """The schema text is invalid, which is our bug and is detected when the text is first read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +88,16 @@ class Struct(NamedTuple):
     fields: tuple[Field, ...]
 
     def plain_fields(self, version: int) -> list[Field]:
-        """The fields in wire order that are always written."""
+        """Return the untagged fields of a version, in wire order."""
         return [field for field in self.fields if version in field.versions and field.tag is None]
 
     def tagged_fields(self, version: int) -> list[Field]:
-        """The fields written in the tag section, by ascending tag, and only when they differ from their default."""
+        """Return the tagged fields of a version, by ascending tag; they are written only if not default."""
         fields = [field for field in self.fields if version in field.versions and field.tag is not None]
         return sorted(fields, key=lambda field: field.tag or 0)
 
     def absent_fields(self, version: int) -> list[Field]:
-        """What a decoder must set to its default because this version does not carry it."""
+        """Return the fields that this version lacks, which a decoder must set to their defaults."""
         return [field for field in self.fields if version not in field.versions]
 
 
@@ -113,7 +113,7 @@ class ApiSchema(NamedTuple):
         return version >= self.flexible_from
 
     def structs(self) -> Iterator[tuple[Struct, bool]]:
-        """Every struct, inner ones first, each once, and whether it belongs to the request."""
+        """Yield every struct once, inner ones first, and whether it belongs to the request."""
         seen: set[str] = set()
         for root, in_request in ((self.request, True), (self.response, False)):
             for struct in _inner_first(root):
@@ -130,13 +130,13 @@ def _inner_first(struct: Struct) -> Iterator[Struct]:
 
 
 def file_name(api_name: str) -> str:
-    """`ListOffsets` is described in `list_offsets.txt`."""
+    """Return the name of an API's schema file: `ListOffsets` is described in `list_offsets.txt`."""
     words = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in api_name)
     return words.lstrip("_") + ".txt"
 
 
 def load_api(api_name: str) -> ApiSchema:
-    """Read one API's description from the package."""
+    """Return the description of one API, read from the package."""
     schema = parse_api((MESSAGES_DIRECTORY / file_name(api_name)).read_text(encoding="utf-8"))
     if schema.name != api_name:
         raise SchemaError(f"{file_name(api_name)} describes {schema.name}")
@@ -144,7 +144,7 @@ def load_api(api_name: str) -> ApiSchema:
 
 
 def load_all() -> list[ApiSchema]:
-    """Every API's description, by key."""
+    """Return the descriptions of all APIs, by key."""
     texts = [file.read_text(encoding="utf-8") for file in MESSAGES_DIRECTORY.glob("*.txt")]
     return sorted((parse_api(text) for text in texts), key=lambda schema: schema.key)
 
@@ -159,7 +159,7 @@ class _Line(NamedTuple):
 
 
 class _Parser:
-    """Recursive descent over indented lines."""
+    """Recursive-descent parser of indented lines."""
 
     def __init__(self, text: str) -> None:
         self._lines: list[_Line] = []
@@ -236,7 +236,7 @@ class _Parser:
 
 
 def _parse_versions(text: str, bounds: Versions) -> Versions:
-    """`3+`, `3-12` or `3`."""
+    """Parse a version range: `3+`, `3-12` or `3`."""
     try:
         if text.endswith("+"):
             versions = Versions(int(text[:-1]), bounds.last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from flowstone.arrow.payloads import ROOM_BYTES_MIN, PayloadReader
+from flowstone.arrow.payloads import BUFFER_BYTES_MIN, PayloadReader
 from flowstone.errors import ApiError
 from flowstone.wire.compression import Codec, compress
 from flowstone.wire.record_batch import (
@@ -28,7 +28,7 @@ def batch(codec: Codec, value_bytes: int) -> tuple[memoryview, int, BatchHeader]
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-@pytest.mark.parametrize("value_bytes", [100, ROOM_BYTES_MIN - 100, 3 * ROOM_BYTES_MIN])
+@pytest.mark.parametrize("value_bytes", [100, BUFFER_BYTES_MIN - 100, 3 * BUFFER_BYTES_MIN])
 def test_a_payload_is_what_its_codec_says(codec: Codec, value_bytes: int) -> None:
     buffer, size_bytes = PayloadReader(pa.allocate_buffer).read(*batch(codec, value_bytes))
     assert buffer.to_pybytes()[:size_bytes] == read_payload(*batch(codec, value_bytes))
@@ -44,8 +44,8 @@ def test_one_batch_after_the_other_uses_the_same_memory(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", INTO_MEMORY)
 def test_after_a_large_batch_there_is_room_for_the_next_one(codec: Codec) -> None:
     reader = PayloadReader(pa.allocate_buffer)
-    reader.read(*batch(codec, 3 * ROOM_BYTES_MIN))
-    buffers = [reader.read(*batch(codec, 3 * ROOM_BYTES_MIN)).buffer for _ in range(2)]
+    reader.read(*batch(codec, 3 * BUFFER_BYTES_MIN))
+    buffers = [reader.read(*batch(codec, 3 * BUFFER_BYTES_MIN)).buffer for _ in range(2)]
     assert buffers[0] is buffers[1]
 
 

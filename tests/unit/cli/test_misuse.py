@@ -80,8 +80,7 @@ def test_a_topic_is_deleted_only_with_leave(refused: Call, call: Call, prepare: 
     prepare("kept", partitions=2)
     told = refused("topic", "delete", "kept")
     assert told == (
-        "flowstone: kept and all records in its 2 partitions will be deleted, for good; "
-        "say --yes if that is what you want\n"
+        "flowstone: kept and all records in its 2 partitions will be deleted permanently; use --yes to confirm\n"
     )
     assert "kept" in call("topic", "list").splitlines()
     assert call("topic", "delete", "kept", "--yes") == "deleted kept\n"
@@ -159,7 +158,7 @@ def test_on_a_terminal_the_answer_decides_whether_a_topic_is_deleted(terminal: O
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("x" * 100, "is no name of a host"),
+        ("x" * 100, "is not a host name"),
         ("127.0.0.1:99999", "there is no port 99999"),
         ("127.0.0.1:2181,other:http", "is not HOST:PORT"),
     ],

@@ -58,7 +58,7 @@ def test_a_full_disk_is_said_with_what_can_be_done(run_process: Run, tmp_path: P
         result = run_process("up", "--data", "disk/data", *ANYWHERE)
     assert result.returncode == 1
     assert "No space left on device" in result.stderr
-    assert result.stderr.endswith("; free some room, or choose another directory with --data\n")
+    assert result.stderr.endswith("; free disk space, or choose another directory with --data\n")
 
 
 def test_records_that_find_no_room_are_not_counted(run_process: Run, up: Callable[..., Up], tmp_path: Path) -> None:

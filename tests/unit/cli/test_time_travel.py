@@ -218,7 +218,7 @@ def test_an_interrupted_replay_goes_on_without_repeating_anything(
     slow.send_signal(signal.SIGINT)
     output, _errors = slow.communicate(timeout=20)
     assert slow.returncode == 130
-    assert "the same command goes on" in output
+    assert "the same command continues" in output
     stored = len(broker.records("r-cut-to"))
     assert 0 < stored < 5
     told = json.loads(call("replay", "r-cut", "r-cut-to", "--to", START_MS + 5000, "--json"))

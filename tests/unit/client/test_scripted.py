@@ -237,6 +237,6 @@ def test_a_broker_that_never_answers_is_told_after_the_deadline(monkeypatch: pyt
     with (
         OneBroker(Torn(b""), SILENCE) as broker,
         Cluster(broker.bootstrap, deadline_s=0.2) as cluster,
-        pytest.raises(GaveUp, match=r"nothing moved for 0.05 s"),
+        pytest.raises(GaveUp, match=r"no data was transferred for 0.05 s"),
     ):
         list(cluster.fetch(ORDERS, 0, 2))

@@ -12,7 +12,7 @@ from pyspark_flowstone.options import NAMES, parse_options
 from pyspark_flowstone.values import OptionError
 
 PAGE = (Path(__file__).parents[3] / "docs" / "spark-options.md").read_text(encoding="utf-8")
-FIRST_TABLE = PAGE.split("## Taken")[0]
+FIRST_TABLE = PAGE.split("## Accepted without effect")[0]
 
 
 def test_the_table_has_a_row_for_every_option():
@@ -21,7 +21,7 @@ def test_the_table_has_a_row_for_every_option():
 
 
 def test_what_has_no_effect_is_said_to_have_none():
-    told = set(re.findall(r"`([^`]+)`", PAGE.split("## Taken")[1].split("## Refused")[0]))
+    told = set(re.findall(r"`([^`]+)`", PAGE.split("## Accepted without effect")[1].split("## Refused")[0]))
     assert set(kafka_options.IGNORED.values()) <= told
     for name in told:
         parse_options({"kafka.bootstrap.servers": "h:1", "subscribe": "a", name: "1"})

@@ -194,7 +194,7 @@ def test_a_group_with_members_is_left_alone_and_the_query_goes_on(broker, reader
     finally:
         member.close()
     (warning,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-    assert "the query goes on, but its progress does not show in group taken: " in warning
+    assert "the query continues, but its progress is not committed to group taken: " in warning
 
 
 def test_without_a_group_one_warning_names_the_option(reader, topic, caplog):
@@ -203,8 +203,8 @@ def test_without_a_group_one_warning_names_the_option(reader, topic, caplog):
     for _ in range(3):
         source.latestOffset(start, ALL)
     assert [each.getMessage() for each in caplog.records if "groupId" in each.getMessage()] == [
-        "flowstone: this query shows in no consumer group, so its lag cannot be watched; "
-        "name a group of its own with the option groupId"
+        "flowstone: this query commits to no consumer group, so its lag cannot be monitored; "
+        "set the option groupId to a group of its own"
     ]
 
 

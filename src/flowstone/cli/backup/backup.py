@@ -1,13 +1,13 @@
-"""`flowstone backup`: chosen topics as files, read from the running broker as any consumer reads.
+"""`flowstone backup`: copies selected topics to files, reading from the running broker like any consumer.
 
-Each partition is read from its first offset to its high watermark, taken when its turn comes; what is appended later is
-not in the backup. Batches are stored as they came, so offsets, timestamps, headers and producers are kept. Then the
-files are opened as a broker opens its own: every checksum is checked, and indexes, leader epochs and the producers'
-state are made, so that a restore has only to copy.
+Each partition is read from its first offset to its high watermark at that time; later records are not in the backup.
+Batches are stored unchanged, so offsets, timestamps, headers and producers are kept. The files are then opened as a
+broker opens its own: every checksum is verified, and indexes, leader epochs and producer state are created, so that a
+restore only has to copy.
 
-Compaction may take a record for the sake of a newer one that lies beyond the high watermark taken: a log in which
-offsets were missing is read on to its new end, until nothing is missing in what was read last. So the last value of
-every key is there. Groups' offsets are taken first, and so lie within what is read.
+Compaction may remove a record in favour of a newer one above the high watermark that was used. A log with missing
+offsets is therefore read on to its new end until the last read has no missing offsets, so that the last value of every
+key is in the backup. Groups' offsets are read first, so they are within the range of the records.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from flowstone.wire.record_batch import BatchHeader, CorruptBatch, parse_header
 CLIENT_ID = "flowstone-backup"
 SEGMENT_BYTES_MAX = GIB
 OPEN_FILES_MAX = 16
-# How often a partition is begun again because retention took what was about to be read.
+# How often a partition is restarted because retention deleted records that were about to be read.
 TRIES_MAX = 5
-# How often a compacted partition is read on because offsets were missing in what was read last.
+# How often a compacted partition is read further because the last read had missing offsets.
 ROUNDS_MAX = 100
 
 
@@ -65,11 +65,11 @@ def register(app: typer.Typer) -> None:
 
 def backup(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
-    to: Annotated[str, typer.Option(metavar="DIR", help="Where the backup goes: a directory that is new or empty.")],
+    to: Annotated[str, typer.Option(metavar="DIR", help="The directory for the backup, new or empty.")],
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Store topics as files, settings and groups' offsets too, while the broker runs; `restore` brings them back."""
+    """Copy topics with their settings and groups' offsets to files, while the broker runs; `restore` restores them."""
     admin = connect(bootstrap)
     names = list(dict.fromkeys(topics))
     counts = {name: len(find_topic(admin, bootstrap, name, to_use=False).partitions) for name in names}
@@ -102,7 +102,7 @@ def _partitions(counts: dict[str, int]) -> list[TopicPartition]:
 def _make_empty(directory: str) -> None:
     with system_errors(directory):
         if os.path.exists(f"{directory}/{MANIFEST}"):
-            raise CommandError(f"{directory} holds a backup already: name a new directory")
+            raise CommandError(f"{directory} contains a backup already: name a new directory")
         if os.path.exists(directory) and not os.path.isdir(directory):
             raise CommandError(f"{directory} is not a directory: name a new directory")
         if os.path.isdir(directory) and os.listdir(directory):
@@ -137,7 +137,7 @@ def _print_topic(topic: BackupTopic, directory: str, *, json_output: bool) -> No
 
 
 class _Batches(NamedTuple):
-    """Whole batches of one answer."""
+    """The whole batches of one fetch response."""
 
     data: memoryview
     headers: list[BatchHeader]
@@ -152,7 +152,7 @@ class _Writer:
         return [self.write(TopicPartition(name, number)) for number in range(partitions)]
 
     def write(self, where: TopicPartition) -> BackupPartition:
-        """Reads one partition into its directory; what is returned is durable but for the directory's name."""
+        """Copy one partition into its directory; the files are durable on return, except the directory's name."""
         path = partition_directory(self._directory, *where)
         for _ in range(TRIES_MAX):
             end = self._offset(where, LATEST)
@@ -165,7 +165,9 @@ class _Writer:
             except OffsetsLost:
                 shutil.rmtree(path)
         else:
-            raise CommandError(f"{where} loses its oldest records faster than they can be read: keep them longer")
+            raise CommandError(
+                f"{where} loses its oldest records to retention faster than they can be read: raise its retention"
+            )
         _finish(where, path, start, reached)
         return BackupPartition(where.partition, start, reached, list_files(path))
 
@@ -173,7 +175,7 @@ class _Writer:
         return self._cluster.list_offsets({where: place})[where].offset
 
     def _read(self, where: TopicPartition, path: str, start: int, end: int) -> int:
-        """Where the copy ends."""
+        """Copy the batches from `start`; return the end of the copy."""
         SystemFiles().new_directory(path)
         segments = _Segments(path, start)
         position = start
@@ -197,7 +199,7 @@ class _Writer:
             try:
                 while position < len(fetched.records):
                     header = parse_header(fetched.records, position)
-                    if header.base_offset >= end:  # appended after the moment that counts
+                    if header.base_offset >= end:  # appended after the high watermark was read
                         break
                     headers.append(header)
                     position += header.size_bytes
@@ -216,7 +218,7 @@ def _is_dense(header: BatchHeader) -> bool:
 
 
 class _Segments:
-    """Log files one after the other. Where one ends the next begins, as the log's own rules ask for."""
+    """Writer of consecutive log files that rolls to the next one by the log's own rules."""
 
     def __init__(self, path: str, start_offset: int) -> None:
         self._path = path
@@ -238,7 +240,7 @@ class _Segments:
         self._next_offset = last.next_offset
 
     def close(self, end_offset: int) -> None:
-        """A log without records has a segment too: it says where offsets go on."""
+        """Close the last file; a log without records also has a file, whose name is its next offset."""
         if self._file is None:
             self._begin(end_offset)
         assert self._file is not None
@@ -252,7 +254,7 @@ class _Segments:
 
 
 def _finish(where: TopicPartition, path: str, start: int, end: int) -> None:
-    """Opens the log as after a crash, which checks it all, and closes it as at a clean stop; durable then."""
+    """Open the log as after a crash, which checks all of it, and close it as at a clean stop; it is durable then."""
     files, clock = SystemFiles(), SystemClock()
     handles = FileHandles(files, OPEN_FILES_MAX)
     directory = PartitionDirectory(files, path, exists=True)

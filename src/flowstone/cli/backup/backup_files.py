@@ -1,10 +1,10 @@
-"""What a backup is on disk, and whether it is whole. Knows no broker.
+"""The files of a backup, and the check that it is complete. Knows no broker.
 
     DIR/backup.json             the manifest: topics, their settings, groups' offsets, each file's size and checksum
     DIR/<topic>-<partition>/    the partition as a broker keeps it: segments, indexes, leader epochs, producers
 
-The manifest comes last, and in one piece: a directory without one is a backup that did not come to an end. The files
-are Kafka's own, so that `flowstone log dump` and `verify`, or Kafka's tools, read them too.
+The manifest is written last and atomically: a directory without one is an incomplete backup. The files have Kafka's
+formats, so `flowstone log dump` and `verify` and Kafka's tools can read them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BackupFile:
 
 @dataclass(frozen=True)
 class BackupPartition:
-    """Its records from `log_start_offset` on, up to `end_offset` without it. No files: nothing was ever written."""
+    """A partition's records from `log_start_offset` to `end_offset`, exclusive. No files: it was never written to."""
 
     partition: int
     log_start_offset: int
@@ -55,7 +55,7 @@ class BackupOffset:
 
 @dataclass(frozen=True)
 class BackupGroup:
-    """What a consumer group has committed in a topic."""
+    """The offsets that a consumer group has committed in a topic."""
 
     group_id: str
     offsets: list[BackupOffset]
@@ -88,7 +88,7 @@ class Backup:
 
 
 def write_manifest(directory: str, backup: Backup) -> None:
-    """Durable when it returns."""
+    """Write the manifest; it is durable when the function returns."""
     document = {"version": FORMAT_VERSION, **asdict(backup)}
     SystemFiles().replace(f"{directory}/{MANIFEST}", json.dumps(document, indent=1).encode())
 
@@ -99,9 +99,7 @@ def read_manifest(directory: str) -> Backup:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
     except FileNotFoundError:
-        raise CommandError(
-            f"{directory} is no backup, or one that did not come to an end: {MANIFEST} is missing"
-        ) from None
+        raise CommandError(f"{directory} is not a backup, or an incomplete one: {MANIFEST} is missing") from None
     except (OSError, ValueError) as error:
         raise CommandError(f"{path} cannot be read: {error}") from None
     if not isinstance(document, dict) or document.get("version") != FORMAT_VERSION:
@@ -127,7 +125,7 @@ def _read_topic(document: dict[str, Any]) -> BackupTopic:
         raise ValueError(f"partitions of {document['name']} are missing")
     names = [file.name for each in partitions for file in each.files]
     if any(os.path.basename(name) != name or name in ("", ".", "..") for name in names):
-        raise ValueError(f"a file of {document['name']} lies elsewhere")
+        raise ValueError(f"a file of {document['name']} is not where the manifest says")
     groups = [
         BackupGroup(
             str(each["group_id"]), [BackupOffset(int(at["partition"]), int(at["offset"])) for at in each["offsets"]]
@@ -138,7 +136,7 @@ def _read_topic(document: dict[str, Any]) -> BackupTopic:
 
 
 def list_files(directory: str) -> list[BackupFile]:
-    """What a partition's directory holds."""
+    """Return the files in a partition's directory with sizes and checksums."""
     names = sorted(os.listdir(directory))
     return [BackupFile(name, os.path.getsize(f"{directory}/{name}"), digest(f"{directory}/{name}")) for name in names]
 
@@ -161,7 +159,7 @@ def partition_directory(directory: str, topic: str, partition: int) -> str:
 
 
 def copy_checked(source: str, target: str, expected: BackupFile, advance: Advance = no_progress) -> None:
-    """Copies a file of a backup, durably, reading it once; CommandError if it is not what was backed up."""
+    """Copy a file of a backup durably, reading it once. Raises CommandError if its checksum is wrong."""
     total, size_bytes = hashlib.sha256(), 0
     try:
         with open(target, "xb") as file:
@@ -175,4 +173,4 @@ def copy_checked(source: str, target: str, expected: BackupFile, advance: Advanc
     except FileNotFoundError:
         raise CommandError(f"{source} is missing: the backup is damaged") from None
     if (size_bytes, total.hexdigest()) != (expected.size_bytes, expected.sha256):
-        raise CommandError(f"{source} is not what was backed up: its checksum does not match")
+        raise CommandError(f"{source} differs from what was backed up: its checksum does not match")

@@ -1,7 +1,7 @@
-"""Consumer groups' offsets on their way into a backup and out of it, over the protocol: any broker has them.
+"""Backup and restore of consumer groups' offsets, over Kafka's protocol and thus for any broker.
 
-A backup takes them before it reads records, so that none lies beyond what it holds. A restore gives them back on
-request only: a group that reads on from an old offset reads again what it has read since.
+A backup reads the offsets before the records, so that none is beyond the backup's end. A restore commits them only on
+request: a group that continues from an old offset reads again what it has read since.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flowstone.cli.group.reading import GroupReader
 
 
 def read_groups(admin: AdminClient, bootstrap: str, topics: Sequence[str]) -> dict[str, list[BackupGroup]]:
-    """By topic: the groups that have committed in it, by name."""
+    """Return, by topic, the groups that have committed offsets in it, sorted by name."""
     found: dict[str, list[BackupGroup]] = {topic: [] for topic in topics}
     asked = {
         group_id: admin.list_consumer_group_offsets(
@@ -39,7 +39,7 @@ def read_groups(admin: AdminClient, bootstrap: str, topics: Sequence[str]) -> di
 
 
 def check_groups(admin: AdminClient, bootstrap: str, topics: Sequence[BackupTopic]) -> None:
-    """CommandError if a group has members: what it reads is theirs to say."""
+    """Raise CommandError if a group has members, because they control its offsets."""
     reader = GroupReader(admin, bootstrap)
     for group_id in sorted({group.group_id for topic in topics for group in topic.groups}):
         group = reader.find(group_id)
@@ -49,7 +49,7 @@ def check_groups(admin: AdminClient, bootstrap: str, topics: Sequence[BackupTopi
 
 
 def restore_groups(admin: AdminClient, bootstrap: str, topic: BackupTopic, name: str) -> None:
-    """Commits the backup's offsets in the restored topic, which may have another name."""
+    """Commit the backup's offsets in the restored topic, which may have another name."""
     for group in topic.groups:
         offsets = [ClientPartition(name, each.partition, each.offset) for each in group.offsets]
         request = ConsumerGroupTopicPartitions(group.group_id, offsets)

@@ -1,8 +1,8 @@
-"""`flowstone restore`: topics from a backup, with their offsets, into a running broker.
+"""`flowstone restore`: restores topics from a backup, with their offsets, into a running broker.
 
-Runs where the broker's disks are: each partition's files are checked and copied into one of its log directories, under
-a name that does not count, and the broker is asked to take them up. A restore that is interrupted leaves nothing that
-the broker's next start does not remove.
+Runs on the machine with the broker's disks: each partition's files are verified and copied into one of its log
+directories, under a temporary name, and the broker is asked to add them. If a restore is interrupted, the broker's next
+start removes everything that it left.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from flowstone.log.directories.restored_partitions import RESTORE_POINT, Restore
 from flowstone.log.lifecycle.directory_identity import META_PROPERTIES
 from flowstone.ports.system_files import SystemFiles
 
-# The broker only gives names to what is there already.
+# The broker only renames files that already exist.
 ANSWER_TIMEOUT_S = 30.0
 
 
@@ -47,22 +47,23 @@ def register(app: typer.Typer) -> None:
 def restore(
     source: Annotated[str, typer.Option("--from", metavar="DIR", help="A backup's directory.")],
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Topics of the backup; without any, all of them.")
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC...]", help="Topics to restore; default: all topics of the backup."),
     ] = None,
     new_name: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="The topic's new name; for one topic only.")
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A setting instead of the one backed up; may be given again."),
+        typer.Option(metavar="NAME=VALUE", help="A setting that replaces the one in the backup; repeatable."),
     ] = None,
     with_groups: Annotated[
-        bool, typer.Option("--groups", help="Also what groups had committed in them; they must have no members.")
+        bool, typer.Option("--groups", help="Also restore groups' committed offsets; the groups must have no members.")
     ] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Bring topics back from a backup, into topics that do not exist yet. Every record keeps its offset."""
+    """Restore topics from a backup into topics that do not exist yet. Every record keeps its offset."""
     settings = dict(read_assignment("--config", each) for each in config or ())
     backup = read_manifest(source)
     wanted = [backup.topic(name) for name in dict.fromkeys(topics)] if topics else backup.topics
@@ -114,7 +115,7 @@ def _print_restored(name: str, topic: BackupTopic, groups: list[BackupGroup], *,
 
 
 class _Count:
-    """Bytes done, over all files."""
+    """Number of bytes done, over all files."""
 
     def __init__(self, advance: Advance) -> None:
         self._advance, self._done = advance, 0
@@ -125,7 +126,7 @@ class _Count:
 
 
 class _Restore:
-    """One topic's."""
+    """The restore of one topic."""
 
     def __init__(
         self,
@@ -156,7 +157,7 @@ class _Restore:
             self._pages.ask("/restore", asked, ANSWER_TIMEOUT_S)
 
     def _directories(self) -> list[dict[str, Any]]:
-        """The broker's log directories, which must be here."""
+        """Return the broker's log directories. Raises CommandError unless they are on this machine."""
         _status, page = self._pages.ask("/disks")
         found = [each for each in page["directories"] if each["state"] == "online"]
         for each in found:
@@ -178,7 +179,7 @@ class _Restore:
 
     @contextmanager
     def _staging(self, directories: list[dict[str, Any]]) -> Iterator[None]:
-        """What the broker has not taken up is removed."""
+        """Remove on exit all staged files that the broker has not added."""
         try:
             yield
         finally:
@@ -188,11 +189,13 @@ class _Restore:
 
 
 def _roomiest(directories: list[dict[str, Any]], partition: BackupPartition) -> dict[str, Any]:
-    """Where the fewest partitions are, among those that have room for it."""
+    """Return the log directory with the fewest partitions among those with enough free space for it."""
     roomy = [each for each in directories if each["usable_bytes"] - partition.size_bytes > each["floor_bytes"]]
     if not roomy:
         needed = size_text(partition.size_bytes)
-        raise CommandError(f"no log directory of the broker has room for {needed} more: delete topics first")
+        raise CommandError(
+            f"no log directory of the broker has enough free space for {needed} more: delete topics first"
+        )
     return min(roomy, key=lambda each: int(each["partitions"]))
 
 

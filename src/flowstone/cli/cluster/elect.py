@@ -13,7 +13,7 @@ import typer
 from flowstone.cli.cluster.state import ClusterReader, check
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.json_output import JsonOutput, Yes, confirm, print_document
 from flowstone.cli.common.text import counted
 from flowstone.cluster.decisions.elections import ElectionType
 from flowstone.errors import ErrorCode
@@ -32,7 +32,7 @@ def elect(
 ) -> None:
     """Give leadership back to the preferred replicas, the first of each partition."""
     if unclean and not yes:
-        get_leave(
+        confirm(
             "a partition whose in-sync replicas are all gone gets another replica as its leader: every record that one "
             "lacks is lost, acknowledged or not"
         )

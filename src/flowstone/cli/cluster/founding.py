@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.json_output import JsonOutput, Yes, confirm, print_document
 from flowstone.cli.common.text import counted
 from flowstone.cli.up.settings import check_zookeeper
 from flowstone.cluster.image.cluster_image import ClusterImage
@@ -51,7 +51,7 @@ def restore_metadata(data: Data, zookeeper: ZooKeeper, yes: Yes = False, json_ou
         copy = _open_copy(data)
         version = copy.load().version
         copy.close()
-        get_leave(
+        confirm(
             f"this copy goes to change {version} of the cluster's metadata, and what came after that is forgotten: "
             "restore from the broker whose copy goes furthest"
         )

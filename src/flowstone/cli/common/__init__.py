@@ -1,1 +1,1 @@
-"""What all commands share: reaching a broker, output, errors, numbers and times."""
+"""Shared parts of all commands: connecting to a broker, output, errors, numbers and times."""

@@ -1,7 +1,7 @@
-"""The HTTP pages of a cluster's brokers, as the commands ask them: where they are, and what they answer.
+"""Client of the HTTP pages of a cluster's brokers.
 
-Where the pages are, each broker says itself (its setting `http.listener`). A loopback address of another machine is
-somebody else's here, so every page says, or is told, which cluster is meant.
+Each broker reports the address of its pages (its setting `http.listener`). A loopback address of another machine would
+reach a different broker, so every request or response names the cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HTTP_TIMEOUT_S = 3.0
 OK, ACCEPTED = 200, 202
 SETTING = "http.listener"
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
-# What can go wrong on the way to a page and back.
+# The errors of a page request.
 PAGE_ERRORS = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
 
 Address = tuple[str, int]
@@ -30,10 +30,10 @@ class BrokerPages(NamedTuple):
     cluster_id: str
 
     def ask(self, path: str, document: Any = None, timeout_s: float = HTTP_TIMEOUT_S) -> tuple[int, Any]:
-        """The status and the answer of a broker to what its own pages alone can do. CommandError: it refuses."""
+        """Return the status and response of a broker for its own page. Raises CommandError if the broker refuses."""
         if not self.addresses:
             raise CommandError(
-                f"this is asked over HTTP, which the broker does not serve: start it with --http HOST:PORT ({SETTING})"
+                f"this needs the broker's HTTP pages, which are off: start it with --http HOST:PORT ({SETTING})"
             )
         address = self.addresses[0]
         try:
@@ -62,7 +62,7 @@ def find_pages(admin: AdminClient, bootstrap: str) -> BrokerPages:
 
 
 def ask(address: Address, path: str, document: Any = None, timeout_s: float = HTTP_TIMEOUT_S) -> tuple[int, Any]:
-    """The status, and the JSON that a page answers: to a GET, or to a document that is posted. `PAGE_ERRORS`."""
+    """Return the status and JSON response of a page, for a GET or, with a document, a POST. Raises PAGE_ERRORS."""
     connection = http.client.HTTPConnection(*address, timeout=timeout_s)
     try:
         if document is None:

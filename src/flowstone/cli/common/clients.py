@@ -1,7 +1,7 @@
-"""What the client commands share: how they reach a broker, and what they say when they cannot.
+"""Connection of client commands to a broker, and their error messages.
 
-The client is confluent-kafka. Its library retries for ever and logs as it goes; a command waits for a bounded time, is
-silent meanwhile, and then says one sentence.
+The client is confluent-kafka. Its library retries forever and logs meanwhile; a command waits for a limited time
+without output, and then prints one sentence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 10.0
 
 Bootstrap = Annotated[
-    str, typer.Option(envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The broker, or several with commas.")
+    str,
+    typer.Option(
+        envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The broker's address, or several separated by commas."
+    ),
 ]
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
@@ -32,7 +35,7 @@ _UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.
 
 
 def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
-    """For every client: silent."""
+    """Return the configuration for every client, with the library's log disabled."""
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "flowstone-cli",
@@ -43,10 +46,10 @@ def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
 
 
 def reader_config(bootstrap: str) -> dict[str, Any]:
-    """For a consumer that chooses its partitions and commits nothing, and is told where they end."""
+    """Return the configuration for a consumer that assigns its partitions, commits nothing and detects their ends."""
     return client_config(
         bootstrap,
-        group_id="flowstone-cli",  # the library wants a group's name even where no group is used
+        group_id="flowstone-cli",  # the library requires a group id even without a group
         enable_auto_commit=False,
         auto_offset_reset="error",
         enable_partition_eof=True,
@@ -54,13 +57,13 @@ def reader_config(bootstrap: str) -> dict[str, Any]:
 
 
 def connect(bootstrap: str) -> AdminClient:
-    """A client of a broker that answers; CommandError at once if nothing listens there."""
+    """Return a client of a broker that answers. Raises CommandError at once if nothing listens there."""
     _check_reachable(bootstrap)
     return AdminClient(client_config(bootstrap))
 
 
 def _check_reachable(bootstrap: str) -> None:
-    """A refused connection is final for a command, but a reason to retry for the library."""
+    """Raise CommandError if the connection is refused, which the library would retry."""
     reason = "no address was given"
     for address in filter(None, bootstrap.split(",")):
         host, port = split_address(address.strip())
@@ -70,7 +73,7 @@ def _check_reachable(bootstrap: str) -> None:
         except OSError as error:
             reason = error.strerror or str(error)
         except UnicodeError:  # a part that is empty or too long
-            reason = "that is no name of a host"
+            reason = "that is not a host name"
     raise CommandError(
         f"cannot reach a broker at {bootstrap} ({reason}): "
         "start one with `flowstone up`, or name another with --bootstrap"
@@ -89,7 +92,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def explain(error: KafkaError | KafkaException, bootstrap: str) -> CommandError:
-    """A client's error as a sentence."""
+    """Return a client library's error as a CommandError with one sentence."""
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     if cause.code() in _UNREACHABLE:
         return CommandError(f"no answer from {bootstrap} in time: see whether it is a broker, and what it logs")
@@ -97,7 +100,7 @@ def explain(error: KafkaError | KafkaException, bootstrap: str) -> CommandError:
 
 
 def fetch_metadata(admin: AdminClient, bootstrap: str) -> ClusterMetadata:
-    """Of all topics: asking for one could create it."""
+    """Return the metadata of all topics: a request for one topic could create it."""
     try:
         return admin.list_topics(timeout=REQUEST_TIMEOUT_S)
     except KafkaException as error:
@@ -105,7 +108,10 @@ def fetch_metadata(admin: AdminClient, bootstrap: str) -> ClusterMetadata:
 
 
 def find_topic(admin: AdminClient, bootstrap: str, name: str, *, to_use: bool = True) -> TopicMetadata:
-    """CommandError if there is no such topic; whoever wants `to_use` it is told how to create it."""
+    """Return a topic's metadata. Raises CommandError if it does not exist, with a hint how to create it.
+
+    The hint is for commands that need the topic `to_use` it.
+    """
     topics = fetch_metadata(admin, bootstrap).topics
     if name in topics:
         return topics[name]
@@ -116,7 +122,7 @@ def find_topic(admin: AdminClient, bootstrap: str, name: str, *, to_use: bool = 
 
 
 def result_of(future: Future[Any], bootstrap: str) -> Any:
-    """What an administrative request gave; CommandError if the broker refused."""
+    """Return the result of an administrative request. Raises CommandError if the broker refused it."""
     try:
         return future.result()
     except KafkaException as error:

@@ -1,4 +1,4 @@
-"""How a command fails: one sentence for people, and the exit status."""
+"""Failure of a command: one sentence for users, and the exit status."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from flowstone.errors import FlowstoneError
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130  # what shells expect of a program ended by SIGINT
-EXIT_CLOSED_PIPE = 141  # and by SIGPIPE: whoever read its output, such as `head`, has had enough
+EXIT_CLOSED_PIPE = 141  # and by SIGPIPE: the reader of its output, such as `head`, has closed the pipe
 
 
 class CommandError(FlowstoneError):
-    """The command cannot do what was asked. The message is one sentence that says what to do about it."""
+    """The command cannot do what was requested. The message is one sentence that says what to do about it."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Ctrl-C for a command that reads and passes on: it ends the reading, and what was read before is brought to its end.
+"""Handling of Ctrl-C in commands that process a stream: reading ends, and items already read are completed.
 
-Otherwise an interrupt could come while a record is counted, and the count that people are told would be wrong. A second
-Ctrl-C ends the command on the spot.
+Otherwise an interrupt could arrive while a record is counted, and the printed count would be wrong. A second Ctrl-C
+ends the command immediately.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 
 class Interrupts:
-    """Within its `with` block the first SIGINT is only heard."""
+    """A context in which the first SIGINT only ends reading."""
 
     def __init__(self) -> None:
         self.heard = False
@@ -31,7 +31,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def read(self, source: Iterable[Item]) -> Iterator[Item]:
-        """The items of the source, until an interrupt: also one that comes while waiting for the next item."""
+        """Yield the items of the source until an interrupt, which also ends waiting for the next item."""
         items = iter(source)
         while not self.heard:
             self._reading = True

@@ -1,7 +1,7 @@
-"""What every command's output has in common: `--json`, failures, and leave to go on.
+"""Common output of commands: `--json`, errors, and confirmation.
 
-With --json standard output is one JSON document, or one per line where there are many of a kind; a failure is
-`{"error": …}` on standard error. Field names are a promise: they are added to, never changed.
+With --json standard output is one JSON document, or one per line for lists; a failure is `{"error": …}` on standard
+error. Field names are stable: fields may be added but are never renamed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowstone.cli.common.errors import CommandError
 JSON_FLAG = "--json"
 
 JsonOutput = Annotated[bool, typer.Option(JSON_FLAG, help="Print JSON, for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def print_document(document: Mapping[str, Any]) -> None:
@@ -29,10 +29,10 @@ def encode(document: object) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-def get_leave(consequence: str) -> None:
-    """Asks on a terminal whether to go on; CommandError if the answer is no, or if nobody is there to ask."""
+def confirm(consequence: str) -> None:
+    """Ask for confirmation on the terminal. Raises CommandError if it is refused or there is no terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CommandError(f"{consequence}; say --yes if that is what you want")
+        raise CommandError(f"{consequence}; use --yes to confirm")
     print(consequence, file=sys.stderr)
     if not typer.confirm("Go on?", err=True):
         raise CommandError("nothing was changed")

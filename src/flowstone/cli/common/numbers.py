@@ -1,4 +1,4 @@
-"""Bounds of numbers on a command line: those of the protocol's types, and of what a person can mean."""
+"""Bounds of numbers on the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowstone.config import INT_MAX, LONG_MAX
 PARTITION_MAX = BROKER_MAX = INT_MAX
 PARTITION_DIGITS_MAX = len(str(PARTITION_MAX))
 OFFSET_MAX = LONG_MAX
-# What a broker makes of one topic in one request, Kafka's brokers as ours.
+# Maximum partitions that a broker creates per topic in one request, in Kafka as here.
 PARTITIONS_MAX = 10_000
 REPLICATION_FACTOR_MAX = 10_000  # of the client library
 ROWS_MAX = 10**12
@@ -24,14 +24,14 @@ _DIGITS_MAX = 19  # of the largest int64
 
 
 def finite(value: float | None) -> float | None:
-    """Return the value of an option; typer's `min` and `max` let NaN pass, this does not."""
+    """Return the option's value. Raises an error if it is NaN, which typer's `min` and `max` accept."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a number that can be used here.")
     return value
 
 
 def parse_whole(option: str, text: str, maximum: int, expected: str) -> int:
-    """Return a whole number from 0 to `maximum` that was given as text. Raises CommandError, which says `expected`."""
+    """Return text as a whole number from 0 to `maximum`. Raises CommandError, which names `expected`, if it is none."""
     if not (text.isascii() and text.isdecimal()):
         raise CommandError(f"{option} {text}: expected {expected}")
     if len(text.lstrip("0")) > _DIGITS_MAX or int(text) > maximum:

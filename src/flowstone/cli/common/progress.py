@@ -1,4 +1,4 @@
-"""A bar for work that takes long, for whoever watches: on standard error if that is a terminal, else nothing."""
+"""A progress bar on standard error, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Advance = Callable[[int], None]
 
 
 def no_progress(_position: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress: there is no terminal."""
 
 
 @contextmanager
 def progress_bar(label: str, total: int | None) -> Iterator[Advance]:
-    """What it gives takes how far the work has come, out of `total`; None: nobody knows how much there is."""
+    """Yield a function that takes the amount done so far, out of `total`; None if the total is unknown."""
     if total is None or not sys.stderr.isatty():
         yield no_progress
         return
@@ -23,7 +23,7 @@ def progress_bar(label: str, total: int | None) -> Iterator[Advance]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(None), TaskProgressColumn(), TimeRemainingColumn())
-    # What is printed meanwhile is kept above the bar, but only where both are on the same screen.
+    # Other output is printed above the bar, but only if both are on the same terminal.
     with Progress(
         *columns, console=Console(stderr=True), transient=True, expand=True, redirect_stdout=sys.stdout.isatty()
     ) as progress:

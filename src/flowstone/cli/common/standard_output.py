@@ -1,8 +1,8 @@
-"""Standard output whose failures are not those of the files that a command reads and writes.
+"""Standard output whose write errors differ from those of files that a command reads and writes.
 
-Where it cannot be written to, a write raises `OutputClosed` or a CommandError, neither of them an OSError: commands and
-typer handle an OSError as one of their own, and would blame a file, or say what nobody wants to read. After a failure
-everything written is dropped, so that the interpreter does not try, and complain, once more at its end.
+A failed write raises `OutputClosed` or a CommandError, which are not OSErrors: commands and typer would handle an
+OSError as their own, and blame a file or print an irrelevant message. After a failure all further output is dropped, so
+that the interpreter does not report the error again when it exits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class OutputClosed(Exception):
 
 
 class StandardOutput(io.FileIO):
-    """The file behind standard output."""
+    """A replacement for the file behind standard output."""
 
     def __init__(self) -> None:
         super().__init__(_DESCRIPTOR, "wb", closefd=False)
         self._has_failed = False
 
     def write(self, data: Any, /) -> int:
-        """Write all of it. Raises OutputClosed, or CommandError; nothing once that has happened."""
+        """Write all bytes, or nothing after an error. Raises OutputClosed or CommandError if the write fails."""
         left = memoryview(data).cast("B")
         while left and not self._has_failed:
             try:
@@ -43,13 +43,13 @@ class StandardOutput(io.FileIO):
 
 
 def guard_output() -> None:
-    """Put a guarded standard output in the place of the interpreter's, if that is where it writes to.
+    """Replace the interpreter's standard output by a guarded one, if it writes to the process's own.
 
-    What the terminal's encoding does not have is printed as an escape.
+    Characters that the terminal's encoding lacks are printed as escapes.
     """
     output = sys.stdout
     if not isinstance(output, io.TextIOWrapper) or output.fileno() != _DESCRIPTOR:
-        return  # a program that has replaced it gets what it has asked for
+        return  # a program that has replaced it keeps its replacement
     output.flush()
     raw = StandardOutput()
     sys.stdout = io.TextIOWrapper(

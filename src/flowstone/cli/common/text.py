@@ -1,4 +1,4 @@
-"""Small pieces of what commands print for people."""
+"""Text formatting shared by commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Columns side by side; where they are wider than `width`, each row as lines of its own, name and value."""
+    """Return rows as aligned columns; if they are wider than `width`, each row as separate lines of name and value."""
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
         lines = [(cell.ljust(size) for cell, size in zip(row, widths, strict=True)) for row in (names, *rows)]
@@ -26,12 +26,12 @@ def table(names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None
 
 
 def screen_width() -> int | None:
-    """Of the terminal that standard output is; None if it is none, and programs may read what is printed."""
+    """Return the width of the terminal; None if standard output is none, because a program may read it."""
     return shutil.get_terminal_size().columns if os.isatty(sys.stdout.fileno()) else None
 
 
 def size_text(size_bytes: int) -> str:
-    """Two figures' worth of a number of bytes."""
+    """Return a number of bytes with a unit, rounded to two digits."""
     for size, unit in _UNITS:
         if size_bytes >= size:
             return f"{size_bytes / size:.1f} {unit}"

@@ -1,7 +1,7 @@
-"""Times as people give them on a command line.
+"""Parsing and formatting of times on the command line.
 
-Milliseconds since 1970, ISO 8601, `now`, `2 hours ago`, `yesterday 09:00`, `today 14:30`, or a time of today such as
-`09:00`. A time without a zone is local, daylight saving included.
+Accepted are milliseconds since 1970, ISO 8601, `now`, `2 hours ago`, `yesterday 09:00`, `today 14:30`, or a time of
+today such as `09:00`. A time without a zone is local, with daylight saving time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DAYS_BACK = {"today": 0, "yesterday": 1}
 
 
 def parse_time(option: str, text: str, now: datetime | None = None) -> int:
-    """Return milliseconds since 1970. Raises CommandError for what is no time, or too far away to be one."""
+    """Return milliseconds since 1970. Raises CommandError if the text is no time or out of range."""
     wanted, now = " ".join(text.lower().split()), now or datetime.now()
     try:
         if text.isdecimal():
@@ -48,13 +48,13 @@ def _checked(time_ms: int) -> int:
 
 
 def _relative(text: str, now: datetime) -> datetime | None:
-    """None if it is no time seen from now."""
+    """Return a time relative to `now`, such as `2 hours ago`, or None if the text is none."""
     if text == "now":
         return now
     if match := _AGO.fullmatch(text):
         count, name = match.groups()
         unit = _UNITS.get(_ABBREVIATIONS.get(name, name))
-        # From one instant to another: an hour ago is an hour ago, also where clocks were changed meanwhile.
+        # Differences are absolute: an hour ago is 60 minutes ago, even across a clock change.
         return now.astimezone() - unit * (1.0 if count[0] == "a" else float(count)) if unit is not None else None
     match = _DAY.fullmatch(text)
     if not text or match is None:
@@ -68,8 +68,8 @@ def _relative(text: str, now: datetime) -> datetime | None:
 
 
 def format_time(time_ms: int) -> str:
-    """Return a time as people read it, in the local zone; in milliseconds if it is beyond the year 9999."""
+    """Return a time in the local zone; in milliseconds if it is beyond the year 9999."""
     try:
         return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds")
-    except (ValueError, OverflowError, OSError):  # a producer may claim any time
+    except (ValueError, OverflowError, OSError):  # a producer may set any timestamp
         return f"{time_ms} ms"

@@ -1,7 +1,7 @@
-"""What `flowstone doctor` looks at on this machine: Python, packages, the native kernel, limits, the clock.
+"""The checks of `flowstone doctor` on this machine: Python, packages, the native kernel, limits, the clock.
 
-Each check gives one Finding and changes nothing. A warning costs speed or comfort; bad means that a broker will not
-serve, or not safely.
+Each check returns one Finding and changes nothing. A warning means less speed or convenience; bad means that a broker
+will not run, or not safely.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from flowstone import __version__
 
-OPEN_FILES_MIN = 4096  # a thousand partitions and as many connections
+OPEN_FILES_MIN = 4096  # enough for a thousand partitions and as many connections
 TESTED_PYTHON_MAX = (3, 13)
 PACKAGES = ("confluent-kafka", "cramjam", "fastcrc", "lz4", "rich", "typer", "uvloop", "zstandard")
 # adjtimex(2): the call fills a struct timex, smaller than this, and gives this state while nothing sets the clock.
@@ -87,11 +87,11 @@ def _why_not_native() -> str:
         from flowstone.kernel import native  # noqa: F401
     except ImportError as error:
         return str(error)
-    return "the library came after this process began"
+    return "the library was built after this process started"
 
 
 def check_compiler() -> Finding:
-    """Only of interest where the kernel is not built."""
+    """Check for a C compiler, which matters only if the kernel is not built."""
     from flowstone import kernel
     from flowstone.kernel import build
 
@@ -131,9 +131,9 @@ def _limit(limit: int) -> str:
 
 
 def check_clock() -> Finding:
-    """Records without a time of their own get the clock's, and retention goes by it."""
+    """Check the clock, which sets timestamps of records without one and controls retention."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if sys.platform == "linux" and ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) == _TIME_ERROR:
-        advice = "nothing keeps it right: run an NTP client such as chrony, if the host does not"
+        advice = "nothing synchronises it: run an NTP client such as chrony, unless the host does"
         return Finding("clock", Status.WARNING, f"{now}, not synchronised", advice)
     return Finding("clock", Status.GOOD, now)

@@ -1,4 +1,4 @@
-"""`flowstone doctor`: whether this machine, its disk and the broker are as they should be, and what to do if not."""
+"""`flowstone doctor`: checks this machine, its disk and the broker, and says how to fix problems."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    data: Annotated[str, typer.Option(metavar="DIR", help="Its data directory, or several with commas.")] = str(
-        BROKER_SETTINGS["log.dirs"].default
-    ),
+    data: Annotated[
+        str, typer.Option(metavar="DIR", help="The broker's data directory, or several separated by commas.")
+    ] = str(BROKER_SETTINGS["log.dirs"].default),
     bootstrap: Annotated[
         str | None,
-        typer.Option(envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The broker that should be running."),
+        typer.Option(envvar="FLOWSTONE_BOOTSTRAP", metavar="HOST:PORT", help="The address of the broker to check."),
     ] = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Look at this machine, the data directory and the broker. Exit status 1 if something is bad, not for warnings."""
+    """Check this machine, the data directory and the broker. Exit status 1 for real problems, not for warnings."""
     findings = [
         check_python(),
         check_versions(),
@@ -62,7 +62,7 @@ def doctor(
 
 
 def check_broker(bootstrap: str | None) -> Finding:
-    """Nobody answering is bad only if somebody was named."""
+    """Check that the broker answers; a missing answer is a warning unless its address was given."""
     address = bootstrap or DEFAULT_BOOTSTRAP
     try:
         admin = connect(address)

@@ -1,7 +1,7 @@
-"""What `flowstone doctor` looks at where a broker keeps its data: room, file system, and how long a flush takes.
+"""The checks of `flowstone doctor` on a data directory: free space, file system, and the time of a flush.
 
-Flushes are tried in a small file of a name of its own, removed again. Where the directory does not exist yet, its
-nearest parent is looked at, and nothing is made.
+Flush times are measured with a small temporary file. If the directory does not exist yet, its nearest existing parent
+is checked, and nothing is created.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ PROBE_FLUSHES = 20
 PROBE_BYTES = 4 * KIB
 FLUSH_SLOW_MS = 20.0
 PROBE_PREFIX = ".flowstone-doctor-"
-# Where a flush does not mean what it should, or a lock may not hold.
+# File systems on which flushes or locks are not reliable.
 _UNSAFE_FILE_SYSTEMS = {
-    "tmpfs": "it is memory: nothing outlives the machine",
-    "ramfs": "it is memory: nothing outlives the machine",
-    "nfs": "locks and flushes over a network are not to be trusted",
-    "nfs4": "locks and flushes over a network are not to be trusted",
-    "cifs": "locks and flushes over a network are not to be trusted",
+    "tmpfs": "it is in memory: its data is lost when the machine stops",
+    "ramfs": "it is in memory: its data is lost when the machine stops",
+    "nfs": "locks and flushes over a network are not reliable",
+    "nfs4": "locks and flushes over a network are not reliable",
+    "cifs": "locks and flushes over a network are not reliable",
 }
 _UNITS = ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"))
 
@@ -50,8 +50,10 @@ def _check_room(place: str) -> Finding:
     free_bytes, total_bytes = SystemFiles().free_bytes(place)
     found = f"{_size(free_bytes)} free of {_size(total_bytes)}"
     if free_bytes < FREE_BYTES_MIN:
-        return Finding("room", Status.WARNING, found, "free some, or lower retention.ms or retention.bytes of topics")
-    return Finding("room", Status.GOOD, found)
+        return Finding(
+            "disk space", Status.WARNING, found, "free some, or lower retention.ms or retention.bytes of topics"
+        )
+    return Finding("disk space", Status.GOOD, found)
 
 
 def _size(count: int) -> str:
@@ -69,7 +71,7 @@ def _check_file_system(place: str) -> Finding:
 
 
 def _file_system(place: str) -> str:
-    """Of the longest mount point above the place; where the system does not tell, that is said."""
+    """Return the file system type of the longest mount point above the path, or a text that it is unknown."""
     try:
         with open("/proc/mounts", encoding="utf-8") as file:
             mounts = [line.split()[1:3] for line in file]
@@ -91,7 +93,7 @@ def _check_flush(place: str) -> Finding:
             file.sync()
             times_ms.append((time.perf_counter() - begun) * 1000)
     except OSError as error:
-        return Finding("flush", Status.BAD, f"{error.strerror} in {place}", "free some room, or use another disk")
+        return Finding("flush", Status.BAD, f"{error.strerror} in {place}", "free disk space, or use another disk")
     finally:
         file.close()
         os.unlink(path)

@@ -1,4 +1,4 @@
-"""`flowstone group`: list, describe and delete consumer groups. `reset` and `watch` have modules of their own."""
+"""`flowstone group`: list, describe and delete consumer groups. `reset` and `watch` have separate modules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_groups(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Print all groups, with what they are behind."""
+    """Print all groups with their state and lag."""
     reader = GroupReader(connect(bootstrap), bootstrap)
     groups = reader.read_all()
     if json_output:
@@ -49,7 +49,7 @@ def list_groups(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_
 
 
 def describe(group: GroupName, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show a group's members, who is idle and why, and how far behind it is."""
+    """Show a group's members, which are idle and why, and its lag in each partition."""
     reader = GroupReader(connect(bootstrap), bootstrap)
     found = reader.read(group)
     if json_output:
@@ -59,7 +59,7 @@ def describe(group: GroupName, json_output: JsonOutput = False, bootstrap: Boots
 
 
 def delete(group: GroupName, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Delete a group that has no members, and the offsets it has committed."""
+    """Delete a group without members and its committed offsets."""
     admin = connect(bootstrap)
     found = GroupReader(admin, bootstrap).read(group)
     if found.members:

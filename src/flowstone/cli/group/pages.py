@@ -1,7 +1,7 @@
-"""What only the broker's own `/groups` page tells: lag in seconds, headroom, and why the last rebalance happened.
+"""Data that only the broker's page `/groups` provides: lag in seconds, headroom, and the reason of the last rebalance.
 
-Where the page is, the broker says itself (its setting `http.listener`). Where it cannot be had, be it off, out of reach
-or a broker of another make, the reason is kept for people to be told, and the commands go on without it.
+The broker reports the address of the page (its setting `http.listener`). If the page is off or unreachable, or the
+broker is not Flowstone, the reason is kept for the output, and the commands continue without this data.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from flowstone.cli.common.broker_pages import OK, PAGE_ERRORS, SETTING, ask, fin
 
 
 class GroupPages:
-    """The pages of all brokers of a cluster."""
+    """The `/groups` pages of all brokers of a cluster."""
 
     def __init__(self, admin: AdminClient, bootstrap: str) -> None:
         self._addresses, self._cluster_id = find_pages(admin, bootstrap)
-        # Why seconds and headroom are not known, as of the last look; None if they are.
+        # Why seconds and headroom were unknown in the last view; None if they were known.
         self.problem = None if self._addresses else f"the broker serves no HTTP pages ({SETTING} is off)"
 
     def complete(self, groups: list[GroupStatus]) -> list[GroupStatus]:
-        """The groups with what the pages say about them."""
+        """Return the groups with the data from the pages added."""
         one = f"?group={quote(groups[0].group_id, safe='')}" if len(groups) == 1 else ""
         told: dict[str, GroupStatus] = {}
         for address in self._addresses:
@@ -41,7 +41,7 @@ class GroupPages:
 
 
 def _merge(group: GroupStatus, told: GroupStatus) -> GroupStatus:
-    """Who is where is as the protocol said; how far they are is as the page says, all of it, so that it fits."""
+    """Return members and owners from the protocol, with offsets and lag from the page, which are consistent."""
     lags = {(each.topic, each.partition): each for each in told.partitions}
     return group._replace(
         generation=told.generation,

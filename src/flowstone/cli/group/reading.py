@@ -1,6 +1,6 @@
-"""Consumer groups as any Kafka client sees them, over the protocol, and what the broker's own page adds to that.
+"""Reader of consumer groups over Kafka's protocol, completed with data from the broker's own page.
 
-Works with every broker that speaks the protocol; `GroupPages` says what is missing then.
+Works with every broker that supports the protocol; `GroupPages` reports what is missing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class GroupReader:
 
     @property
     def problem(self) -> str | None:
-        """Why lag in seconds and headroom are not known, as the rest of a sentence; None if they are."""
+        """Why lag in seconds and headroom are unknown, as the rest of a sentence; None if they are known."""
         return self._pages.problem
 
     def names(self) -> list[str]:
@@ -51,11 +51,11 @@ class GroupReader:
         return sorted(each.group_id for each in listed.valid)
 
     def read_all(self) -> list[GroupStatus]:
-        """By name; what is deleted meanwhile is left out."""
+        """Return all groups by name, without those that are deleted meanwhile."""
         return self._read(self.names())
 
     def read(self, group_id: str) -> GroupStatus:
-        """CommandError if there is no such group."""
+        """Return the group. Raises CommandError if it does not exist."""
         found = self._read([group_id])
         if found:
             return found[0]
@@ -66,18 +66,18 @@ class GroupReader:
         )
 
     def find(self, group_id: str) -> GroupStatus | None:
-        """Over the protocol alone; None if there is no such group."""
+        """Return the group, read over the protocol only, or None if it does not exist."""
         return next(iter(self._read_protocol([group_id])), None)
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> Bounds:
-        """The first offset of each, and the one after the last."""
+        """Return the first offset and the end offset of each partition."""
         wanted = list(partitions)
         first = self.offsets(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         after = self.offsets(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {each: (first[each], after[each]) for each in wanted if each in first and each in after}
 
     def offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-        """Without those that are not there."""
+        """Return the offsets that `spec` selects, without partitions that do not exist."""
         asked = {ClientPartition(*each): spec for each in partitions}
         if not asked:
             return {}
@@ -158,7 +158,7 @@ def _assigned(member: Any) -> tuple[TopicPartition, ...]:
 
 
 def _result_or_none(future: Future[Any], bootstrap: str, missing: int) -> Any:
-    """None if the broker says that there is no such thing."""
+    """Return the result of a request, or None if the broker answers with the error `missing`."""
     try:
         return future.result()
     except KafkaException as error:

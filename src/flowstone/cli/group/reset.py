@@ -1,4 +1,4 @@
-"""`flowstone group reset`: where a group that has no members goes on reading. The plan is shown before it is done."""
+"""`flowstone group reset`: sets the offsets of a group without members, after showing the plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flowstone.cli.common.clients import (
     result_of,
 )
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.json_output import JsonOutput, Yes, confirm, print_document
 from flowstone.cli.common.numbers import OFFSET_MAX, PARTITION_DIGITS_MAX
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.cli.common.times import parse_time
@@ -37,10 +37,12 @@ _TARGETS = "--to-earliest, --to-latest, --to-timestamp, --shift-by, --to-offset 
 def reset(
     group: GroupName,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip what is there.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip all existing records.")] = False,
     to_timestamp: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="To the first record since: milliseconds since 1970, or ISO 8601."),
+        typer.Option(
+            metavar="TIME", help="To the first record at or after a time: milliseconds since 1970, or ISO 8601."
+        ),
     ] = None,
     shift_by: Annotated[
         int | None,
@@ -48,23 +50,25 @@ def reset(
             metavar="N",
             min=-OFFSET_MAX,
             max=OFFSET_MAX,
-            help="N records on from what is committed, or back if negative.",
+            help="By N records from the committed offsets, backwards if negative.",
         ),
     ] = None,
     to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, max=OFFSET_MAX, help="To this offset.")] = None,
     from_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="To those of a CSV file: topic,partition,offset.")
+        Path | None, typer.Option(metavar="FILE", help="To the offsets in a CSV file: topic,partition,offset.")
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="T[:P,P]", help="A topic, or some partitions; may be given again.")
+        list[str] | None, typer.Option(metavar="T[:P,P]", help="A topic, or some partitions; repeatable.")
     ] = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="Every topic the group has committed in.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Every topic in which the group has committed offsets.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
     yes: Yes = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set the offsets at which a group goes on reading. It must have no members."""
+    """Set the offsets from which a group continues. The group must have no members."""
     timestamp_ms = parse_time("--to-timestamp", to_timestamp) if to_timestamp is not None else None
     target = Target(to_earliest, to_latest, timestamp_ms, shift_by, to_offset)
     if target.count + (from_file is not None) != 1:
@@ -85,7 +89,7 @@ def reset(
     if not json_output:
         print(_table(moves))
     if not (dry_run or yes):
-        get_leave(f"group {group} will go on from the new offsets")
+        confirm(f"group {group} will continue from the new offsets")
     if not dry_run:
         _apply(admin, bootstrap, group, moves)
     if json_output:
@@ -95,7 +99,7 @@ def reset(
 
 
 def _committed(reader: GroupReader, group_id: str) -> dict[TopicPartition, int]:
-    """Nothing for a group that is not there yet: a reset makes it. CommandError while it has members."""
+    """Return the group's committed offsets, empty if it does not exist. Raises CommandError if it has members."""
     group = reader.find(group_id)
     if group is None:
         return {}

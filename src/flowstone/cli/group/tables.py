@@ -1,4 +1,4 @@
-"""How consumer groups look to people: rows of tables, and why a member has nothing to do."""
+"""Tables and texts about consumer groups, including why a member is idle."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def member_rows(group: GroupStatus) -> list[list[str]]:
 
 
 def idle_reason(group: GroupStatus, member: GroupMember) -> str | None:
-    """Why the member has no partition; None if it has one."""
+    """Return why the member has no partition, or None if it has one."""
     if member.partitions:
         return None
     if not group.is_stable:
-        return "a rebalance is under way"
+        return "a rebalance is in progress"
     shared = sum(len(each.partitions) for each in group.members)
     if not shared:
         return "the topics it subscribes to have no partitions, or are not there"
@@ -62,7 +62,7 @@ def idle_reason(group: GroupStatus, member: GroupMember) -> str | None:
 
 
 def described(group: GroupStatus) -> dict[str, Any]:
-    """The group's document, which says of idle members why they are."""
+    """Return the group's JSON document, with an idle reason for each idle member."""
     document = group_document(group)
     for told, member in zip(document["members"], group.members, strict=True):
         told["idle_reason"] = idle_reason(group, member)
@@ -84,7 +84,7 @@ def description(group: GroupStatus, *, with_times: bool) -> str:
 
 
 def headroom_note(group: GroupStatus) -> list[str]:
-    """Lines that explain a headroom beyond retention.ms; none where no unread record is in an active segment."""
+    """Return lines that explain a headroom above retention.ms; none if no next record is in an active segment."""
     growing_s = max((each.growing_seconds for each in group.partitions), default=0.0)
     if not growing_s:
         return []
@@ -96,7 +96,7 @@ def headroom_note(group: GroupStatus) -> list[str]:
 
 
 def missing_times(problem: str | None) -> str:
-    """What is said below a table that lacks times; nothing if it has them."""
+    """Return the note below a table without times, or nothing if it has them."""
     return (
         f"\n\nlag in seconds, headroom and the reasons of rebalances are not known: {problem}"
         if problem is not None
@@ -110,7 +110,7 @@ def headline(group: GroupStatus) -> str:
 
 
 def rebalance_line(group: GroupStatus) -> str | None:
-    """None where none is known of."""
+    """Return a line about the last rebalance, or None if none is known."""
     if not group.rebalance_count:
         return None
     return f"{counted(group.rebalance_count, 'rebalance')} since the broker started, the last: {group.rebalance_reason}"
@@ -133,7 +133,7 @@ def number(value: int | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Two figures' worth of a length of time."""
+    """Return a length of time with a unit, rounded to two digits."""
     if seconds is None:
         return NOTHING
     for size_s, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
@@ -143,7 +143,7 @@ def duration(seconds: float | None) -> str:
 
 
 def _short(member_id: str, clients: dict[str, str]) -> str:
-    """A member's id is its client's and 36 characters that nobody reads: the first few tell members apart."""
+    """Return the member id shortened to its client id and eight of its 36 random characters."""
     client_id = clients.get(member_id, "")
     rest = member_id.removeprefix(f"{client_id}-")
     return f"{client_id}-{rest[:8]}" if rest != member_id else member_id

@@ -1,7 +1,6 @@
-"""Where a group's offsets are to be set: from what was asked for to an offset for each partition.
+"""Conversion of a reset's options to an offset for each partition.
 
-Every offset is brought into what its partition has, as Kafka's tool does: a group is never sent to records that are
-not there.
+Every offset is limited to the partition's range, as in Kafka's tool, so a group never gets an offset without records.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _HEADER = ["topic", "partition", "offset"]
 
 @dataclass(frozen=True)
 class Target:
-    """One of these."""
+    """The possible targets of a reset, of which exactly one must be given."""
 
     to_earliest: bool = False
     to_latest: bool = False
@@ -33,7 +32,7 @@ class Target:
 
     @property
     def count(self) -> int:
-        """How many of them were asked for, by people who may ask for several."""
+        """Return how many targets were given."""
         numbers = (self.timestamp_ms, self.shift_by, self.offset)
         return self.to_earliest + self.to_latest + sum(number is not None for number in numbers)
 
@@ -56,7 +55,7 @@ def plan_moves(
     if target.timestamp_ms is not None:
         spec = OffsetSpec.for_timestamp(target.timestamp_ms)
         found = reader.offsets(partitions, spec)
-        # A partition that has nothing so new says -1: the group waits for what comes.
+        # -1 means no record at or after the time: the group continues at the end.
         wanted = {each: found[each] if found[each] >= 0 else bounds[each][1] for each in partitions}
     elif target.shift_by is not None:
         _check_committed(partitions, committed)
@@ -80,7 +79,10 @@ def within_bounds(
 
 
 def read_file(path: Path, group_id: str) -> dict[TopicPartition, int]:
-    """`topic,partition,offset` lines, as kafka-consumer-groups exports them; with a group first, only this group's."""
+    """Return the offsets in `topic,partition,offset` lines, as kafka-consumer-groups exports them.
+
+    If lines start with a group, only those of this group are used.
+    """
     wanted: dict[TopicPartition, int] = {}
     try:
         with path.open(newline="", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""`flowstone group watch`: a group live, until Ctrl-C.
+"""`flowstone group watch`: shows a group live until Ctrl-C.
 
-On a terminal one table is drawn over again. Elsewhere each look is printed below the last, or, with --json, is a
-document on a line of its own. Rates are what changed between two looks.
+On a terminal one table is redrawn. Otherwise each view is printed below the last one or, with --json, is one document
+on a line. Rates are computed from two consecutive views.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def watch(
     interval: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=INTERVAL_MIN_S, max=SECONDS_MAX, callback=finite, help="How long between two looks."
+            metavar="SECONDS", min=INTERVAL_MIN_S, max=SECONDS_MAX, callback=finite, help="Seconds between two views."
         ),
     ] = DEFAULT_INTERVAL_S,
     json_output: JsonOutput = False,
@@ -64,7 +64,7 @@ def watch(
         else:
             _draw(watched, interval)
     except KeyboardInterrupt:
-        return  # the way to end it
+        return  # Ctrl-C ends the command
 
 
 def _repeat(watched: Watched, interval_s: float, show: Callable[[], None]) -> None:
@@ -84,7 +84,7 @@ def _draw(watched: Watched, interval_s: float) -> None:
 
 
 class Watched:
-    """A group as of the last look, and what has happened since the first."""
+    """A group's current state, with the rebalances since the start of the command."""
 
     def __init__(self, reader: GroupReader, group_id: str) -> None:
         self._reader, self._group_id = reader, group_id
@@ -149,7 +149,7 @@ class Watched:
 
 
 def rates(before: GroupStatus, after: GroupStatus, elapsed_s: float) -> Rates:
-    """Records per second appended to and read from each partition; None where it is not known."""
+    """Return records per second appended to and read from each partition; None if unknown."""
     earlier = {(each.topic, each.partition): each for each in before.partitions}
     found: Rates = {}
     for each in after.partitions:

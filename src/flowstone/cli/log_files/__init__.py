@@ -1,1 +1,1 @@
-"""`flowstone log`: look into log files, verify and repair them."""
+"""`flowstone log`: inspect, verify and repair log files."""

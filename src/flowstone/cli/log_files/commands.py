@@ -1,4 +1,4 @@
-"""`flowstone log`: look into a data directory's files, verify them, and repair a damaged partition."""
+"""`flowstone log`: inspects and verifies the files of a data directory, and repairs a damaged partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from flowstone.cli.log_files.output_forms import (
     stretch,
 )
 from flowstone.cli.log_files.repair import move_log_start, repair_segment
-from flowstone.cli.log_files.survey import Damage, Room, open_for_reading, segment_paths, walk
+from flowstone.cli.log_files.survey import Damage, Preallocation, open_for_reading, segment_paths, walk
 from flowstone.cli.log_files.verification import DataDirectory, PartitionReport
 from flowstone.errors import ApiError
 from flowstone.log.lifecycle.directory_identity import LOCK_FILE
@@ -42,7 +42,7 @@ DirectoryArgument = Annotated[str, typer.Argument(metavar="DATA_DIR", help="The 
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Look into, verify and repair log files.", rich_markup_mode=None)
+    group = typer.Typer(help="Inspect, verify and repair log files.", rich_markup_mode=None)
     group.command("dump")(dump)
     group.command("verify")(verify)
     group.command("repair")(repair)
@@ -66,7 +66,7 @@ def dump(
                 print(segment_path)
             file = open_for_reading(segment_path)
             for found in walk(file, base_offset):
-                if isinstance(found, Room) and number < len(segments):
+                if isinstance(found, Preallocation) and number < len(segments):
                     found = found.as_damage(segment_path)
                 damaged |= isinstance(found, Damage)
                 _dump_found(file, found, records=records, json_output=json_output)
@@ -74,18 +74,20 @@ def dump(
         raise typer.Exit(EXIT_FAILURE)
 
 
-def _dump_found(file: File, found: ScannedBatch | Damage | Room, *, records: bool, json_output: bool) -> None:
+def _dump_found(file: File, found: ScannedBatch | Damage | Preallocation, *, records: bool, json_output: bool) -> None:
     if isinstance(found, Damage):
         if json_output:
             print_document({"damage": damage_document(found)})
         else:
             print(f"  DAMAGED {stretch(found)}: {found.reason}")
         return
-    if isinstance(found, Room):
+    if isinstance(found, Preallocation):
         if json_output:
             print_document({"room": {"file": file.path, **found._asdict()}})
         else:
-            print(f"  room for {found.end_position - found.position} bytes from position {found.position} on")
+            print(
+                f"  preallocated space of {found.end_position - found.position} bytes from position {found.position} on"
+            )
         return
     if json_output:
         print_document({"batch": batch_document(file.path, found)})
@@ -99,7 +101,7 @@ def _dump_found(file: File, found: ScannedBatch | Damage | Room, *, records: boo
                 print_document({"record": record_document(file.path, record)})
             else:
                 print(record_line(record))
-    except ApiError as error:  # also of what cannot be decompressed
+    except ApiError as error:  # also if it cannot be decompressed
         if json_output:
             print_document({"unreadable": {"file": file.path, "position": found.position, "reason": str(error)}})
         else:
@@ -131,14 +133,16 @@ def repair(
     data_directory: DirectoryArgument,
     topic: Annotated[str, typer.Option(help="The damaged partition's topic.")],
     partition: Annotated[int, typer.Option(min=0, max=PARTITION_MAX, help="The damaged partition's number.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be lost is shown.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without this option, only show what would be lost.")
+    ] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Take the damage out of a partition, so that the broker serves it again.
+    """Repair a damaged partition, so that the broker serves it again.
 
-    The damaged batches are lost; every other record stays, at its offset. Readers skip the lost offsets. The damaged
-    file is kept under a new name ending in .damaged. Where files are missing at the log's start, the log begins after
-    them. The broker must be stopped.
+    The damaged batches are lost; every other record stays at its offset. Readers skip the lost offsets. The damaged
+    file is kept with the suffix .damaged. If files are missing at the start of the log, the log then starts after them.
+    The broker must be stopped.
     """
     with system_errors(data_directory), _locked(data_directory):
         directory, topic_partition = DataDirectory(data_directory), TopicPartition(topic, partition)
@@ -148,7 +152,7 @@ def repair(
             (report,) = directory.verify_all([topic_partition], advance)
         _print_report(report, json_output=json_output)
         if (report.damages or report.missing is not None) and not yes:
-            raise CommandError("the records named above would be lost: run it again with --yes to repair")
+            raise CommandError("the records named above would be lost: run the command again with --yes to repair")
         if report.missing is not None:
             move_log_start(data_directory, topic_partition, report.missing)
         kept = _repair(report)
@@ -161,11 +165,11 @@ def repair(
     for path, kept_path in kept.items():
         print(f"repaired {path}; the damaged file is now {kept_path}")
     if not kept and report.missing is None:
-        print("nothing to repair" + ("; the broker makes bad indexes again by itself" if report.bad_indexes else ""))
+        print("nothing to repair" + ("; the broker rebuilds bad indexes by itself" if report.bad_indexes else ""))
 
 
 def _repair(report: PartitionReport) -> dict[str, str]:
-    """Each repaired file, and where the damaged one is kept."""
+    """Repair all damaged files; return where each damaged one is kept."""
     paths = dict.fromkeys(damage.path for damage in report.damages)
     return {path: repair_segment(path, [each for each in report.damages if each.path == path]) for path in paths}
 
@@ -179,7 +183,7 @@ def _print_report(report: PartitionReport, *, json_output: bool) -> None:
 
 @contextmanager
 def _locked(data_directory: str) -> Iterator[None]:
-    """Nothing else may use the directory meanwhile."""
+    """Lock the directory, so that nothing else uses it."""
     if not os.path.isdir(data_directory):
         raise CommandError(f"{data_directory} is no directory: name the broker's data directory")
     try:

@@ -1,4 +1,4 @@
-"""`flowstone log forget`: a broker goes on without a log directory whose disk is gone for good."""
+"""`flowstone log forget`: lets a broker run without a log directory that is permanently lost."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from flowstone.ports.system_files import SystemFiles
 
 
 def forget(
-    directory_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the directory that is gone.")],
+    directory_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the lost directory.")],
     data_directories: Annotated[
-        list[str], typer.Argument(metavar="DATA_DIR...", help="All the broker's data directories that are left.")
+        list[str], typer.Argument(metavar="DATA_DIR...", help="All remaining data directories of the broker.")
     ],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be lost is said.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without this option, only show what would be lost.")
+    ] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Give up a data directory whose disk is gone for good, so that its partitions begin anew, empty.
+    """Give up a data directory whose disk is lost permanently, so that its partitions start again, empty.
 
-    The broker says the id of a directory it misses when it starts, and keeps the partitions offline that may be there.
+    When the broker starts, it logs the id of a missing directory, and keeps the partitions offline that may be there.
     The broker must be stopped.
     """
     with ExitStack() as opened:
@@ -41,8 +43,8 @@ def forget(
             )
         if not yes:
             raise CommandError(
-                f"all records in the directory {directory_id} would be given up, and their offsets given again: "
-                "run it again with --yes"
+                f"all records in the directory {directory_id} would be lost, and their offsets used again: "
+                "run the command again with --yes"
             )
         for directory in directories:
             identity = directory.identity
@@ -52,7 +54,7 @@ def forget(
     if json_output:
         print_document({"forgotten": directory_id})
     else:
-        print(f"forgot {directory_id}: partitions that are in none of the directories begin anew")
+        print(f"forgot {directory_id}: partitions that are in none of the directories start again, empty")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What `flowstone log` found, as lines for people and as JSON for programs."""
+"""Output of `flowstone log` as lines for users and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report_lines(report: PartitionReport) -> list[str]:
     lines += [f"  {wrong}" for wrong in report.bad_indexes]
     if report.unfinished is not None:
         where = f"{report.unfinished.path}: {stretch(report.unfinished)}"
-        lines.append(f"  {where}: an unfinished write, which the next start cuts off")
+        lines.append(f"  {where}: an unfinished write, which the next start truncates")
     return lines
 
 
@@ -115,7 +115,7 @@ def record_line(record: Record) -> str:
 
 
 def record_document(path: str, record: Record) -> dict[str, Any]:
-    """Keys and values as they lie in the file: base64, whatever they are."""
+    """Return a record as a JSON document, with keys and values in base64."""
     return {
         "file": path,
         "offset": record.offset,
@@ -137,7 +137,7 @@ def _time(timestamp_ms: int) -> str:
         return (
             datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         )
-    except (ValueError, OverflowError):  # a producer may claim any time
+    except (ValueError, OverflowError):  # a producer may set any timestamp
         return f"{timestamp_ms} ms"
 
 

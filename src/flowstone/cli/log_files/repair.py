@@ -1,9 +1,8 @@
-"""Taking the damage out of a partition's log files so that the rest can be served again.
+"""Repair of a partition's log files, so that the remaining records can be served again.
 
-Each damaged stretch is replaced by one empty batch over the offsets it held: no other record goes, offsets stay without
-a gap, and none is ever given again. The damaged file is kept beside the repaired one under a new name. Where files are
-missing at a log's start, the log begins after them from then on. Killed at any point, the log is either as it was or
-repaired.
+Each damaged range is replaced by one empty batch with the same offsets: no other record is lost, offsets have no gaps,
+and no offset is used again. The damaged file is kept under a new name. If files are missing at the start of a log, the
+log then starts after them. If the repair is interrupted, the log is either unchanged or repaired.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from flowstone.wire.record_batch import (
 
 COPY_BYTES = 1 << 20
 DAMAGED_SUFFIX = ".damaged"
-_TEMPORARY_SUFFIX = ".tmp"  # what recovery removes, should we not come to an end
+_TEMPORARY_SUFFIX = ".tmp"  # recovery removes it if the repair is interrupted
 _NO_TIMESTAMP = -1
 
 
 def repair_segment(path: str, damages: list[Damage]) -> str:
-    """Repairs one log file; where the damaged one is kept. No broker may run meanwhile."""
+    """Repair one log file; return the path of the kept damaged file. No broker may run meanwhile."""
     for damage in damages:
         if damage.next_offset is None or damage.next_offset < damage.first_offset:
             raise CommandError(f"{path}: {damage.reason}; this cannot be repaired here, restore the file from a copy")
@@ -52,7 +51,7 @@ def repair_segment(path: str, damages: list[Damage]) -> str:
     kept = _free_name(path + DAMAGED_SUFFIX)
     os.link(path, kept)
     os.rename(temporary, path)
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):  # positions have moved: the broker makes them again
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):  # positions have changed: the broker rebuilds the indexes
         index = path.removesuffix(LOG_SUFFIX) + suffix
         if os.path.exists(index):
             os.remove(index)
@@ -61,7 +60,7 @@ def repair_segment(path: str, damages: list[Damage]) -> str:
 
 
 def move_log_start(data_directory: str, topic_partition: TopicPartition, missing: Missing) -> None:
-    """Have a log begin after records whose files are missing. No broker may run meanwhile."""
+    """Move a log's start after records whose files are missing. No broker may run meanwhile."""
     files = SystemFiles()
     directory, extents = LogDirectory(files, data_directory), LogExtents(files, data_directory)
     if missing.topic_id is not None:
@@ -92,7 +91,7 @@ def _copy(source: File, position: int, end: int) -> Iterator[bytes]:
 
 
 def _filler(damage: Damage) -> bytes:
-    """An empty batch over the lost offsets, if there are any."""
+    """Return an empty batch with the lost offsets, or nothing if there are none."""
     assert damage.next_offset is not None
     if damage.next_offset == damage.first_offset:
         return b""

@@ -1,7 +1,7 @@
-"""Looking over log files without changing a byte: what is good in them, what is damaged, and where good batches go on.
+"""Survey of log files without changes: valid batches, damage, and where valid batches continue.
 
-The walk is `log.scanning`'s; what is added is finding the next good batch after a bad one, so that one flipped bit does
-not hide what lies behind it. Files are opened for reading only.
+The walk uses `log/segments/batch_scan.py`; this module adds the search for the next valid batch after a damaged one, so
+that one flipped bit does not hide the data after it. Files are opened read-only.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from flowstone.ports.system_files import SystemFile
 
 
 class Damage(NamedTuple):
-    """A stretch of a log file that holds no good batch."""
+    """A range of a log file without a valid batch."""
 
     path: str
     position: int
     end_position: int
     first_offset: int  # the first offset that is lost
-    next_offset: int | None  # the first good one after it; None: nothing good follows in this file
+    next_offset: int | None  # the first valid one after it; None: nothing valid follows in this file
     reason: str
-    leader_epoch: int  # of the good batch before it, or else after it
+    leader_epoch: int  # of the valid batch before it, or else after it
 
 
-class Room(NamedTuple):
-    """Zeros at the end of a log file: room for more (`log.room`), unless the log should go on there."""
+class Preallocation(NamedTuple):
+    """Preallocated space at the end of a log file: zeros, unless the log should continue there."""
 
     position: int
     end_position: int
     next_offset: int
 
     def as_damage(self, path: str) -> Damage:
-        """Where another file follows, there can be none."""
+        """Return the zeros as damage, because a file that is followed by another has no preallocated space."""
         return Damage(path, self.position, self.end_position, self.next_offset, None, "zeros follow the last batch", 0)
 
 
@@ -49,16 +49,18 @@ def open_for_reading(path: str) -> File:
 
 
 def segment_paths(directory: str) -> list[tuple[int, str]]:
-    """The base offset and path of each log file of a partition, in order."""
+    """Return the base offset and path of each log file of a partition, in order."""
     found = [(offset_in_name(name, LOG_SUFFIX), f"{directory}/{name}") for name in sorted(os.listdir(directory))]
     return [(base_offset, path) for base_offset, path in found if base_offset is not None]
 
 
-def walk(file: File, base_offset: int, *, opens_batches: bool = False) -> Iterator[ScannedBatch | Damage | Room]:
-    """Every good batch of a log file, checksums included, the damage between them, and what room there is at the end.
+def walk(
+    file: File, base_offset: int, *, opens_batches: bool = False
+) -> Iterator[ScannedBatch | Damage | Preallocation]:
+    """Yield every valid batch of a log file, the damage between them, and preallocated space at its end.
 
-    With `opens_batches` a batch whose records cannot be read is damage too.
-    A broker may be at work: it writes where the room begins, and cuts it off when it goes on with another file.
+    With `opens_batches`, a batch whose records cannot be read counts as damage too. A broker may be running: it writes
+    into the preallocated space, and truncates it when it starts another file.
     """
     end = file.size()
     position, next_offset, last = 0, base_offset, written_end(file, end)
@@ -80,7 +82,7 @@ def walk(file: File, base_offset: int, *, opens_batches: bool = False) -> Iterat
                 last = min(last, end)
                 continue
             if position >= last and end - position <= ZEROS_BYTES_MAX:
-                yield Room(position, end, next_offset)
+                yield Preallocation(position, end, next_offset)
                 return
             found = next_good_batch(file, position, end, base_offset, next_offset)
             if found is None:

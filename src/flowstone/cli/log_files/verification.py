@@ -1,10 +1,10 @@
-"""What a partition's files say about themselves, as `flowstone log verify` and `repair` need it. Changes no byte.
+"""Verification of a partition's files, for `flowstone log verify` and `repair`. Changes nothing.
 
-A partition is good when every batch is whole with its checksum right, offsets go on without a gap from segment to
-segment up to the end that was durable, the log begins where the files beside it say (`log.witnesses`), and the indexes
-of sealed segments lead to the batches they name. A write that a stop cut short (above the end that was durable, at the
-very end, nothing good after it but what a power loss explains) is no damage: the next start cuts it off. Nor are zeros
-there, which are room for more (`log.room`).
+A partition is good if every batch is whole with a correct checksum, offsets continue without gaps across segments to
+the durable end, the log starts where the files beside it say (`log/lifecycle/extent_witnesses.py`), and the indexes of
+sealed segments point to the right batches. A write that was interrupted (above the durable end, at the very end,
+followed by nothing valid except after a power failure) is not damage: the next start truncates it. Zeros there are
+preallocated space, not damage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.common.progress import Advance
-from flowstone.cli.log_files.survey import Damage, Room, open_for_reading, segment_paths, walk
+from flowstone.cli.log_files.survey import Damage, Preallocation, open_for_reading, segment_paths, walk
 from flowstone.log.lifecycle.directory_identity import META_PROPERTIES, LogDirectory
 from flowstone.log.lifecycle.durable_extents import LogExtents
 from flowstone.log.lifecycle.extent_witnesses import Witnesses, find_missing, read_witnesses
@@ -30,11 +30,11 @@ from flowstone.types import TopicPartition
 
 
 class Missing(NamedTuple):
-    """Records that a log had at its start, in files that are no longer there."""
+    """Records at the start of a log whose files no longer exist."""
 
     first_offset: int
     next_offset: int
-    topic_id: bytes | None  # if the partition has no directory either
+    topic_id: bytes | None  # None if the partition has no directory
     reason: str
 
 
@@ -56,7 +56,7 @@ class PartitionReport:
 
 
 class DataDirectory:
-    """A broker's data directory, to look at. CommandError if it is none."""
+    """A broker's data directory, for reading. Raises CommandError if the path is none."""
 
     def __init__(self, path: str) -> None:
         if not os.path.isdir(path):
@@ -73,7 +73,7 @@ class DataDirectory:
         return read_witnesses(self._directory, extents, self._directory.partitions(), clean=clean)
 
     def partitions(self, topic: str | None = None) -> list[TopicPartition]:
-        """Of one topic, or of all. CommandError if there is no such topic."""
+        """Return the partitions of one topic, or of all. Raises CommandError if the topic does not exist."""
         found = sorted(each for each in {*self._found, *self._gone} if topic in (None, each.topic))
         if topic is not None and not found:
             raise CommandError(f"{self.path} holds no partition of a topic {topic}")
@@ -82,13 +82,13 @@ class DataDirectory:
         return found
 
     def size_bytes(self, partitions: Iterable[TopicPartition]) -> int:
-        """Of the log files there are to verify."""
+        """Return the total size of the log files to verify."""
         there = [each for each in partitions if each not in self._gone]
         paths = (path for each in there for _base, path in segment_paths(f"{self.path}/{each}"))
         return sum(map(os.path.getsize, paths))
 
     def verify_all(self, partitions: Iterable[TopicPartition], advance: Advance) -> Iterator[PartitionReport]:
-        """Report by report; `advance` is told of every batch how many bytes are done."""
+        """Yield a report per partition; call `advance` with the bytes done after every batch."""
         done = 0
 
         def count(size_bytes: int) -> None:
@@ -113,7 +113,7 @@ class DataDirectory:
 
 
 def _missing_start(directory: str, stored: StoredOffsets) -> Missing | None:
-    """Return what is missing at a log's start: see `log.witnesses.check_start`."""
+    """Return the records that are missing at a log's start: see `extent_witnesses.check_start`."""
     segments = segment_paths(directory)
     bases = [base_offset for base_offset, _path in segments]
     if not stored.is_start_known or (bases and bases[0] <= stored.log_start_offset):
@@ -129,8 +129,8 @@ def _missing_start(directory: str, stored: StoredOffsets) -> Missing | None:
 def verify_partition(
     topic_partition: TopicPartition, directory: str, stored: StoredOffsets, count: Callable[[int], None]
 ) -> PartitionReport:
-    """Return what a partition's log files are like; `count` gets each batch's size."""
-    # Without any witness, everything counts as above the recovery point, as it does for the broker.
+    """Return the report on a partition's log files; call `count` with each batch's size."""
+    # Without a witness, everything counts as above the recovery point, as in the broker.
     promised_end, clean = stored.promised_end, stored.clean
     report = PartitionReport(topic_partition)
     segments = segment_paths(directory)
@@ -139,7 +139,7 @@ def verify_partition(
     for at, (base_offset, path) in enumerate(segments):
         is_last = at + 1 == len(segments)
         following = None if is_last else segments[at + 1][0]
-        # The last segment's indexes are in the broker's memory; what may be in the files is older.
+        # The last segment's indexes are in the broker's memory; its index files may be older.
         segment = _look_over(path, base_offset, count, with_indexes=not is_last)
         report.record_count += segment.record_count
         report.end_offset = segment.end_offset
@@ -149,7 +149,7 @@ def verify_partition(
             del segment.damages[unfinished:]
         else:
             bound = following if following is not None else max(promised_end, segment.end_offset)
-            segment.close(bound, may_have_room=not clean and (following is None or following >= promised_end))
+            segment.close(bound, may_have_preallocation=not clean and (following is None or following >= promised_end))
         report.damages += segment.damages
         if not segment.damages:
             report.bad_indexes += segment.bad_indexes
@@ -160,7 +160,7 @@ def verify_partition(
 class _SegmentReport:
     path: str
     end_offset: int
-    room: Room | None = None
+    preallocation: Preallocation | None = None
     record_count: int = 0
     leader_epoch: int = 0
     damages: list[Damage] = field(default_factory=list)
@@ -171,7 +171,10 @@ class _SegmentReport:
         return bool(self.damages) and self.damages[-1].next_offset is None
 
     def find_unfinished(self, promised_end: int) -> int | None:
-        """Return which of the damages begins a write that was cut short, in an unclean stop's last segment."""
+        """Return the index of the damage that starts an interrupted write, or None.
+
+        Only the last segment after an unclean stop can contain one.
+        """
         for at, damage in enumerate(self.damages):
             if damage.first_offset < promised_end:
                 continue
@@ -181,19 +184,19 @@ class _SegmentReport:
                 return at
         return None
 
-    def close(self, bound: int, *, may_have_room: bool) -> None:
-        """The segment's offsets should reach exactly to `bound`, where something else begins."""
+    def close(self, bound: int, *, may_have_preallocation: bool) -> None:
+        """Check that the segment's offsets reach exactly to `bound`, where the next segment starts."""
         if self.ends_damaged:
             self.damages[-1] = self.damages[-1]._replace(next_offset=bound)
             return
         if self.end_offset != bound:
             reason = f"the segment ends at offset {self.end_offset}, not at {bound}"
-        elif self.room is not None and not may_have_room:
+        elif self.preallocation is not None and not may_have_preallocation:
             reason = "zeros follow the last batch"
         else:
             return
         size_bytes = os.path.getsize(self.path)
-        begin, end = self.room[:2] if self.room is not None else (size_bytes, size_bytes)
+        begin, end = self.preallocation[:2] if self.preallocation is not None else (size_bytes, size_bytes)
         self.damages.append(Damage(self.path, begin, end, self.end_offset, bound, reason, self.leader_epoch))
 
 
@@ -206,8 +209,8 @@ def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, wit
             report.damages.append(found)
             report.end_offset = found.next_offset or report.end_offset
             continue
-        if isinstance(found, Room):
-            report.room = found
+        if isinstance(found, Preallocation):
+            report.preallocation = found
             continue
         header = found.header
         count(header.size_bytes)
@@ -222,7 +225,10 @@ def _look_over(path: str, base_offset: int, count: Callable[[int], None], *, wit
 
 
 class _Index:
-    """An index's entries, followed along the batches they name. A missing index is good: the broker makes it again."""
+    """The entries of an index, compared with the batches of the segment.
+
+    A missing index is good: the broker rebuilds it.
+    """
 
     def __init__(self, path: str, entry: Struct) -> None:
         self._path = path
@@ -237,7 +243,7 @@ class _Index:
         self._at = 0
 
     def pass_batch(self, last_offset: int, expected: int) -> None:
-        """The batch that ends with this offset, relative to the segment, and what an entry for it must say."""
+        """Check the entries up to the batch that ends with this offset, relative to the segment."""
         while self._at < len(self._entries) and self._entries[self._at][0] <= last_offset:
             if self._entries[self._at] != (last_offset, expected):
                 self._leads_right = False
@@ -248,7 +254,7 @@ class _Index:
         return self._leads_right and self._at == len(self._entries)
 
     def verdict(self) -> str:
-        return f"{self._path}: it does not fit the log; the broker makes it again when it needs it"
+        return f"{self._path}: it does not match the log; the broker rebuilds it when it needs it"
 
 
 def _read(path: str) -> bytes:

@@ -1,6 +1,6 @@
-"""`flowstone sql`: a question to topics in SQL, answered by DuckDB, which is an extra.
+"""`flowstone sql`: runs SQL queries over topics with DuckDB, an optional dependency.
 
-A topic is a table of its name, read when the query scans it and not before.
+A topic is a table of the same name, which is read only when the query scans it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def register(app: typer.Typer) -> None:
 
 
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL, as DuckDB has it; a topic is a table.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in DuckDB's SQL; a topic is a table.")],
     start: Annotated[
-        str, typer.Option(metavar="PLACE", help="Where to begin: earliest, latest, an offset, or a time (ISO 8601).")
+        str, typer.Option(metavar="PLACE", help="Where to start: earliest, latest, an offset, or a time (ISO 8601).")
     ] = "earliest",
-    end: Annotated[str, typer.Option(metavar="PLACE", help="Where to end, likewise.")] = "latest",
-    binary: Annotated[bool, typer.Option("--binary", help="Keys and values as BLOB, not as text.")] = False,
+    end: Annotated[str, typer.Option(metavar="PLACE", help="Where to stop, in the same format.")] = "latest",
+    binary: Annotated[bool, typer.Option("--binary", help="Return keys and values as BLOB instead of text.")] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Answer a question about topics, such as select value->>'country', count(*) from orders group by all."""
+    """Run a query over topics, such as select value->>'country', count(*) from orders group by all."""
     try:
         import duckdb
 
@@ -53,7 +53,7 @@ def sql(
     topics = fetch_metadata(connect(bootstrap), bootstrap).topics
     new_cluster = partial(Cluster, bootstrap, client_id=CLIENT_ID, deadline_s=REQUEST_TIMEOUT_S)
     with closing(duckdb.connect(":memory:")) as database:
-        # What the query calls a table only the engine knows; a view that is not used costs nothing.
+        # Only the engine knows which tables the query uses; an unused view costs nothing.
         named = [topic for topic in topics if topic.lower() in query.lower()]
         views = [TopicView(new_cluster, topic, *places, binary=binary) for topic in named]
         try:
@@ -67,7 +67,7 @@ def sql(
 
 
 def _explain(error: Exception, topics: Iterable[str]) -> str:
-    """The first line of DuckDB's own words, but for a table that is not there: it guesses among tables of its own."""
+    """Return the first line of DuckDB's error, with our own hint for a missing table: DuckDB suggests internal ones."""
     missing = _MISSING_TABLE.search(str(error))
     if missing is None:
         return f"DuckDB: {str(error).splitlines()[0]}"
@@ -90,7 +90,7 @@ def _place(option: str, text: str) -> str | int | datetime:
 
 
 def _answer(database: Any, query: str, *, json_output: bool) -> Iterator[str]:
-    """What to print: a document for each row, or one table. A statement without rows prints nothing."""
+    """Yield what to print: a document per row, or one table; nothing for a statement without rows."""
     import pyarrow as pa
 
     relation = database.sql(query)
@@ -107,7 +107,7 @@ def _answer(database: Any, query: str, *, json_output: bool) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    """As text on a screen, where a value has no line of its own to break."""
+    """Return a value as text without line breaks, for a table cell."""
     if value is None:
         return ""
     plain = plain_value(value)

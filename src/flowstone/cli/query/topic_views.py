@@ -1,7 +1,7 @@
-"""Topics as tables of a SQL engine that scans Arrow datasets, DuckDB for one.
+"""Topics as tables for a SQL engine that scans Arrow datasets, such as DuckDB.
 
-Nothing is asked of a broker before the engine scans, and then only the columns it wants are read. A topic's offsets are
-settled at its first scan, so a query that scans it twice sees the same records both times.
+A broker is contacted only when the engine scans, and only the requested columns are read. A topic's offsets are
+determined at its first scan, so a query that scans it twice sees the same records.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TEXT_COLUMNS = ("key", "value")
 
 
 class TopicView(dataset.Dataset):  # type: ignore[misc]
-    """The records of a topic between two places.
+    """The records of a topic between two positions.
 
-    Keys and values are text, unless `binary`; what is not UTF-8 in them has replacement characters. `failure` is why a
-    scan ended early, which the engine would wrap in words of its own.
+    Keys and values are text unless `binary` is set; bytes that are not UTF-8 become replacement characters. `failure`
+    is the error that ended a scan early, because the engine would replace its message.
     """
 
     def __init__(self, connect: Callable[[], Cluster], topic: str, start: Places, end: Places, *, binary: bool) -> None:
@@ -46,7 +46,7 @@ class TopicView(dataset.Dataset):  # type: ignore[misc]
         return self._columns
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
-        # Which columns a filter needs it does not say.
+        # The engine does not say which columns a filter needs.
         names = self._columns.names if columns is None or filter is not None else list(columns)
         found = pa.schema([self._columns.field(name) for name in names])
         return dataset.Scanner.from_batches(self._read(names), schema=found, columns=columns, filter=filter)

@@ -1,4 +1,4 @@
-"""`flowstone consume`: a topic's records on standard output, from any place in the past."""
+"""`flowstone consume`: prints a topic's records, from any offset or time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Three streams of events that look like a business's: orders, clicks and the readings of devices.
+"""Three streams of realistic test events: orders, clicks and device readings.
 
-Pure: the same kind, seed, start and rate give the same bytes. Values are JSON objects. A record's timestamp is when it
-reaches the topic; the `event_time` in its value is when it happened, mostly a moment before, for some records minutes
-before, as phones without network and gateways that buffer make it.
+The module is pure: the same kind, seed, start and rate give the same bytes. Values are JSON objects. A record's
+timestamp is when it reaches the topic; the `event_time` in its value is when the event happened, usually shortly
+before. For some records it is minutes before, as with phones without network and gateways that buffer.
 
 - orders, keyed by customer: a few customers buy much, a few products sell most. `PRODUCTS` is the catalogue to join.
 - clicks, keyed by user: visits of some clicks each, with gaps between them; some clicks are delivered twice, under the
@@ -34,7 +34,7 @@ class Product(NamedTuple):
     price_cents: int
 
 
-# The first sell most.
+# The first products sell most.
 PRODUCTS = (
     Product("p-01", "Espresso beans 1 kg", "coffee", 1890),
     Product("p-02", "Filter papers", "accessories", 390),
@@ -68,12 +68,12 @@ READING_EVERY_MS = 15_000
 DELAY_MEAN_MS = 400.0
 LATE_MS = (20_000, 600_000)
 
-# What a stream makes: key, when it happened in milliseconds before it arrived, and the rest of the value.
+# An event of a stream: key, age in milliseconds on arrival, and the rest of the value.
 _Happening = tuple[str, int, dict[str, Any]]
 
 
 def generate(kind: str, rows: int, *, start_ms: int, per_second: float, seed: int = 0) -> Iterator[Event]:
-    """`rows` events of a kind named in `KINDS`; they reach the topic at a steady rate, the first at `start_ms`."""
+    """Yield `rows` events of a kind in `KINDS`, at a steady rate from `start_ms`."""
     for index, (key, delay_ms, fields) in enumerate(islice(KINDS[kind](Random(seed)), rows)):
         timestamp_ms = start_ms + int(index * 1000 / per_second)
         value = encode({"event_time": _text(timestamp_ms - delay_ms), **fields})
@@ -156,7 +156,7 @@ KINDS: dict[str, Callable[[Random], Iterator[_Happening]]] = {
 
 
 def _favourite(random: Random, count: int) -> int:
-    """Small numbers come most often: half of all are in the first eighth."""
+    """Return a random number below `count`; half of the results are in the first eighth."""
     return int(count * random.random() ** 3)
 
 
@@ -167,5 +167,5 @@ def _delay_ms(random: Random, late_share: float) -> int:
 
 
 def _text(time_ms: int) -> str:
-    """ISO 8601 in UTC, as Spark and everybody else reads it."""
+    """Return a time as ISO 8601 in UTC."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

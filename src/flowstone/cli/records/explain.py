@@ -1,4 +1,4 @@
-"""`flowstone explain`: everything the broker knows of one offset."""
+"""`flowstone explain`: prints everything that the broker knows about one offset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show where a record lies, who wrote it, whether it is safe, who has read it, and when it will go."""
+    """Show a record's position and producer, whether it is durable, who has read it, and when it will be deleted."""
     match = _PLACE.fullmatch(place)
     if match is None:
         raise CommandError(f"{place}: expected TOPIC/PARTITION@OFFSET, such as orders/0@1234")
@@ -49,7 +49,7 @@ def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:
     segment, batch = told["segment"], told["batch"]
     lines = [("offset", f"{told['topic']}/{told['partition']}@{told['offset']}")]
     if told["is_compacted_away"]:
-        lines.append(("record", "none: compaction took it; what follows is about the batch it was in, or the next"))
+        lines.append(("record", "none: compaction has removed it; the lines below describe its batch, or the next one"))
     else:
         lines.append(("timestamp", f"{_time(told['timestamp_ms'])} ({told['timestamp_type']})"))
     kind = "active" if segment["is_active"] else "sealed"
@@ -102,16 +102,18 @@ def _retention(told: dict[str, Any]) -> str:
         limits = [name for name in ("retention_ms", "retention_bytes") if told[name] != _FOR_EVER]
         return "not by time, and not by size as long as the topic grows no faster" if limits else "never"
     if told["seconds_left"] == 0:
-        return "due: with the next check"
+        return "due at the next check"
     text = f"in {duration(told['seconds_left'])}, about {format_time(told['deleted_at_ms'])}, with its segment"
     if told.get("growing_seconds"):
-        text += f", which is written to for another {duration(told['growing_seconds'])} (segment.bytes, segment.ms)"
+        text += f", which is sealed only in {duration(told['growing_seconds'])} (segment.bytes, segment.ms)"
     return text
 
 
 def _compaction(told: dict[str, Any]) -> str:
     if told["is_compacted"]:
-        state = "done here: it was the last value of its key then; a newer one takes its place at the next compaction"
+        state = (
+            "done here: it was the last value of its key then; the next compaction removes it if there is a newer one"
+        )
     elif told["is_in_active_segment"]:
         state = "not before its segment is full or old enough to be sealed"
     else:

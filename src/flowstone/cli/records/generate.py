@@ -1,4 +1,4 @@
-"""`flowstone generate`: events that look real, for trying things out. What they are is in `event_streams`."""
+"""`flowstone generate`: writes realistic test events, which `event_streams` defines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowstone.cli.records.event_streams import KINDS, Event, generate
 from flowstone.cli.records.sending import OutgoingRecord, Sender
 
 ROWS = 10_000
-# Without a rate nothing is waited for: the records' times are those of so long a past, up to now.
+# Without a rate, all records are written at once, with times within this period before now.
 SPAN_S = 3600.0
 DELIVERY_TIMEOUT_S = 30.0
 START_MS_MAX = 253_370_764_800_000  # the year 9999 begins
@@ -34,9 +34,9 @@ def register(app: typer.Typer) -> None:
 def generate_events(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}.")],
     topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Where to; else the topic of the kind's name.")
+        str | None, typer.Option(metavar="TOPIC", help="The target topic; default: the topic with the kind's name.")
     ] = None,
-    rows: Annotated[int, typer.Option(metavar="N", min=1, max=ROWS_MAX, help="How many records.")] = ROWS,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, max=ROWS_MAX, help="Number of records.")] = ROWS,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -44,20 +44,20 @@ def generate_events(
             min=0.001,
             max=PER_SECOND_MAX,
             callback=finite,
-            help="Records per second, live; else all at once.",
+            help="Records per second, sent live; default: all at once.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same events.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed generates the same events.")] = 0,
     start: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The first record's time, where they are sent all at once.")
+        str | None, typer.Option(metavar="TIME", help="The time of the first record if all are sent at once.")
     ] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Write events that look real, as JSON with keys, to a topic: orders, clicks or readings of devices.
+    """Write realistic test events, as JSON with keys, to a topic: orders, clicks or device readings.
 
-    All at once their times are those of an hour, up to now unless --start says otherwise; with --rate they are live.
-    Some are late: their event_time is minutes before the record's own time.
+    By default all are written at once, with times within the last hour, unless --start is given; with --rate they are
+    written live. Some are late: their event_time is minutes before the record's timestamp.
     """
     if kind not in KINDS:
         raise CommandError(f"there are no {kind}: choose one of {', '.join(KINDS)}")
@@ -85,7 +85,7 @@ def _events(kind: str, rows: int, rate: float | None, seed: int, start: str | No
 
 
 def _live(events: Iterator[Event]) -> Iterator[Event]:
-    """Each when its time has come."""
+    """Yield each event when its time has come."""
     for event in events:
         wait_s = event.timestamp_ms / 1000 - time.time()
         if wait_s > 0:

@@ -1,4 +1,4 @@
-"""Rows of a Parquet file as records, with pyarrow, which is an extra: it is large, and few need it.
+"""Rows of a Parquet file as records, with pyarrow, which is an optional dependency.
 
 A row becomes a JSON object, with values as `plain_value` has them.
 """
@@ -16,7 +16,7 @@ ROWS_PER_BATCH = 1000
 
 
 class ParquetRows:
-    """The rows of one file, read in batches; CommandError if it cannot be read, or pyarrow is not there."""
+    """The rows of one file, read in batches. Raises CommandError if it cannot be read or pyarrow is missing."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -48,7 +48,7 @@ class ParquetRows:
 
 
 def _without_nanoseconds(batch: Any) -> Any:
-    """Python's own times have microseconds: what is finer is cut off."""
+    """Return the batch with times truncated to microseconds, the resolution of Python's own times."""
     import pyarrow
 
     fields = [

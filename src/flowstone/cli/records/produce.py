@@ -1,4 +1,4 @@
-"""`flowstone produce`: lines of standard input, or the contents of a file, become records."""
+"""`flowstone produce`: writes lines of standard input, or the contents of a file, as records."""
 
 from __future__ import annotations
 
@@ -42,27 +42,31 @@ def register(app: typer.Typer) -> None:
 
 def produce(
     topic: TopicName,
-    file: Annotated[str | None, typer.Option(metavar="FILE", help="Read this file, not standard input.")] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE", help="Read this file instead of standard input.")] = None,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; else the file's name tells."),
+        typer.Option("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}; default: by the file name."),
     ] = None,
     key_separator: Annotated[
-        str, typer.Option(metavar="TEXT", help="What ends the key in a line; without it records have no key.")
+        str,
+        typer.Option(metavar="TEXT", help="The text between key and value in a line; without it, records have no key."),
     ] = "",
     key_field: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The field of each object or row that is the key.")
+        str | None, typer.Option(metavar="NAME", help="The field of each object or row that contains the key.")
     ] = None,
     timestamp_field: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The field that is the record's time: milliseconds or ISO 8601.")
+        str | None,
+        typer.Option(metavar="NAME", help="The field that contains the record's timestamp: milliseconds or ISO 8601."),
     ] = None,
     header_field: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A field that is also a header; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME", help="A field to add as a header; repeatable.")
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record; repeatable.")
     ] = None,
-    acks: Annotated[str, typer.Option(help="Who must have a record before it counts: all, 1 or 0.")] = "all",
+    acks: Annotated[
+        str, typer.Option(help="Which replicas must have a record before it is acknowledged: all, 1 or 0.")
+    ] = "all",
     timeout: Annotated[
         float,
         typer.Option(
@@ -70,7 +74,7 @@ def produce(
             min=0.1,
             max=SECONDS_MAX,
             callback=finite,
-            help="How long a record may take to be stored.",
+            help="How long storing a record may take.",
         ),
     ] = DELIVERY_TIMEOUT_S,
     json_output: JsonOutput = False,
@@ -78,7 +82,7 @@ def produce(
 ) -> None:
     """Write lines from standard input, or a file of JSON lines, CSV or Parquet, to a topic; print how many were stored.
 
-    Of a file of objects or rows, each one is a record, and its value is the object as JSON.
+    In a file of objects or rows, each one becomes a record whose value is the object as JSON.
     """
     if acks not in ACKS:
         raise CommandError(f"--acks {acks}: expected {', '.join(ACKS)}")
@@ -121,13 +125,13 @@ def _header(text: str) -> Header:
 class _Source(NamedTuple):
     records: Records
     label: str
-    total: int | None  # None: nobody knows how much is to come
+    total: int | None  # None: the total is unknown
     position: Callable[[], int]
 
 
 @contextmanager
 def _open(path: str | None, source_format: str, separator: bytes, shape: Shape) -> Iterator[_Source]:
-    """CommandError if the file cannot be read."""
+    """Open the input as a source of records. Raises CommandError if the file cannot be read."""
     if path is None:
         yield _Source(_read(sys.stdin.buffer, STANDARD_INPUT, source_format, separator, shape), "", None, int)
         return
@@ -144,7 +148,7 @@ def _open(path: str | None, source_format: str, separator: bytes, shape: Shape) 
             else:
                 file = stack.enter_context(open(path, "rb"))
                 records = _read(file, path, source_format, separator, shape)
-                if file.seekable():  # a pipe with a name is not, and has no size
+                if file.seekable():  # a named pipe has no size
                     total, position = os.path.getsize(path), file.tell
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror or error}") from None

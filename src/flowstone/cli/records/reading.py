@@ -1,7 +1,7 @@
-"""A topic's records from chosen places on, for `flowstone consume`.
+"""Reader of a topic's records from chosen offsets, for `flowstone consume`.
 
-Partitions are read directly, without a group, and nothing is committed. Unless it follows, a reader goes up to where
-each partition ended when it was made, so that it ends even while others write.
+Partitions are read directly, without a group, and nothing is committed. Without `follow`, a reader stops at the end
+that each partition had when it was created, so it stops even while others write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SILENCE_MAX_S = 30.0
 
 
 class Reader:
-    """One pass over a topic's partitions, from chosen offsets to where they end now."""
+    """One pass over a topic's partitions, from chosen offsets to their current ends."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int | None) -> None:
         self._bootstrap, self._topic = bootstrap, topic
@@ -59,11 +59,11 @@ class Reader:
         except KafkaException as error:
             raise explain(error, self._bootstrap) from None
         for each in found:
-            # Negative: no record is that new.
+            # Negative: no record is at or after the time.
             self._starts[each.partition] = each.offset if each.offset >= 0 else self._bounds[each.partition][1]
 
     def read(self, *, follow: bool) -> Iterator[list[Message]]:
-        """The records, as many at a time as have come."""
+        """Yield the records in lists, as they arrive."""
         open_partitions = {each for each, start in self._starts.items() if follow or start < self._bounds[each][1]}
         self._consumer.assign([TopicPartition(self._topic, each, self._starts[each]) for each in open_partitions])
         while open_partitions:
@@ -74,9 +74,9 @@ class Reader:
             ]
 
     def _next_messages(self, follow: bool) -> list[Message]:
-        """One message as soon as there is one, and what has come with it."""
+        """Wait for one message; return it with all others that have arrived."""
         waited_s = 0.0
-        # In short waits: an interrupt is heard only between them.
+        # Short waits, because an interrupt is handled only between them.
         while (first := self._consumer.poll(POLL_S)) is None:
             waited_s += POLL_S
             if waited_s >= SILENCE_MAX_S and not follow:
@@ -85,7 +85,7 @@ class Reader:
         return [first, *self._consumer.consume(RECORDS_PER_CALL, 0)]
 
     def _is_beyond(self, message: Message, open_partitions: set[int], follow: bool) -> bool:
-        """Whether the message is none to give back; closes partitions that have been read to their end."""
+        """Return whether the message must be ignored; mark partitions that are read to their end."""
         error, partition, offset = message.error(), message.partition(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise explain(error, self._bootstrap)

@@ -1,4 +1,4 @@
-"""How a consumed record looks on standard output: a line with columns, or a JSON object."""
+"""Output formats of a consumed record: a line with columns, or a JSON object."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Form = Callable[[Message], bytes]
 
 
 class JsonValues:
-    """Values read as JSON. Those that are none are counted, and left as they are."""
+    """Parser of values as JSON that counts invalid ones and leaves them unchanged."""
 
     def __init__(self) -> None:
         self.refused = 0
 
     def decode(self, value: bytes) -> Any:
-        """ValueError if it is no JSON."""
+        """Return the value parsed as JSON. Raises ValueError if it is invalid."""
         try:
             return json.loads(value)
         except ValueError:
@@ -32,7 +32,7 @@ class JsonValues:
 
 
 def line_form(columns: Sequence[str], values: JsonValues | None) -> Form:
-    """Columns and value with tabs between; a value read as JSON is indented, for people."""
+    """Return a formatter of columns and value separated by tabs; a JSON value is indented."""
 
     def form(message: Message) -> bytes:
         cells = [_cell(message, column) for column in columns]
@@ -42,7 +42,7 @@ def line_form(columns: Sequence[str], values: JsonValues | None) -> Form:
 
 
 def json_form(values: JsonValues | None) -> Form:
-    """One object per line. What is not UTF-8 is given as base64, under a name that says so."""
+    """Return a formatter of one JSON object per line; bytes that are not UTF-8 are base64 under another name."""
 
     def form(message: Message) -> bytes:
         record: dict[str, Any] = {
@@ -104,7 +104,7 @@ def _cell(message: Message, column: str) -> bytes:
 
 def _headers(message: Message) -> list[tuple[str, str | bytes | None]]:
     headers = message.headers() or []
-    assert isinstance(headers, list)  # as read, whatever form they were sent in
+    assert isinstance(headers, list)  # as read, in whatever format they were sent
     return headers
 
 

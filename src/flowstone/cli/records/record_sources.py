@@ -1,7 +1,7 @@
-"""Where `flowstone produce` gets records from: lines, JSON lines, CSV or Parquet; from a file or standard input.
+"""Sources of records for `flowstone produce`: lines, JSON lines, CSV or Parquet, from a file or standard input.
 
-One record at a time is in memory (of Parquet, a batch of rows). Whatever is wrong with the input is a CommandError that
-names the line. Nothing here knows a broker.
+One record at a time is in memory (for Parquet, a batch of rows). Invalid input raises a CommandError that names the
+line. The module knows no broker.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def format_of(path: str) -> str:
 
 @dataclass(frozen=True)
 class Fields:
-    """Which fields of an object are also its record's key, timestamp and headers."""
+    """The fields of an object that are also used as the record's key, timestamp and headers."""
 
     key: str | None = None
     timestamp: str | None = None
@@ -48,7 +48,7 @@ class Fields:
 
 
 class Shape:
-    """Makes records: the same headers for all, and what `fields` takes from each."""
+    """Builder of records: adds the same headers to all, and takes the `fields` from each object."""
 
     def __init__(self, fields: Fields, headers: list[Header]) -> None:
         self._fields, self._headers = fields, headers
@@ -73,7 +73,7 @@ def _field(row: Mapping[str, Any], name: str, where: str) -> Any:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """Text as it is, no quotes around it; anything else as JSON."""
+    """Return text unchanged as bytes, and any other value as JSON."""
     if value is None or isinstance(value, bytes):
         return value
     return (value if isinstance(value, str) else encode(value)).encode()
@@ -103,7 +103,7 @@ def read_lines(file: BinaryIO, name: str, separator: bytes, shape: Shape) -> Rec
 
 
 def read_jsonl(file: BinaryIO, name: str, shape: Shape) -> Records:
-    """The value is the line itself, byte by byte; empty lines are passed over."""
+    """Yield a record per line whose value is the unchanged line; skip empty lines."""
     for where, line in _numbered_lines(file, name):
         if not line.strip():
             continue
@@ -127,9 +127,9 @@ def _numbered_lines(file: BinaryIO, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def read_csv(file: BinaryIO, name: str, shape: Shape) -> Records:
-    """The first row names the fields; each further one is an object of texts."""
+    """Yield a record per row, as an object of texts; the first row names the fields."""
     csv.field_size_limit(RECORD_BYTES_MAX)
-    # The wrapper would close what is not ours when it goes.
+    # Otherwise the wrapper would close a file that belongs to the caller.
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
         rows = csv.reader(text, strict=True)

@@ -1,8 +1,8 @@
-"""`flowstone replay`: a range of a topic's records published again, to another topic.
+"""`flowstone replay`: writes a range of a topic's records to another topic.
 
-Records keep their partition, their order, keys, headers and timestamps. They go as whole batches (`replay_batches`), by
-the narrow client that Spark and Arrow use: no record is decoded. With --speed they are sent in the rhythm of their
-timestamps, partitions side by side; without, partition by partition, as fast as it goes.
+Records keep their partition, order, keys, headers and timestamps. They are sent as whole batches (`replay_batches`) by
+the client that Spark and Arrow use, without decoding. With --speed they are sent at the intervals of their timestamps,
+all partitions in parallel; without it partition by partition, as fast as possible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from flowstone.client import EARLIEST, LATEST, Cluster, Producer
 from flowstone.types import TopicPartition
 
 SAVE_EVERY_S = 1.0
-# Records whose turns are less apart than this are sent together.
+# Records that are due within this time of each other are sent together.
 PACE_GRAIN_S = 0.02
 WAIT_STEP_S = 0.2
 SPEED_MAX = 1_000_000.0
@@ -42,26 +42,27 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The topic whose records are published again.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic they are published to.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The topic to read from.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic to write to.")],
     from_time: Annotated[
-        str, typer.Option("--from", metavar="TIME", help=f"From the first record at or after: {TIME_HELP}.")
+        str,
+        typer.Option("--from", metavar="TIME", help=f"Start at the first record at or after this time: {TIME_HELP}."),
     ] = BEGINNING,
     to_time: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="Up to the first record at or after, without it.")
+        str, typer.Option("--to", metavar="TIME", help="Stop before the first record at or after this time.")
     ] = END,
     speed: Annotated[
-        str | None, typer.Option(metavar="Nx", help="In the rhythm of the timestamps, N times as fast: 1x, 10x.")
+        str | None, typer.Option(metavar="Nx", help="Follow the intervals of the timestamps, N times as fast: 1x, 10x.")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin afresh, also where an interrupted replay could be gone on with.")
+        bool, typer.Option("--restart", help="Start from the beginning even if an interrupted replay could continue.")
     ] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Publish a range of a topic's records again, to another topic, with keys, headers and timestamps kept.
+    """Write a range of a topic's records to another topic, with the same keys, headers and timestamps.
 
-    Interrupted, it goes on where it was when the same command is given again.
+    If it was interrupted, the same command continues where it stopped.
     """
     factor = _read_speed(speed) if speed is not None else None
     bounds = [
@@ -83,8 +84,8 @@ def replay(
         told = {"source": source, "target": target, "stored": work.stored, "resumed": is_resumed}
         print_document({**told, "interrupted": interrupts.heard})
     else:
-        again = " (went on where it was interrupted)" if is_resumed else ""
-        rest = "; interrupted, the same command goes on" if interrupts.heard else ""
+        again = " (continued after an interruption)" if is_resumed else ""
+        rest = "; interrupted, the same command continues" if interrupts.heard else ""
         print(f"replayed {counted(work.stored, 'record')} of {source} to {target}{again}{rest}")
     if interrupts.heard:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -106,10 +107,13 @@ class Replay:
         self._spans, self._speed = spans, speed
         self._unsaved: dict[int, Span] = {}
         self._sent = 0
-        self._began: tuple[float, int] | None = None  # when the first record was sent, and what time it has
+        self._began: tuple[float, int] | None = None  # when the first record was sent, and its timestamp
 
     def run(self, interrupts: Interrupts) -> None:
-        """Until all is stored, or an interrupt; then what was sent is stored, and known to be. ClientError."""
+        """Send until all records are stored or an interrupt arrives; then store progress.
+
+        Raises ClientError if it fails.
+        """
         total = sum(span.end - span.start for span in self._spans.values())
         with progress_bar(f"{self._source} to {self._target}", total) as advance, Producer(self._cluster) as producer:
             advance(self._done())
@@ -130,7 +134,7 @@ class Replay:
             self._progress.forget()
 
     def _save(self, producer: Producer, advance: Advance) -> None:
-        """What was sent is stored, and the next replay knows it."""
+        """Wait until all sent records are stored, and commit the progress."""
         producer.flush()
         self.stored = self._sent
         self._spans.update(self._unsaved)
@@ -155,7 +159,7 @@ class Replay:
             yield from part
 
     def _wait_turn(self, timestamp_ms: int, producer: Producer, interrupts: Interrupts) -> None:
-        """At a certain speed, until it is the turn of records of this time; or until an interrupt."""
+        """With a speed, wait until records of this timestamp are due, or until an interrupt."""
         if self._speed is None:
             return
         if self._began is None:
@@ -163,13 +167,13 @@ class Replay:
         begun_s, first_ms = self._began
         due_s = begun_s + (timestamp_ms - first_ms) / 1000 / self._speed
         if due_s - time.monotonic() > PACE_GRAIN_S:
-            producer.flush()  # what was due before is not to wait with us
+            producer.flush()  # send records that are already due before waiting
         while not interrupts.heard and (left_s := due_s - time.monotonic()) > 0:
             time.sleep(min(left_s, WAIT_STEP_S))
 
 
 def _settle(cluster: Cluster, source: str, from_ms: int | None, to_ms: int | None) -> dict[int, Span]:
-    """The offsets that the times stand for now."""
+    """Return the offsets that the times currently stand for."""
     count = cluster.topics([source])[source]
     parts = [TopicPartition(source, index) for index in range(count)]
     latest = cluster.list_offsets(dict.fromkeys(parts, LATEST), read_committed=True)

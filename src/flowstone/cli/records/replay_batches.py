@@ -1,9 +1,9 @@
-"""What a replay sends: the batches of a range of offsets, as a client would send them.
+"""The batches of a range of offsets as a client would send them, for a replay.
 
-A batch goes on as the bytes it is, with its keys, headers, timestamps and compression: no record of it is looked at.
-Only where it cannot be sent like that are its records put into batches of their own: where part of it lies outside the
-range, where compaction has left holes, where its times are the broker's, and where it spans more time than a replay at
-a certain speed may send at once. What transactions have aborted, and control batches, are left out.
+A batch is sent as its original bytes, with its keys, headers, timestamps and compression, without decoding. Its records
+are put into new batches only if necessary: if part of it is outside the range, if compaction has left gaps, if it has
+the broker's timestamps, or if it spans more time than a replay with a speed may send at once. Aborted records and
+control batches are omitted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ATTRIBUTES = Struct(">h")
 
 
 class Sendable(NamedTuple):
-    """A batch as a producer takes it; `next_offset` is where its source goes on."""
+    """A batch for a producer; `next_offset` is where the source continues."""
 
     partition: int
     timestamp_ms: int  # of its first record
@@ -42,11 +42,11 @@ class Sendable(NamedTuple):
 
 class Reader:
     def __init__(self, cluster: Cluster, span_ms_max: float | None) -> None:
-        """`span_ms_max` is how far apart the times of records may be that are sent at once; None: no matter."""
+        """`span_ms_max` is the maximum time span of records that are sent together; None: no limit."""
         self._cluster, self._span_ms_max = cluster, span_ms_max
 
     def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[Sendable]:
-        """The records from `start` on, to `end` without it. ClientError; CorruptBatch."""
+        """Yield the records from `start` to `end`, exclusive, as batches. Raises ClientError or CorruptBatch."""
         transactions = AbortedTransactions()
         for fetched in self._cluster.fetch(partition, start, end, read_committed=True):
             transactions.add(fetched.aborted)
@@ -84,7 +84,7 @@ class Reader:
         )
 
     def _runs(self, records: list[RawRecord]) -> Iterator[list[RawRecord]]:
-        """The records in order, cut where their times are too far apart."""
+        """Yield the records in order, split where their timestamps are too far apart."""
         run: list[RawRecord] = []
         for record in records:
             if run and self._span_ms_max is not None and record.timestamp - run[0].timestamp > self._span_ms_max:
@@ -96,7 +96,7 @@ class Reader:
 
 
 def _as_sent(header: BatchHeader, batch: memoryview) -> bytearray:
-    """With what a client fills in; the producer's fields and the checksum are the producer's business."""
+    """Return the batch with the header fields that a client sets; the producer sets its own fields and the checksum."""
     sent = bytearray(batch)
     opening = prefix(0, header.batch_length, NO_PARTITION_LEADER_EPOCH)
     sent[: len(opening)] = opening

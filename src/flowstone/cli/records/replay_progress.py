@@ -1,11 +1,11 @@
-"""How far a replay has come: kept in the cluster, as the committed offsets of a group of its own.
+"""The progress of a replay, stored in the cluster as the committed offsets of a consumer group.
 
-Why there: it survives the machine that replays, it is next to the records, and `flowstone group describe` shows how far
-the replay is behind. The group's offsets say what to send next; their metadata says which replay it is, and where it
-ends, so that "now" stays what it was when the replay began. The group is deleted when the replay is done.
+There it survives the replaying machine, is stored next to the records, and `flowstone group describe` shows the
+replay's lag. The group's offsets are the next records to send; their metadata contains the range, so that "now" still
+means the time when the replay started. The group is deleted when the replay is complete.
 
-Offsets are committed after the records are stored, so a replay that is killed sends again what it sent since its last
-commit: at most about a second's worth. One that is interrupted (Ctrl-C) commits first, and repeats nothing.
+Offsets are committed after the records are stored, so a killed replay sends the records since its last commit again: at
+most about a second of records. An interrupted one (Ctrl-C) commits first and repeats nothing.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ from flowstone.cli.common.errors import CommandError
 
 
 class Span(NamedTuple):
-    """Offsets of one partition: from the first one to send on, to `end` without it."""
+    """A range of offsets of one partition, from the next one to send to `end`, exclusive."""
 
     start: int
-    position: int  # what is to be sent next
+    position: int  # the next offset to send
     end: int
 
 
 class ReplayProgress:
     def __init__(self, admin: AdminClient, bootstrap: str, source: str, target: str, asked: Mapping[str, str]) -> None:
-        """`asked` is the range as it was asked for, by the options' names."""
+        """`asked` is the requested range, by the options' names."""
         self._admin, self._bootstrap, self._source = admin, bootstrap, source
         self._asked = dict(asked)
         self.group_id = f"flowstone-replay.{source}.{target}"
 
     def load(self) -> dict[int, Span]:
-        """Where an interrupted replay goes on; empty if there is none. CommandError if it was another one."""
+        """Return where an interrupted replay continues, empty if there is none.
+
+        Raises CommandError if the stored progress is that of a different range.
+        """
         request = ConsumerGroupTopicPartitions(self.group_id)
         future = self._admin.list_consumer_group_offsets([request], request_timeout=REQUEST_TIMEOUT_S)[self.group_id]
         spans = {}
@@ -48,7 +51,7 @@ class ReplayProgress:
             told = _read(each.metadata)
             if told is None or told["asked"] != self._asked:
                 raise CommandError(
-                    f"a replay of {_range(told)} was interrupted: give the same to go on with it, or --restart"
+                    f"a replay of {_range(told)} was interrupted: use the same options to continue it, or --restart"
                 )
             spans[each.partition] = Span(told["start"], each.offset, told["end"])
         return spans
@@ -71,7 +74,7 @@ class ReplayProgress:
                     raise explain(each.error, self._bootstrap)
 
     def forget(self) -> None:
-        """The replay is done, or begun afresh."""
+        """Delete the progress of a replay that is complete or starts again."""
         try:
             self._admin.delete_consumer_groups([self.group_id], request_timeout=REQUEST_TIMEOUT_S)[
                 self.group_id

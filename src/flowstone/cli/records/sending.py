@@ -1,4 +1,4 @@
-"""Records to a topic, with an account of how many are stored. Memory is bounded: a full queue makes the reader wait."""
+"""Producer of records to a topic that counts the stored ones. Memory is bounded: a full queue blocks the caller."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from flowstone.errors import ErrorCode
 LINGER_MS = 5
 POLL_EVERY_RECORDS = 1000
 POLL_S = 0.5
-TIMEOUT_NOTICED_S = 2.0  # the library looks once a second whose time is up
+TIMEOUT_NOTICED_S = 2.0  # the library checks for expired records once a second
 QUEUED_KIB_MAX = 64 << 10
-RECORD_BYTES_MAX = 16 << 20  # what the broker takes is its own business, and the topic's
-_NOW = 0  # as the library has it
+RECORD_BYTES_MAX = 16 << 20  # only the broker and the topic limit the size
+_NOW = 0  # the library's maximum
 
 Header = tuple[str, str | bytes | None]
 
@@ -33,14 +33,14 @@ class OutgoingRecord(NamedTuple):
 
 
 class Sender:
-    """CommandError if there is no such topic."""
+    """A producer for one topic. Raises CommandError if the topic does not exist."""
 
     def __init__(self, bootstrap: str, topic: str, acks: str, timeout_s: float) -> None:
         find_topic(connect(bootstrap), bootstrap, topic)
         self.stored = 0
         self._bootstrap, self._topic, self._timeout_s = bootstrap, topic, timeout_s
         self._failure: KafkaError | None = None
-        # Of the records' own times, to name one if the broker refuses it.
+        # The range of the records' timestamps, to name one if the broker refuses it.
         self._earliest_ms, self._latest_ms = TIME_MS_MAX, 0
         self._sent = 0
         self._producer = Producer(
@@ -57,7 +57,7 @@ class Sender:
         )
 
     def send(self, record: OutgoingRecord) -> bool:
-        """Waits while the queue is full. False: an earlier record has failed, and nothing more is taken."""
+        """Send a record, waiting while the queue is full; return False if an earlier record has failed."""
         value, key, headers, timestamp_ms = record
         if timestamp_ms is not None:
             self._earliest_ms = min(self._earliest_ms, timestamp_ms)
@@ -83,9 +83,9 @@ class Sender:
         return self._failure is None
 
     def finish(self) -> None:
-        """Returns when every record has been answered; CommandError if some were not stored."""
+        """Wait until every record is acknowledged. Raises CommandError if some were not stored."""
         left, waited_s = self._producer.flush(0), 0.0
-        # In short waits: an interrupt is heard only between them.
+        # Short waits, because an interrupt is handled only between them.
         while left and waited_s < self._timeout_s + TIMEOUT_NOTICED_S:
             left, waited_s = self._producer.flush(POLL_S), waited_s + POLL_S
         if self._failure is not None or left:
@@ -107,7 +107,7 @@ class Sender:
         return str(explain(failure, self._bootstrap))
 
     def _timestamp_reason(self) -> str:
-        """Name the setting that a record's time is beyond, and its value."""
+        """Return the name and value of the setting that a record's timestamp exceeds."""
         ahead, behind = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
         admin = AdminClient(client_config(self._bootstrap))

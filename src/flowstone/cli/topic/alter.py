@@ -1,4 +1,4 @@
-"""`flowstone topic alter`: settings, and more partitions, which is not undone and moves keys."""
+"""`flowstone topic alter`: changes settings, and adds partitions, which moves keys and cannot be undone."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from flowstone.cli.common.clients import (
     result_of,
 )
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.json_output import JsonOutput, Yes, confirm, print_document
 from flowstone.cli.common.numbers import PARTITIONS_MAX
 from flowstone.cli.common.text import counted
 from flowstone.config import nearest
 
-# To see whether records have keys: so many of the newest of each partition, until so many were seen.
+# To detect keys: this many of the newest records of each partition, up to this total.
 NEWEST_PER_PARTITION = 5
 SAMPLE_RECORDS_MAX = 100
 SAMPLE_TIMEOUT_S = 5.0
@@ -41,21 +41,24 @@ def alter(
     topic: TopicName,
     partitions: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=PARTITIONS_MAX, help="Have N partitions: more than now, never fewer."),
+        typer.Option(
+            metavar="N", min=1, max=PARTITIONS_MAX, help="Increase the number of partitions to N; it cannot be reduced."
+        ),
     ] = None,
     set_values: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a setting; may be given again.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a setting; repeatable.")
     ] = None,
     unset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Go back to the broker's value; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME", help="Restore the broker's value; repeatable.")
     ] = None,
     yes: Yes = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Change a topic's settings, or give it more partitions.
+    """Change a topic's settings or add partitions.
 
-    A key's partition depends on how many there are. If records have keys, this is said and leave is asked for.
+    A key's partition depends on the number of partitions. If records have keys, the command warns and asks for
+    confirmation.
     """
     settings = dict(read_assignment("--set", each) for each in set_values or ())
     if partitions is None and not settings and not unset:
@@ -87,7 +90,7 @@ def read_assignment(option: str, text: str) -> tuple[str, str]:
 
 
 def _check_names(admin: AdminClient, bootstrap: str, topic: str, unset: list[str]) -> None:
-    """To unset what there is not would succeed: brokers take it for done, and a misspelt name would go unnoticed."""
+    """Raise CommandError if a setting to unset is unknown: brokers ignore such names, and typos would be missed."""
     if not unset:
         return
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -104,14 +107,14 @@ def _check_growth(bootstrap: str, topic: str, count: int, wanted: int, *, yes: b
             f"give --partitions more than {count}, or copy the records to a new topic"
         )
     if not yes and has_keys(bootstrap, topic, count):
-        get_leave(
+        confirm(
             f"records of {topic} have keys, and with {wanted} partitions instead of {count} most keys will move: "
             "new records of a key go to another partition than its old ones, and the order between them is lost"
         )
 
 
 def has_keys(bootstrap: str, topic: str, count: int) -> bool:
-    """Whether some of the newest records have a key."""
+    """Return whether some of the newest records have a key."""
     consumer = Consumer(reader_config(bootstrap))
     try:
         newest = []

@@ -1,4 +1,4 @@
-"""`flowstone branch`: a topic as it was at a point in time, as a topic of its own."""
+"""`flowstone branch`: creates a topic with the records that another topic contained at a point in time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowstone.cli.common.json_output import JsonOutput, print_document
 from flowstone.cli.common.text import counted, screen_width, size_text, table
 from flowstone.cli.common.times import format_time, parse_time
 
-# The broker answers within 20 s, if only that it is still copying.
+# The broker responds within 20 s, even if it is still copying.
 ANSWER_TIMEOUT_S = 30.0
 
 
@@ -23,19 +23,21 @@ def register(app: typer.Typer) -> None:
 
 def branch(
     source: Annotated[
-        str, typer.Argument(metavar="TOPIC[@TIME]", help="The topic, and the point in time; without one, now.")
+        str, typer.Argument(metavar="TOPIC[@TIME]", help="The topic and the point in time; default: now.")
     ],
     target: Annotated[str, typer.Argument(metavar="NEW-TOPIC", help="The branch's name.")],
     groups: Annotated[
         bool,
-        typer.Option("--groups", help="Also what groups have committed in the topic, as far as the branch reaches."),
+        typer.Option(
+            "--groups", help="Also copy the offsets that groups have committed in the topic, up to the branch's end."
+        ),
     ] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Make a topic that holds what another one held at a point in time. Nothing written to either shows in the other.
+    """Create a topic with the records that another topic contained at a point in time. The two are independent.
 
-    The two share their files: a branch takes no room and no time, however large the topic is. TIME is
+    The topics share files: a branch takes no disk space and almost no time, however large the topic is. TIME is
     milliseconds since 1970, ISO 8601, '2 hours ago' or 'yesterday 09:00'.
     """
     topic, at, text = source.partition("@")

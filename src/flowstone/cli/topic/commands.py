@@ -1,4 +1,4 @@
-"""`flowstone topic`: create, list, describe and delete topics. `alter` has a module of its own."""
+"""`flowstone topic`: creates, lists, describes and deletes topics. `alter` has a separate module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowstone.cli.common.clients import (
     result_of,
 )
 from flowstone.cli.common.errors import CommandError
-from flowstone.cli.common.json_output import JsonOutput, Yes, get_leave, print_document
+from flowstone.cli.common.json_output import JsonOutput, Yes, confirm, print_document
 from flowstone.cli.common.numbers import PARTITIONS_MAX, REPLICATION_FACTOR_MAX
 from flowstone.cli.common.text import counted, screen_width, table
 from flowstone.cli.group.tables import NOTHING
@@ -55,13 +55,11 @@ def register(app: typer.Typer) -> None:
 
 def create(
     topic: TopicName,
-    partitions: Annotated[int, typer.Option(help="How many partitions; -1: the broker's default.")] = BROKER_DEFAULT,
+    partitions: Annotated[int, typer.Option(help="Number of partitions; -1: the broker's default.")] = BROKER_DEFAULT,
     replication_factor: Annotated[
-        int, typer.Option(help="How many replicas; -1: the broker's default.")
+        int, typer.Option(help="Number of replicas; -1: the broker's default.")
     ] = BROKER_DEFAULT,
-    config: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic setting; may be given again.")
-    ] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic setting; repeatable.")] = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -74,7 +72,7 @@ def create(
         new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=settings)
         asked = admin.create_topics([new], operation_timeout=REQUEST_TIMEOUT_S)
     except (ValueError, TypeError, KafkaException) as error:  # the client library's own bounds
-        raise CommandError(f"no topic can be made like that: {error}") from error
+        raise CommandError(f"the topic cannot be created: {error}") from error
     result_of(asked[topic], bootstrap)
     count = len(find_topic(admin, bootstrap, topic).partitions)
     if json_output:
@@ -85,9 +83,7 @@ def create(
 
 def _check_count(option: str, number: int, maximum: int) -> None:
     if number != BROKER_DEFAULT and not 1 <= number <= maximum:
-        raise CommandError(
-            f"{option} {number}: choose between 1 and {maximum}, or leave it out for what the broker is set to"
-        )
+        raise CommandError(f"{option} {number}: choose between 1 and {maximum}, or omit it to use the broker's default")
 
 
 def list_topics(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
@@ -101,7 +97,7 @@ def list_topics(json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_
 
 
 def describe(topic: TopicName, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show a topic's partitions, their offsets, what they take on disk, and the settings that are its own."""
+    """Show a topic's partitions with offsets and sizes on disk, and the settings that it overrides."""
     admin = connect(bootstrap)
     partitions = _partitions(admin, bootstrap, topic)
     settings = own_settings(admin, bootstrap, topic)
@@ -125,11 +121,11 @@ def describe(topic: TopicName, json_output: JsonOutput = False, bootstrap: Boots
 def delete(
     topic: TopicName, yes: Yes = False, json_output: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> None:
-    """Delete a topic and its records. Asks first on a terminal; elsewhere it needs --yes."""
+    """Delete a topic and its records. Asks for confirmation on a terminal; elsewhere it needs --yes."""
     admin = connect(bootstrap)
     count = len(find_topic(admin, bootstrap, topic, to_use=False).partitions)
     if not yes:
-        get_leave(f"{topic} and all records in its {counted(count, 'partition')} will be deleted, for good")
+        confirm(f"{topic} and all records in its {counted(count, 'partition')} will be deleted permanently")
     result_of(admin.delete_topics([topic], operation_timeout=REQUEST_TIMEOUT_S)[topic], bootstrap)
     if json_output:
         print_document({"topic": topic})
@@ -164,7 +160,7 @@ def _partitions(admin: AdminClient, bootstrap: str, topic: str) -> list[dict[str
 def _offsets(
     admin: AdminClient, bootstrap: str, topic: str, partitions: list[int], spec: OffsetSpec
 ) -> dict[int, int | None]:
-    """None for a partition that is offline."""
+    """Return the offsets that `spec` selects by partition, None for a partition that is offline."""
     asked = {TopicPartition(topic, number): spec for number in partitions}
     answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
     found: dict[int, int | None] = {}

@@ -1,7 +1,7 @@
-"""What a topic takes on the brokers' disks, as their page `/disks` tells it: for `flowstone topic describe`.
+"""A topic's disk usage from the brokers' page `/disks`, for `flowstone topic describe`.
 
-Where the page cannot be had, be it off, out of reach or a broker of another make, the reason is kept for people to be
-told, and the command goes on without it.
+If the page is off or unreachable, or the broker is not Flowstone, the reason is kept for the output, and the command
+continues without this data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flowstone.cli.common.broker_pages import OK, PAGE_ERRORS, SETTING, ask, fin
 from flowstone.cli.common.text import size_text
 from flowstone.cli.group.tables import NOTHING, duration
 
-# Of a partition, in its document and above its column.
+# Fields of a partition, with their column titles.
 COLUMNS = {
     "size_bytes": "size",
     "segments": "segments",
@@ -27,12 +27,12 @@ _FIELDS = ("directory", *COLUMNS)
 
 
 class TopicDisks(NamedTuple):
-    partitions: dict[int, dict[str, Any]]  # by number; one that is offline is not among them
+    partitions: dict[int, dict[str, Any]]  # by partition number, without offline ones
     directories: list[dict[str, Any]]
-    problem: str | None  # why they are not known
+    problem: str | None  # why they are unknown
 
     def fields(self, number: int) -> dict[str, Any]:
-        """A partition's part of the document; null where it is not known."""
+        """Return a partition's part of the JSON document, with null for unknown values."""
         found = self.partitions.get(number, {})
         return {name: found.get(name) for name in _FIELDS}
 
@@ -52,8 +52,8 @@ class TopicDisks(NamedTuple):
 
     def lines(self) -> list[str]:
         if self.problem is not None:
-            return [f"sizes, ages and room on disk are not known: {self.problem}"]
-        # A topic that has no records fills no disk: when others will have filled it is not its concern.
+            return [f"sizes, ages and free disk space are not known: {self.problem}"]
+        # A topic without records does not fill a disk, so the forecast is omitted.
         is_empty = not any(each["size_bytes"] for each in self.partitions.values())
         return [_directory_line(each, with_forecast=not is_empty) for each in self.directories]
 
@@ -80,16 +80,16 @@ def read_disks(admin: AdminClient, bootstrap: str, topic: str) -> TopicDisks:
 def _directory_line(directory: dict[str, Any], *, with_forecast: bool) -> str:
     if directory["state"] != "online":
         return f"disk {directory['path']}: OFFLINE, {directory['reason']}"
-    room = f"{size_text(directory['usable_bytes'])} free of {size_text(directory['total_bytes'])}"
+    space = f"{size_text(directory['usable_bytes'])} free of {size_text(directory['total_bytes'])}"
     if directory["refuses_records"]:
-        return f"disk {directory['path']}: FULL, {room}: new records are refused"
+        return f"disk {directory['path']}: FULL, {space}: new records are refused"
     scarce = " (LOW)" if directory.get("is_low") else ""
     forecast = f", {_forecast(directory)}" if with_forecast else ""
-    return f"disk {directory['path']}: {room}{scarce}{forecast}"
+    return f"disk {directory['path']}: {space}{scarce}{forecast}"
 
 
 def _forecast(directory: dict[str, Any]) -> str:
-    """When the disk is full, and what says so."""
+    """Return when the disk will be full, and on what this forecast is based."""
     if not directory.get("has_enough_history"):
         return "no forecast yet: too little history"
     history, grown_bytes = duration(directory["history_seconds"]), directory["grown_bytes"]

@@ -1,4 +1,4 @@
-"""`flowstone topic offsets`: which offset each partition of a topic had at a point in time."""
+"""`flowstone topic offsets`: prints the offset of each partition at a point in time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def offsets(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show the offset of each partition's first record at or after a point in time, or its end without one."""
+    """Show the offset of each partition's first record at or after a point in time, or its end if there is none."""
     time_ms = parse_time("--at", at)
     admin = connect(bootstrap)
     numbers = sorted(find_topic(admin, bootstrap, topic).partitions)
@@ -65,7 +65,7 @@ def offsets(
 def _list_offsets(
     admin: AdminClient, bootstrap: str, topic: str, partitions: list[int], spec: OffsetSpec
 ) -> dict[int, tuple[int, int]]:
-    """Offset and timestamp by partition; -1 where there is no such record."""
+    """Return offset and timestamp by partition, -1 if there is no such record."""
     asked = {TopicPartition(topic, number): spec for number in partitions}
     answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
     results = {each.partition: result_of(future, bootstrap) for each, future in answers.items()}

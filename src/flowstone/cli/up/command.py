@@ -1,8 +1,8 @@
-"""`flowstone up`: a broker in the foreground, until a signal or a failed disk ends it.
+"""`flowstone up`: runs a broker in the foreground until a signal or a failed disk ends it.
 
-Standard output is for whoever waits for the broker: what it runs on, then `ready HOST:PORT` once it serves. What it
-has to say later is logged, on standard error. The first SIGTERM or SIGINT stops it cleanly; a second SIGINT kills it.
-Before it serves, a signal ends the process on the spot: recovery can be run again.
+Standard output is for programs that wait for the broker: startup information, then `ready HOST:PORT` when it accepts
+connections. The log goes to standard error. The first SIGTERM or SIGINT stops the broker cleanly; a second SIGINT kills
+it. Before the broker is ready, a signal ends the process immediately, because recovery can be repeated.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_HTTP = f"{DEFAULT_HOST}:9080"
 
 _EPILOG = (
-    "Settings have Kafka's names. A file gives way to the environment (FLOWSTONE_SET_LOG_RETENTION_MS=… is "
-    "log.retention.ms), the environment to --set, and --set to the flags of their own."
+    "Settings have Kafka's names. Later sources override earlier ones: a file, the environment "
+    "(FLOWSTONE_SET_LOG_RETENTION_MS=… is log.retention.ms), --set, and the flags for single settings."
 )
 
 
 def run_up(arguments: list[str]) -> int:
-    """Runs the command to its end; the exit status. ConfigError and StartupError are for people."""
+    """Run the command and return the exit status. ConfigError and StartupError carry messages for users."""
     options = build_parser().parse_args(arguments)
     log_output.set_up_logging(options.log_format, options.log_level)
     values = _values(options)
@@ -67,14 +67,14 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--data",
         metavar="DIR",
-        help="the data directory, made if it is missing, or several with commas (default: flowstone-data)",
+        help="the data directory, created if it is missing, or several separated by commas (default: flowstone-data)",
     )
     add(
         "--listen",
         metavar="[NAME://]HOST:PORT",
         action="append",
         default=[],
-        help="an address to listen on, port 0 for any free one; may be given again (default: 127.0.0.1:9092)",
+        help="an address to listen on, port 0 for any free one; repeatable (default: 127.0.0.1:9092)",
     )
     add("--port", metavar="PORT", type=int, help="short for --listen 127.0.0.1:PORT")
     add(
@@ -82,26 +82,37 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="[NAME://]HOST:PORT",
         action="append",
         default=[],
-        help="the address clients are told, where it differs from the one listened on; may be given again",
+        help="the address that clients connect to, if it differs from the one listened on; repeatable",
     )
     add(
         "--http",
         metavar="HOST:PORT|off",
-        help=f"where health and metrics are served (default: {DEFAULT_HTTP}, or nowhere if that is taken)",
+        help=f"the address of the health and metrics pages (default: {DEFAULT_HTTP}, or none if that is taken)",
     )
     add(
         "--brokers",
         metavar="N",
         type=int,
-        help="a cluster of so many brokers and a ZooKeeper on this machine, at ports that count up; needs Java",
+        help="start a cluster of N brokers and a ZooKeeper on this machine, at consecutive ports; needs Java",
     )
-    add("--zookeeper", metavar="HOST:PORT", help="join the cluster of this ensemble, several servers with commas")
-    add("--node-id", metavar="ID", type=int, help="this broker's number in its cluster (default: 1)")
+    add(
+        "--zookeeper",
+        metavar="HOST:PORT",
+        help="join the cluster of this ZooKeeper ensemble; separate servers by commas",
+    )
+    add("--node-id", metavar="ID", type=int, help="this broker's id in its cluster (default: 1)")
     add("--config", metavar="FILE", help="read settings from a .properties file")
-    add("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting; may be given again")
-    add("--log-format", choices=log_output.FORMATS, default="text", help="how standard error reads (default: text)")
-    add("--log-level", choices=log_output.LEVELS, default="info", help="the least that is logged (default: info)")
-    add("--json", action="store_true", help="say that it is ready, or why it cannot start, in JSON, for programs")
+    add("--set", metavar="NAME=VALUE", action="append", default=[], help="set one setting; repeatable")
+    add(
+        "--log-format",
+        choices=log_output.FORMATS,
+        default="text",
+        help="the format of the log on standard error (default: text)",
+    )
+    add(
+        "--log-level", choices=log_output.LEVELS, default="info", help="the lowest level that is logged (default: info)"
+    )
+    add("--json", action="store_true", help="print that the broker is ready, or why it cannot start, as JSON")
     return parser
 
 
@@ -128,7 +139,7 @@ def _values(options: argparse.Namespace) -> dict[str, str]:
 async def serve(
     values: dict[str, str], *, as_json: bool, default_http: str = DEFAULT_HTTP, with_input: bool = False
 ) -> int:
-    """Runs a broker until a signal, or `with_input` the end of standard input, asks for its end; the exit status."""
+    """Run a broker until a signal (or, with `with_input`, the end of standard input); return the exit status."""
     raise_open_files_limit()
     return_freed_blocks()
     with collector_paused():
@@ -154,14 +165,14 @@ async def serve(
 
 
 def _advice(error: StartupError) -> str:
-    """What to do about it, as the end of a sentence, where the system's own error tells."""
+    """Return what to do about a system error, as the end of a sentence, if that is known."""
     cause = error.__cause__ or error.__context__
     if isinstance(cause, BlockingIOError):
         return "; stop that one, or choose another directory with --data"
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         return "; stop what listens there, or choose another address with --listen"
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
-        return "; free some room, or choose another directory with --data"
+        return "; free disk space, or choose another directory with --data"
     if isinstance(cause, PermissionError) and cause.filename is None:
         return "; run as a user who may, or choose another address with --listen (ports below 1024 are the system's)"
     if isinstance(cause, PermissionError):
@@ -172,12 +183,12 @@ def _advice(error: StartupError) -> str:
 
 
 def watch_signals() -> asyncio.Future[str]:
-    """Done when a signal asks for an end, with its name."""
+    """Return a future that completes with a signal's name when SIGTERM or SIGINT arrives."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[str] = loop.create_future()
 
     def on_signal(number: signal.Signals) -> None:
-        # From now on SIGINT is the system's again: it works even if the disk, and so the loop, is stuck.
+        # A second SIGINT has its default effect: it works even if the disk blocks the event loop.
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not stopping.done():
@@ -189,7 +200,7 @@ def watch_signals() -> asyncio.Future[str]:
 
 
 def _watch_input(stopping: asyncio.Future[str]) -> None:
-    """Nothing more is ever written to it: that it can be read means that whoever had its other end is gone."""
+    """Complete `stopping` at the end of standard input, which means that the parent process has ended."""
     loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def on_end() -> None:
@@ -218,11 +229,11 @@ def _announce(app: App, *, as_json: bool) -> None:
 
 
 def say(text: str, ready: str) -> None:
-    """Whoever started us may have closed their end of standard output: no reason not to serve."""
+    """Print to standard output; ignore an error, because the parent process may have closed its end."""
     try:
         print(text, flush=True)
     except (BrokenPipeError, OutputClosed):
-        logger.warning("nobody reads standard output; serving on %s", ready)
+        logger.warning("standard output is closed; serving on %s", ready)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at the end
 
 

@@ -1,10 +1,10 @@
 """`flowstone up --brokers N`: a ZooKeeper and N brokers on this machine, as processes that stop together.
 
-For trying out what a cluster does, and for work that needs one for a while; on one machine it is no safer than a single
-broker. Broker `i` has its data in DIR/i and the i-th port; ZooKeeper's is in DIR/zookeeper.
+Use it to try out a cluster or for work that needs one temporarily; on one machine it is not safer than a single broker.
+Broker `i` has its data in DIR/i and the i-th port; ZooKeeper's data is in DIR/zookeeper.
 
-The brokers are `up_member`s: they end with this process, however that ends. A broker that dies is reported and stays
-dead, for whoever killed it wants to see what the others do. Brokers stop first, all at once, then ZooKeeper.
+The brokers run `member` and end with this process, for whatever reason it ends. A failed broker is reported but not
+restarted, so that users can see what the others do. The brokers stop first, all at once, then ZooKeeper.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from flowstone.ports.system_files import SystemFiles
 logger = logging.getLogger(__name__)
 
 BROKERS_MAX = 16
-# What makes failover worth watching, where the operator says nothing else.
+# Defaults that make failover visible, unless the operator sets others.
 REPLICATION_FACTOR, MIN_INSYNC_REPLICAS = 3, 2
 ZOOKEEPER_DIRECTORY = "zookeeper"
-# Beyond shutdown.timeout.ms: handing over, flushing and closing.
+# In addition to shutdown.timeout.ms, for handing over, flushing and closing.
 STOP_TIMEOUT_S = 30.0
 
 _PACKAGE_ROOT = str(Path(flowstone.__file__).parents[1])
 
 
 def run_cluster(count: int, values: Mapping[str, str], options: argparse.Namespace) -> int:
-    """Runs the command to its end; the exit status."""
+    """Run the command to its end and return the exit status."""
     plans = plan_members(count, values)
     directory = os.path.dirname(plans[0]["log.dirs"])
     lock = _take(directory)
@@ -57,7 +57,7 @@ def run_cluster(count: int, values: Mapping[str, str], options: argparse.Namespa
 
 
 def plan_members(count: int, values: Mapping[str, str]) -> list[dict[str, str]]:
-    """The settings of each broker, but for where ZooKeeper is."""
+    """Return the settings of each broker, except the address of ZooKeeper."""
     if not 1 <= count <= BROKERS_MAX:
         raise CommandError(f"--brokers {count}: choose between 1 and {BROKERS_MAX}")
     for name, flag in (
@@ -89,7 +89,7 @@ def plan_members(count: int, values: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _port(first: int, at: int) -> int:
-    """Free ports stay free ports."""
+    """Return the port of broker `at`, counted from the first; port 0 stays 0."""
     if first + at > PORT_MAX:
         raise CommandError(f"there is no port {first + at}: choose a lower one for the first broker")
     return first + at if first else 0
@@ -101,7 +101,7 @@ def _address_at(address: str, at: int) -> str:
 
 
 def _take(directory: str) -> Lock:
-    """Nobody else runs a cluster there: two ZooKeepers would write to the same files."""
+    """Lock the directory: two ZooKeepers would write to the same files."""
     if os.path.exists(os.path.join(directory, META_PROPERTIES)):
         raise StartupError(
             f"{directory} is the data directory of a single broker; choose another with --data, or see "
@@ -133,19 +133,19 @@ class _Member:
         self.announcement: dict[str, Any] = {}
 
     async def start(self) -> None:
-        """Returns when it serves. StartupError."""
+        """Start the broker and return when it is ready. Raises StartupError if it cannot start."""
         process = self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "flowstone.cli.up.member"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in the terminal is for this process alone
+            start_new_session=True,  # Ctrl-C in the terminal must only reach this process
             env={**os.environ, "PYTHONPATH": os.pathsep.join((_PACKAGE_ROOT, os.environ.get("PYTHONPATH", "")))},
         )
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(self._asked).encode() + b"\n")
         line = await process.stdout.readline()
-        answer = json.loads(line) if line else {"error": "its process ended before it served"}
+        answer = json.loads(line) if line else {"error": "its process ended before it was ready"}
         if "error" in answer:
             raise StartupError(f"broker {self.node_id} cannot start: {answer['error']}")
         self.announcement = {"node_id": self.node_id, "pid": process.pid, **answer}
@@ -157,7 +157,7 @@ class _Member:
         try:
             await asyncio.wait_for(self.process.wait(), STOP_TIMEOUT_S)
         except TimeoutError:
-            logger.error("broker %d does not stop and is killed", self.node_id)
+            logger.error("broker %d does not stop in time and is killed", self.node_id)
             self.process.kill()
             await self.process.wait()
 
@@ -166,7 +166,7 @@ class _Member:
         code = self.process.returncode or 0
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
         logger.warning(
-            "broker %d ended %s; %d are left; to have it back: flowstone up --node-id %d --zookeeper %s --data %s "
+            "broker %d ended %s; %d are left; to start it again: flowstone up --node-id %d --zookeeper %s --data %s "
             "--listen %s",
             *(self.node_id, how, left, self.node_id, self._values["zookeeper.connect"], self._values["log.dirs"]),
             self.announcement["ready"],
@@ -194,7 +194,10 @@ class _Cluster:
             await asyncio.to_thread(zookeeper.stop)
 
     async def _start(self, zookeeper: str, stopping: asyncio.Future[str]) -> bool:
-        """Whether it came to its end: a signal ends it before. StartupError."""
+        """Start ZooKeeper and the brokers; return False if a signal interrupted it.
+
+        Raises StartupError if one of them cannot start.
+        """
         for at, plan in enumerate(self._plans):
             self._members.append(_Member(plan, zookeeper, _address_at(DEFAULT_HTTP, at), self._options))
         starting = asyncio.ensure_future(asyncio.gather(*map(self._start_member, self._members)))
@@ -203,7 +206,7 @@ class _Cluster:
             starting.result()
             return True
         starting.cancel()
-        with suppress(asyncio.CancelledError, StartupError):  # the signal counts, not what it has interrupted
+        with suppress(asyncio.CancelledError, StartupError):  # report the signal, not the error that it caused
             await starting
         return False
 
@@ -225,7 +228,7 @@ class _Cluster:
             say("\n".join([*(f"{name} {value}" for name, value in said.items()), f"ready {ready}"]), ready)
 
     async def _attend(self, stopping: asyncio.Future[str]) -> int:
-        """Until a signal, or the end of the last broker."""
+        """Wait for a signal or the end of the last broker; return the exit status."""
         running = {asyncio.ensure_future(_ended(member)): member for member in self._members}
         while running:
             heard: list[asyncio.Future[Any]] = [stopping, *running]
@@ -237,7 +240,7 @@ class _Cluster:
                 return 0
             for each in [each for each in running if each.done()]:
                 running.pop(each).tell_ended(len(running))
-        logger.error("no broker is left")
+        logger.error("all brokers have ended")
         return EXIT_FAILURE
 
 

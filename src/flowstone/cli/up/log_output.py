@@ -1,4 +1,4 @@
-"""What the broker logs, one line per event on standard error: time, level, logger, message."""
+"""The broker's log on standard error, one line per event: time, level, logger, message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class _LineFormatter(logging.Formatter):
-    """A record as one line; a traceback's lines are joined with a visible \\n."""
+    """Formatter of a log record as one line; the lines of a traceback are joined by a visible \n."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_time(record)} {record.levelname} {record.name} {record.getMessage()}"
@@ -39,10 +39,10 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def set_up_logging(log_format: str, level: str) -> None:
-    """For the process's own use: everything at or above `level`, on standard error."""
+    """Send all records at or above `level` to standard error; only for a process of its own."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _LineFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.raiseExceptions = False  # standard error may be gone; the broker stays
+    logging.raiseExceptions = False  # standard error may be closed; the broker continues

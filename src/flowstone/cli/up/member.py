@@ -1,8 +1,8 @@
-"""One broker of `flowstone up --brokers N`: `python -m flowstone.cli.up.member`, started by `up_cluster`.
+"""One broker of `flowstone up --brokers N`: `python -m flowstone.cli.up.member`, started by `local_cluster`.
 
-Reads what it is to be as one line of JSON from standard input, so that no setting is on a command line that others can
-see. Answers with one line of JSON, that it serves or why it cannot, and serves until SIGTERM, or until standard input
-ends because whoever started it is gone.
+Reads its settings as one line of JSON from standard input, so that they are not visible on the command line. Answers
+with one line of JSON: ready, or the reason why it cannot start. Runs until SIGTERM, or until standard input ends
+because its parent process has ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _sign_log(name: str) -> None:
-    """All brokers of the cluster share a standard error: each line says whose it is."""
+    """Add the broker's name to each log line, because all brokers of the cluster share standard error."""
 
     def sign(record: logging.LogRecord) -> bool:
         record.name = f"{name}.{record.name}"

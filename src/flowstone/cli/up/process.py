@@ -1,6 +1,6 @@
-"""What `flowstone up` may do because the process is its own: garbage collection and the file limit.
+"""Process-wide changes by `flowstone up`: garbage collection and the limit on open files.
 
-An embedded broker does none of this: its process belongs to somebody else.
+An embedded broker makes no such changes, because the process belongs to another program.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# A full collection walks every object the broker keeps. After `gc.freeze` what was made while starting is left out, and
-# these thresholds make the rest rare: a broker makes little cyclic garbage.
+# A full collection walks every object of the broker. `gc.freeze` excludes the objects created at start, and
+# these thresholds make further collections rare: a broker creates little cyclic garbage.
 GC_THRESHOLDS = (50_000, 50, 100)
-# Some systems say "no limit" where a descriptor table of that size cannot be had.
+# Some systems report "no limit" although a descriptor table of that size is not possible.
 OPEN_FILES_MAX = 1 << 20
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No garbage collection inside; afterwards what exists is taken to stay.
+    """Disable garbage collection inside the block; afterwards exclude all existing objects from it.
 
-    That is not collected first: starting leaves some six hundred objects behind, and to find them takes 10 ms.
+    No collection runs first: a start leaves only about 600 garbage objects, and finding them takes 10 ms.
     """
     gc.disable()
     try:
@@ -33,7 +33,7 @@ def collector_paused() -> Iterator[None]:
 
 
 def raise_open_files_limit() -> int:
-    """Raises the soft limit on descriptors as far as the hard one allows; the limit that holds now."""
+    """Raise the soft limit on descriptors to the hard limit if possible; return the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:

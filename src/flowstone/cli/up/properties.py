@@ -1,7 +1,7 @@
-"""Kafka's .properties files: text in, names and values out.
+"""Parser of Kafka's .properties files.
 
-The format is Java's: `name=value`, `name: value` or `name value`; `#` and `!` begin a comment; a backslash joins a line
-with the next or escapes a character. The file is read as UTF-8.
+The format is Java's: `name=value`, `name: value` or `name value`; `#` and `!` start a comment; a backslash joins a line
+with the next one or escapes a character. The file is read as UTF-8.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LINE = re.compile(r"(?P<name>(?:\\.|[^\\ \t\f=:])*)[ \t\f]*[=:]?[ \t\f]*(?P<val
 
 
 def parse_properties(text: str, source: str) -> dict[str, str]:
-    """The settings of a file; `source` names it in errors. A name given twice keeps its last value, as in Java."""
+    """Return the settings in a file; `source` names it in errors. The last of repeated names counts, as in Java."""
     values: dict[str, str] = {}
     for number, line in _logical_lines(text):
         match = _LINE.fullmatch(line)
@@ -30,7 +30,7 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines without comments and blanks, continued ones joined, each with the number of its first line."""
+    """Return the lines without comments and blanks, with continuations joined, and each one's line number."""
     lines: list[tuple[int, str]] = []
     begun: tuple[int, str] | None = None
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), start=1):

@@ -1,7 +1,7 @@
-"""Where `flowstone up` gets its settings from: a file, then the environment, then flags; the later one wins.
+"""The sources of settings for `flowstone up`: a file, the environment, flags; later ones override earlier ones.
 
-Only names are looked at here; what a value may be is for `config` to say. Kafka has several names for some settings
-(`log.retention.hours`, `log.retention.ms`): a later source's name replaces whatever an earlier one called it.
+This module only handles names; `config` checks values. Kafka has several names for some settings
+(`log.retention.hours`, `log.retention.ms`): a later source overrides an earlier one under whichever name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def merge(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _identity(name: str) -> str:
-    """What a name stands for, whichever of its names it is."""
+    """Return one name for all names of the same setting."""
     known = TOPIC_DEFAULT_NAMES.get(name)
     return known[0].name if known else name
 
@@ -49,7 +49,7 @@ def read_file(path: str) -> dict[str, str]:
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """FLOWSTONE_SET_LOG_RETENTION_MS=… is log.retention.ms: the known names say where the dots are."""
+    """Return the settings in the environment: FLOWSTONE_SET_LOG_RETENTION_MS is log.retention.ms."""
     by_variable = {variable_name(name): name for name in known_broker_names()}
     values: dict[str, str] = {}
     for variable, value in environment.items():
@@ -66,7 +66,7 @@ def variable_name(name: str) -> str:
 
 
 def read_assignments(assignments: Sequence[str]) -> dict[str, str]:
-    """The values of `--set name=value`."""
+    """Return the settings given as `--set name=value`."""
     values: dict[str, str] = {}
     known = known_broker_names()
     for assignment in assignments:
@@ -81,13 +81,13 @@ def read_assignments(assignments: Sequence[str]) -> dict[str, str]:
 
 
 def check_zookeeper(connect: str) -> None:
-    """Raises ConfigError if `connect`, HOST:PORT or several with commas, has a host or a port that none can have."""
+    """Raise ConfigError if an address in `connect`, HOST:PORT separated by commas, is invalid."""
     for address in connect.partition("/")[0].split(","):
         host, colon, port = address.strip().rpartition(":")
         try:
             (host if colon else address.strip()).encode("idna")
         except UnicodeError:
-            raise ConfigError(f"zookeeper.connect: {address!r} is no name of a host: expected HOST:PORT") from None
+            raise ConfigError(f"zookeeper.connect: {address!r} is not a host name: expected HOST:PORT") from None
         if colon and not address.strip().endswith("]"):
             if not is_number(port):
                 raise ConfigError(f"zookeeper.connect: {address!r} is not HOST:PORT")
@@ -95,7 +95,7 @@ def check_zookeeper(connect: str) -> None:
 
 
 def read_addresses(listen: Sequence[str], advertise: Sequence[str]) -> dict[str, str]:
-    """`listeners` and `advertised.listeners` from --listen and --advertise; a bare HOST:PORT gets a name."""
+    """Return `listeners` and `advertised.listeners` from --listen and --advertise, with default names."""
     values: dict[str, str] = {}
     names = [_listener_name(address) or DEFAULT_LISTENER_NAME for address in listen]
     for name in names:
@@ -105,7 +105,7 @@ def read_addresses(listen: Sequence[str], advertise: Sequence[str]) -> dict[str,
         values["listeners"] = ",".join(map(_with_name, listen, names))
     if advertise:
         if len(names) > 1 and not all(map(_listener_name, advertise)):
-            raise ConfigError("with several listeners, say whose address it is: --advertise NAME://HOST:PORT")
+            raise ConfigError("with several listeners, name the listener: --advertise NAME://HOST:PORT")
         default = names[0] if names else DEFAULT_LISTENER_NAME
         values["advertised.listeners"] = ",".join(_with_name(address, default) for address in advertise)
     return values

@@ -1,8 +1,8 @@
-"""The settings as a table for docs/configuration.md, read off `config`.
+"""Generator of the settings tables in docs/configuration.md from `config`.
 
     python -m flowstone.cli.up.settings_table docs/configuration.md [--check]
 
-The text between the two marks of the page is replaced; with --check it is only compared, for the tests.
+Replaces the text between the two marks of the page; --check only compares it, for the tests.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def render() -> str:
     return "\n".join(
         [
             BEGIN_MARK,
-            "### The broker's own",
+            "### Broker settings",
             "",
             *_table(BROKER_SETTINGS.values()),
             "",
-            "### A topic's",
+            "### Topic settings",
             "",
             *_table(TOPIC_SETTINGS.values()),
             END_MARK,
@@ -44,7 +44,7 @@ def render() -> str:
 
 
 def update(page: str) -> str:
-    """The page with today's tables."""
+    """Return the page with the current tables."""
     before, begin, rest = page.partition(BEGIN_MARK)
     _old, end, after = rest.partition(END_MARK)
     if not begin or not end:

@@ -20,7 +20,7 @@ def test_a_topic_is_created_listed_described_and_deleted(call: Call) -> None:
     lines = call("topic", "describe", "life").splitlines()
     assert lines[0] == "topic life: 2 partitions"
     assert [line.split() for line in lines[2:4]] == [["0", "0", "0", "1", "1", "1"], ["1", "0", "0", "1", "1", "1"]]
-    assert lines[4].startswith("sizes, ages and room on disk are not known: the broker serves no HTTP pages")
+    assert lines[4].startswith("sizes, ages and free disk space are not known: the broker serves no HTTP pages")
     assert lines[5:] == ["retention.ms=3600000"]
     assert call("topic", "delete", "life", "--yes") == "deleted life\n"
     assert "life" not in call("topic", "list").splitlines()

@@ -29,7 +29,7 @@ NAMES = [
     "open files",
     "clock",
     "data directory",
-    "room",
+    "disk space",
     "file system",
     "flush",
     "broker",
@@ -86,7 +86,7 @@ def test_little_room_and_slow_flushes_are_warned_of(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(disk_checks, "FREE_BYTES_MIN", 1 << 62)
     monkeypatch.setattr(disk_checks, "FLUSH_SLOW_MS", 0)
     findings = by_name(check_disk(str(tmp_path)))
-    assert findings["room"].status is findings["flush"].status is Status.WARNING
+    assert findings["disk space"].status is findings["flush"].status is Status.WARNING
 
 
 def test_a_broker_that_was_named_must_answer() -> None:

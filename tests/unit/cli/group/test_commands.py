@@ -231,7 +231,7 @@ def test_a_reset_without_leave_changes_nothing(
     result = run("group", "reset", "unasked", "--to-earliest", "--all-topics", "--bootstrap", broker.bootstrap)
     assert (result.returncode, result.stderr) == (
         1,
-        "flowstone: group unasked will go on from the new offsets; say --yes if that is what you want\n",
+        "flowstone: group unasked will continue from the new offsets; use --yes to confirm\n",
     )
     assert offsets(broker, "unasked") == [3, 0]
 

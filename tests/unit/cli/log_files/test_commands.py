@@ -144,7 +144,7 @@ def test_room_for_more_at_the_end_is_no_damage(run: Run, data: Path) -> None:
     dumped = run("log", "dump", data / "orders-0")
     assert dumped.returncode == 0
     assert "DAMAGED" not in dumped.stdout
-    assert f"  room for {len(ROOM)} bytes from position {4 * BATCH_BYTES} on\n" in dumped.stdout
+    assert f"  preallocated space of {len(ROOM)} bytes from position {4 * BATCH_BYTES} on\n" in dumped.stdout
 
 
 def test_room_in_a_segment_sealed_after_the_recovery_point_is_no_damage(run: Run, data: Path) -> None:
@@ -209,7 +209,7 @@ def test_zeros_that_no_start_would_cut_off_are_damage_and_are_repaired(
 def test_an_index_that_leads_astray_is_named(run: Run, data: Path) -> None:
     (data / "orders-0" / f"{0:020d}.index").write_bytes((19).to_bytes(4) + (7).to_bytes(4))
     result = run("log", "verify", data)
-    assert f"{0:020d}.index: it does not fit the log" in result.stdout
+    assert f"{0:020d}.index: it does not match the log" in result.stdout
     assert result.returncode == 1
 
 

@@ -48,7 +48,7 @@ def test_a_lost_directory_is_given_up_and_its_partitions_begin_anew(run: Run, le
 def test_nothing_is_given_up_without_leave(run: Run, left: Path) -> None:
     told = run("log", "forget", missing_id(left), left)
     assert told.returncode == 1
-    assert "would be given up" in told.stderr
+    assert "would be lost" in told.stderr
     assert served(left) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
 
 

@@ -30,7 +30,7 @@ def test_without_a_terminal_a_topic_with_keys_does_not_grow(call: Call, refused:
     prepare("keys", (None, "x", 1000), ("k", "x", 1000), (None, "x", 1000))
     told = refused("topic", "alter", "keys", "--partitions", 2, "--set", "retention.ms=1000")
     assert "records of keys have keys, and with 2 partitions instead of 1 most keys will move" in told
-    assert told.endswith("; say --yes if that is what you want\n")
+    assert told.endswith("; use --yes to confirm\n")
     lines = call("topic", "describe", "keys").splitlines()
     assert lines[0] == "topic keys: 1 partition"
     assert "retention.ms=1000" not in lines

@@ -59,7 +59,7 @@ def test_without_the_page_the_reason_is_told(run: Run, tmp_path: Path) -> None:
         client.create_topic("orders")
         lines = run("topic", "describe", "orders", "--bootstrap", address(broker)).stdout.splitlines()
     assert lines[-1] == (
-        "sizes, ages and room on disk are not known: the broker serves no HTTP pages (http.listener is off)"
+        "sizes, ages and free disk space are not known: the broker serves no HTTP pages (http.listener is off)"
     )
 
 

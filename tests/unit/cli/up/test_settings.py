@@ -87,7 +87,7 @@ def test_an_advertised_address_takes_the_only_listeners_name() -> None:
     ("listen", "advertise", "sentence"),
     [
         (["a:1", "b:2"], [], "two listeners are named PLAINTEXT"),
-        (["A://a:1", "B://b:2"], ["c:3"], "say whose address it is"),
+        (["A://a:1", "B://b:2"], ["c:3"], "name the listener"),
     ],
 )
 def test_ambiguous_addresses_are_refused(listen: list[str], advertise: list[str], sentence: str) -> None:

@@ -1,12 +1,12 @@
-"""Waiting, on the broker's loop, for a partition to have more to read or for the cluster to change."""
+"""Waiting, on the broker's event loop, until a partition has more to read or the cluster has changed."""
 
 from __future__ import annotations
 
 import asyncio
 
 
-class Bell:
-    """A partition's watcher: rung when there is more to read, or when things are not what they were."""
+class ChangeSignal:
+    """A watcher of a partition that is notified when there is more to read or the partition's state has changed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -17,6 +17,6 @@ class Bell:
     def interrupted(self) -> None:
         self._event.set()
 
-    async def rung(self) -> None:
+    async def changed(self) -> None:
         await self._event.wait()
         self._event.clear()
