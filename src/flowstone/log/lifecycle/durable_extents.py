@@ -89,8 +89,8 @@ class LogExtents:
         """Write down how far these logs reach, without waiting for the disk. After an error, `sync` does it."""
         changed: list[int] = []
         for log in logs:
-            extent = Extent(log.topic_id, log.log_start_offset, log.recovery_point)
-            if log.exists and not log.is_forgotten and self._written.get(log.topic_partition) != extent:
+            extent = Extent(log.topic_id, log.log_start_offset, log.flushed_end.offset)
+            if log.directory.exists and not log.is_forgotten and self._written.get(log.topic_partition) != extent:
                 changed.append(self._set(log.topic_partition, extent))
         self._write(changed)
 
