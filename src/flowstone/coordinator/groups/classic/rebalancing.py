@@ -11,7 +11,7 @@ Whoever waits is answered before it is moved or dropped: no token is lost.
 
 from __future__ import annotations
 
-from flowstone.coordinator.groups.classic.group import Group, GroupState, as_classic
+from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.config import (
     NOBODY_JOINED_RETRY_MIN_MS,
     REBALANCE_PHASE_MIN_MS,
@@ -26,20 +26,18 @@ from flowstone.errors import ErrorCode
 def find(turn: Turn, group_id: str) -> Group | None:
     """Return the group of that id, or None if it is not there."""
     group = turn.shard.groups.get(group_id)
-    return None if group is None else as_classic(group)
+    assert group is None or isinstance(group, Group)
+    return group
 
 
 def rebalance(turn: Turn, group: Group, reason: str) -> None:
-    """Membership has changed: begin a rebalance, or see whether the one under way can now end."""
+    """Membership has changed: begin a rebalance, or see whether the one under way can now end.
+
+    A group enters PreparingRebalance: members learn of it from their heartbeats and join again.
+    """
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_ready(turn, group)
-    else:
-        prepare(turn, group, reason)
-
-
-def prepare(turn: Turn, group: Group, reason: str) -> None:
-    """Enter PreparingRebalance: members learn of it from their heartbeats and join again."""
-    assert group.state is not GroupState.PREPARING_REBALANCE
+        return
     for member_id in list(group.syncs):
         answer_sync(turn, group, member_id, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
         turn.keep_session(group, member_id)
@@ -50,7 +48,7 @@ def prepare(turn: Turn, group: Group, reason: str) -> None:
     group.rebalance_count += 1
     group.rebalance_reason, group.rebalance_timestamp_ms = reason[:REBALANCE_REASON_MAX_CHARS], turn.now_ms
 
-    delay_ms = turn.config.initial_rebalance_delay_ms
+    delay_ms = turn.shard.config.initial_rebalance_delay_ms
     if is_initial and delay_ms > 0:
         group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         group.joined_during_delay = False
@@ -75,7 +73,7 @@ def end_of_join_phase(turn: Turn, group: Group) -> None:
     """The join phase's time is up; the initial delay is prolonged if somebody came during the last stretch of it."""
     assert group.state is GroupState.PREPARING_REBALANCE
     if group.initial_delay_left_ms and group.joined_during_delay:
-        delay_ms = min(turn.config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
+        delay_ms = min(turn.shard.config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
         group.initial_delay_left_ms -= delay_ms
         group.joined_during_delay = False
         turn.schedule(delay_ms, TimerKind.JOIN, group)
