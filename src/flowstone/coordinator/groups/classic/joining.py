@@ -30,7 +30,6 @@ from flowstone.coordinator.groups.classic.rebalancing import (
 from flowstone.coordinator.groups.config import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     PENDING_MEMBERS_MAX,
-    REASON_MAX_CHARS,
     TEXT_CHARACTER_BYTES,
 )
 from flowstone.coordinator.groups.messages import UNKNOWN_MEMBER_ID, JoinRequest, JoinResponse, SyncResponse
@@ -141,7 +140,7 @@ def _join_known(turn: Turn, group: Group, request: JoinRequest, token: Any) -> N
         _update(group, member, request)
         park_join(turn, group, member_id, token)
         who = "Leader" if member_id == group.leader else "Member"
-        rebalance(turn, group, f"{who} {member_id} joined again while {group.state.value}{_said(request)}")
+        rebalance(turn, group, f"{who} {member_id} joined again while {group.state.value}", request.reason)
 
 
 def _add(turn: Turn, group: Group, request: JoinRequest, token: Any, member_id: str) -> None:
@@ -159,7 +158,7 @@ def _add(turn: Turn, group: Group, request: JoinRequest, token: Any, member_id: 
     group.joined_during_delay = True
     park_join(turn, group, member_id, token)
     turn.schedule(NEW_MEMBER_JOIN_TIMEOUT_MS, TimerKind.SESSION, group, member_id)
-    rebalance(turn, group, f"Member {member_id} joined{_said(request)}")
+    rebalance(turn, group, f"Member {member_id} joined", request.reason)
 
 
 def _replace_static(turn: Turn, group: Group, request: JoinRequest, token: Any) -> None:
@@ -188,7 +187,7 @@ def _replace_static(turn: Turn, group: Group, request: JoinRequest, token: Any) 
         turn.reply(token, _rejoined(group, request, member_id, old_leader or ""))
     else:
         park_join(turn, group, member_id, token)
-        rebalance(turn, group, f"Static member {request.group_instance_id} joined as {member_id}{_said(request)}")
+        rebalance(turn, group, f"Static member {request.group_instance_id} joined as {member_id}", request.reason)
 
 
 def _rejoined(group: Group, request: JoinRequest, member_id: str, old_leader: str) -> JoinResponse:
@@ -207,7 +206,3 @@ def _update(group: Group, member: Member, request: JoinRequest) -> None:
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.protocols = dict(request.protocols)
     group.count(member)
-
-
-def _said(request: JoinRequest) -> str:
-    return f": {request.reason[:REASON_MAX_CHARS]}" if request.reason else ""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.config import (
     NOBODY_JOINED_RETRY_MIN_MS,
+    REASON_MAX_CHARS,
     REBALANCE_PHASE_MIN_MS,
     REBALANCE_REASON_MAX_CHARS,
 )
@@ -30,7 +31,7 @@ def find(turn: Turn, group_id: str) -> Group | None:
     return group
 
 
-def rebalance(turn: Turn, group: Group, reason: str) -> None:
+def rebalance(turn: Turn, group: Group, reason: str, clients_reason: str | None = None) -> None:
     """Membership has changed: begin a rebalance, or see whether the one under way can now end.
 
     A group enters PreparingRebalance: members learn of it from their heartbeats and join again.
@@ -46,6 +47,8 @@ def rebalance(turn: Turn, group: Group, reason: str) -> None:
     is_initial = group.state is GroupState.EMPTY
     group.state, group.state_timestamp_ms = GroupState.PREPARING_REBALANCE, turn.now_ms
     group.rebalance_count += 1
+    if clients_reason:
+        reason = f"{reason}: {clients_reason[:REASON_MAX_CHARS]}"
     group.rebalance_reason, group.rebalance_timestamp_ms = reason[:REBALANCE_REASON_MAX_CHARS], turn.now_ms
 
     delay_ms = turn.shard.config.initial_rebalance_delay_ms
@@ -93,14 +96,11 @@ def complete_join(turn: Turn, group: Group) -> None:
         group.protocol = None
         turn.append(group.stored(turn.now_ms, {}))
         turn.check_empty_groups_later()
-    elif group.elect_joined_leader():
-        _begin_generation(turn, group)
-    else:
+        return
+    if not group.elect_joined_leader():
         # Only static members that did not come: their sessions decide.
         turn.schedule(max(group.rebalance_timeout_ms, NOBODY_JOINED_RETRY_MIN_MS), TimerKind.JOIN, group)
-
-
-def _begin_generation(turn: Turn, group: Group) -> None:
+        return
     group.generation += 1
     group.protocol = group.select_protocol()
     group.state, group.state_timestamp_ms = GroupState.COMPLETING_REBALANCE, turn.now_ms
