@@ -51,12 +51,7 @@ class Deadlines:
         if queue is None:
             queue = self._queues[timeout_ms] = _Queue()
             self._set_timer(timeout_ms, timeout_ms / 1000)
-        waits = queue.waits
-        while waits and waits[0][1].done():
-            waits.popleft()
-        if len(waits) >= queue.full_at:
-            queue.drop_ended()
-        queue.waits.append((self._clock.monotonic() + timeout_ms / 1000, wait))
+        queue.add(self._clock.monotonic() + timeout_ms / 1000, wait)
 
     def _set_timer(self, timeout_ms: int, delay_s: float) -> None:
         self._clock.call_later(delay_s, lambda: self._look(timeout_ms))
@@ -73,20 +68,24 @@ class Deadlines:
 class _Queue:
     """Waits of one length, the oldest first."""
 
-    __slots__ = ("full_at", "waits")
+    __slots__ = ("_full_at", "_waits")
 
     def __init__(self) -> None:
-        self.waits: deque[tuple[float, Wait]] = deque()
-        self.full_at = ENDED_KEPT_MAX
+        self._waits: deque[tuple[float, Wait]] = deque()
+        self._full_at = ENDED_KEPT_MAX
 
-    def drop_ended(self) -> None:
-        """Drop the waits that have ended behind one that has not."""
-        self.waits = deque(each for each in self.waits if not each[1].done())
-        self.full_at = 2 * len(self.waits) + ENDED_KEPT_MAX
+    def add(self, due: float, wait: Wait) -> None:
+        waits = self._waits
+        while waits and waits[0][1].done():
+            waits.popleft()
+        if len(waits) >= self._full_at:
+            self._waits = waits = deque(each for each in waits if not each[1].done())
+            self._full_at = 2 * len(waits) + ENDED_KEPT_MAX
+        waits.append((due, wait))
 
     def end(self, now: float) -> float | None:
         """End the waits that are due; return when the next one is due, or None if none is left."""
-        waits = self.waits
+        waits = self._waits
         while waits:
             due, wait = waits[0]
             if wait.done():
