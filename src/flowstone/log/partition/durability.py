@@ -1,8 +1,8 @@
 """What of a log survives a power loss, and what there is to flush.
 
-Owns the flushed end, below which every byte, index, snapshot and name is durable, and the tasks that move it. It never
-flushes: whoever runs a `FlushTask` says so with `flushed`. What is cut from the log makes the outcome of a task under
-way void: its bytes may be those that went.
+Owns the tasks that make a log durable, and moves the log's `flushed_end`, below which every byte, index, snapshot and
+name is durable. It never flushes: whoever runs a `FlushTask` says so with `flushed`. What is cut from the log makes
+the outcome of a task under way void: its bytes may be those that went.
 """
 
 from __future__ import annotations
