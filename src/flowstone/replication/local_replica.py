@@ -46,7 +46,6 @@ class LocalReplica:
         "_on_full",
         "_positions",
         "_told_stable_offset",
-        "_unflushed",
         "_watchers",
         "_watchers_committed",
         "_watchers_end",
@@ -57,6 +56,7 @@ class LocalReplica:
         "log",
         "topic_partition",
         "uncommitted",
+        "unflushed",
     )
 
     def __init__(
@@ -74,7 +74,7 @@ class LocalReplica:
         self._watchers_end: Watchers | None = None  # of the log's end
         self._told_stable_offset = 0
         self.uncommitted: Waiters = NO_WAITERS  # see `Partition.when_committed`
-        self._unflushed: Waiters = NO_WAITERS
+        self.unflushed: Waiters = NO_WAITERS  # see `when_flushed`
         self._positions = KnownPositions(log)
         self.high_watermark = self._within_log(log.stored_high_watermark)
 
@@ -158,12 +158,12 @@ class LocalReplica:
         elif offset <= self.position.offset:
             callback(ErrorCode.NONE)
         else:
-            self._unflushed = add_waiter(self._unflushed, offset, callback)
+            self.unflushed = add_waiter(self.unflushed, offset, callback)
 
     def position_moved(self) -> None:
         """Answer those who waited for the replica's `position` to get where it is."""
-        if self._unflushed:
-            answer_reached(self._unflushed, self.position.offset)
+        if self.unflushed:
+            answer_reached(self.unflushed, self.position.offset)
 
     # The end of the log
 
@@ -279,7 +279,7 @@ class LocalReplica:
     def release(self, code: ErrorCode) -> None:
         """Answer everyone who waits with `code`, and have all watchers look again."""
         answer_all(self.uncommitted, code)
-        answer_all(self._unflushed, code)
+        answer_all(self.unflushed, code)
         for watchers in (self._watchers, self._watchers_committed, self._watchers_end):
             if watchers is not None:
                 watchers.interrupted()

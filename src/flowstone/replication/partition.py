@@ -255,7 +255,8 @@ class Partition:
             local.advance(self.log.flushed_end)
         else:
             self.move_high_watermark()
-        local.position_moved()
+        if local.unflushed:
+            local.position_moved()
 
     def configured(self) -> None:
         """Take up new settings of the topic: what waited under the old ones may be due now."""

@@ -75,7 +75,9 @@ class Partitions:
 
     def flushed(self, log: PartitionLog) -> None:
         """More of a log is on disk."""
-        partition = self.find(log.topic_partition)
+        topic, index = log.topic_partition
+        partitions = self._by_name.get(topic)
+        partition = partitions.get(index) if partitions is not None else None
         if partition is not None and partition.log is log:
             partition.flushed()
 

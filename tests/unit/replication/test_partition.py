@@ -59,12 +59,12 @@ def test_one_flush_commits_everything_appended_before_it_in_order(durable: Parti
 def test_what_was_appended_during_a_flush_waits_for_the_next(durable: Partition):
     codes: list[ErrorCode] = []
     durable.append(a_batch(), ACKS_ALL)
-    task = durable.log.take_dirty()
+    task = durable.log.durability.take_dirty()
     assert task is not None
     last = durable.append(a_batch(), ACKS_ALL).last_offset
     durable.when_committed(last + 1, codes.append)
     task.run()
-    durable.log.flushed(task)
+    durable.log.durability.flushed(task)
     durable.flushed()
     assert durable.high_watermark.offset == 1
     assert codes == []

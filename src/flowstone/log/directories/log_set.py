@@ -296,7 +296,7 @@ class DirectoryLogs:
                 for _done in pool.map(_run_all, [list(tasks.values())[at::threads] for at in range(threads)]):
                     pass
                 for log, task in tasks.items():
-                    log.flushed(task)
+                    log.durability.flushed(task)
                     log.close()
 
     def abort(self) -> None:

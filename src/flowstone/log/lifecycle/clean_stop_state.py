@@ -154,7 +154,7 @@ def reopen(log: PartitionLog, directory: PartitionDirectory, handles: FileHandle
     directory.hole_ends = left.hole_ends
     log.branch_point = left.branch_point
     log.adopt(segments, left.log_start_offset, left.end_offset, epochs, producers)
-    log.durability.note_as_closed(log.end)
+    log.durability.note_as_closed()
     return True
 
 

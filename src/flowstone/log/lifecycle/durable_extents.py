@@ -89,9 +89,17 @@ class LogExtents:
         """Write down how far these logs reach, without waiting for the disk. After an error, `sync` does it."""
         changed: list[int] = []
         for log in logs:
-            extent = Extent(log.topic_id, log.log_start_offset, log.recovery_point)
-            if log.exists and not log.is_forgotten and self._written.get(log.topic_partition) != extent:
-                changed.append(self._set(log.topic_partition, extent))
+            topic_partition = log.topic_partition
+            extent = Extent(log.topic_id, log.log_start_offset, log.flushed_end.offset)
+            if not log.directory.exists or log.is_forgotten or self._written.get(topic_partition) == extent:
+                continue
+            slot = self._slots.get(topic_partition)
+            if slot is None:
+                slot = self._new_slot(topic_partition)
+            self._written[topic_partition] = extent
+            body = _BODY.pack(self._table[slot : slot + _HASH_BYTES], *extent)
+            self._table[slot : slot + _BODY.size + _CHECKSUM.size] = body + _CHECKSUM.pack(crc32c(body))
+            changed.append(slot)
         self._write(changed)
 
     def forget(self, topic_partition: TopicPartition) -> None:
@@ -112,15 +120,10 @@ class LogExtents:
         else:
             file.sync()
 
-    def _set(self, topic_partition: TopicPartition, extent: Extent) -> int:
-        slot = self._slots.get(topic_partition)
-        if slot is None:
-            slot = self._slots[topic_partition] = self._free.pop() if self._free else len(self._table)
-            self._table[slot : slot + ENTRY_BYTES] = _NO_ENTRY
-            self._table[slot : slot + _HASH_BYTES] = _name_hash(topic_partition)
-        self._written[topic_partition] = extent
-        body = _BODY.pack(self._table[slot : slot + _HASH_BYTES], *extent)
-        self._table[slot : slot + _BODY.size + _CHECKSUM.size] = body + _CHECKSUM.pack(crc32c(body))
+    def _new_slot(self, topic_partition: TopicPartition) -> int:
+        slot = self._slots[topic_partition] = self._free.pop() if self._free else len(self._table)
+        self._table[slot : slot + ENTRY_BYTES] = _NO_ENTRY
+        self._table[slot : slot + _HASH_BYTES] = _name_hash(topic_partition)
         return slot
 
     def _write(self, slots: list[int]) -> None:

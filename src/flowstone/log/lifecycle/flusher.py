@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,18 +43,16 @@ CROWD_LOGS = 64  # so many that wait share a syncfs
 FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
     """What one turn of a flush thread makes durable: one log, a few of one file each, or a crowd."""
 
-    __slots__ = ("error", "finished", "in_thread", "is_crowd", "started", "tasks")
-
-    def __init__(self, tasks: dict[PartitionLog, FlushTask], started: float, *, is_crowd: bool) -> None:
-        self.tasks = tasks
-        self.started = started
-        self.is_crowd = is_crowd
-        self.in_thread: Future[None] | None = None  # uses names, and must be waited for before they go
-        self.finished = False
-        self.error: OSError | None = None
+    tasks: dict[PartitionLog, FlushTask]
+    started: float
+    is_crowd: bool = False
+    in_thread: Future[None] | None = None  # uses names, and must be waited for before they go
+    finished: bool = False
+    error: OSError | None = None
 
     def run(self, files: Files, directory: str) -> None:
         """May be called again after it found no descriptor: what was synced before is synced once more."""
@@ -114,7 +113,7 @@ class Flusher:
             from flowstone.ports.file_syncs import FileSyncs
         except ImportError:  # no native kernel: the flush threads do it all
             return None
-        return FileSyncs(self._loop, self._thread_count, self._synced)
+        return FileSyncs(self._loop, self._thread_count, self._finished)
 
     def request(self, log: PartitionLog) -> None:
         """Makes everything appended to the log so far, and until its flush begins, durable."""
@@ -143,7 +142,7 @@ class Flusher:
         tasks: dict[PartitionLog, FlushTask] = {}
         for _ in range(min(count, len(self._due))):
             log = self._due.popitem(last=False)[0]
-            task = log.take_dirty()
+            task = log.durability.take_dirty()
             if task is not None:
                 tasks[log] = task
         return tasks
@@ -159,8 +158,7 @@ class Flusher:
                 self._start_in_thread({log: task}, is_crowd=False)
         if plain:
             assert self._syncs is not None
-            job = self._new_job(plain)
-            self._syncs.submit(job, unsynced)
+            self._syncs.submit(self._new_job(plain), unsynced)
 
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""
@@ -210,7 +208,7 @@ class Flusher:
         for job in self._jobs:
             if self.fault is None:
                 for log, task in job.tasks.items():
-                    log.flushed(task)
+                    log.durability.flushed(task)
                 self._on_durable(job.tasks)
         self._jobs.clear()
 
@@ -236,10 +234,6 @@ class Flusher:
         job.in_thread = self._threads.submit(self._run, job)
         job.in_thread.add_done_callback(partial(self._ran, job))
 
-    def _synced(self, job: _Job, error: OSError | None) -> None:
-        job.error, job.finished = error, True
-        self._finished(job)
-
     def _run(self, job: _Job) -> None:
         """In a flush thread: system calls only."""
         for _ in range(DESCRIPTOR_TRIES_MAX):
@@ -251,9 +245,10 @@ class Flusher:
 
     def _ran(self, job: _Job, _: Future[None]) -> None:
         with suppress(RuntimeError):  # the loop is gone; `stop` looks at the job itself
-            self._loop.call_soon_threadsafe(self._finished, job)
+            self._loop.call_soon_threadsafe(self._finished, job, job.error)
 
-    def _finished(self, job: _Job) -> None:
+    def _finished(self, job: _Job, error: OSError | None) -> None:
+        job.error, job.finished = error, True
         if self.fault is not None or job not in self._jobs:
             return
         self._jobs.discard(job)
@@ -264,7 +259,7 @@ class Flusher:
         self.flush_seconds.observe(self._clock.monotonic() - job.started)
         for log, task in job.tasks.items():
             self._running.discard(log)
-            self.flushed_bytes += log.flushed(task)
+            self.flushed_bytes += log.durability.flushed(task)
             if log in self._again:
                 self._again.discard(log)
                 self._due[log] = None

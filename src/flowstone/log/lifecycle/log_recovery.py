@@ -306,10 +306,10 @@ class _Recovery:
         producers = TransactionIndexRecovery(self._directory, segments, end_offset).run(self._markers_in, derive)
         epochs = load_epochs(self._directory, segments, end_offset, self._epochs_seen)
         self._log.adopt(segments, log_start_offset, end_offset, epochs, producers)
-        task = self._log.take_dirty()
+        task = self._log.durability.take_dirty()
         if task is not None:
             task.run()
-            self._log.flushed(task)
+            self._log.durability.flushed(task)
 
     def _check_derived(self, segments: list[Segment], end_offset: int) -> None:
         stored, path = self._stored, self._directory.path

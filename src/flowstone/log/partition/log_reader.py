@@ -31,7 +31,7 @@ class LogReader:
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         log = self._log
         try:
-            return find_aborted(log.segments.from_offset(start), start, end, self._found_aborts)
+            return find_aborted(log.store.segments.from_offset(start), start, end, self._found_aborts)
         except OSError as error:
             raise file_error(log.topic_partition, error) from error
 
@@ -45,7 +45,7 @@ class LogReader:
         if offset >= until.offset:
             return None
         try:
-            segment, position, batch_bytes = log.segments.locate(offset)
+            segment, position, batch_bytes = log.store.segments.locate(offset)
             if batch_bytes > max_bytes:
                 if not at_least_one:
                     return None
@@ -63,14 +63,14 @@ class LogReader:
         assert log.log_start_offset <= offset <= log.end.offset
         if offset == log.end.offset:
             return log.end
-        segment, position, _batch_bytes = log.segments.locate(offset)
+        segment, position, _batch_bytes = log.store.segments.locate(offset)
         return LogPosition(offset, segment.base_offset, position)
 
     def find_timestamp(self, target_ms: int) -> LogSlice | None:
         log = self._log
-        segments = log.segments.from_offset(log.log_start_offset)
+        segments = log.store.segments.from_offset(log.log_start_offset)
         return timestamps.find_batch(segments, target_ms, log.log_start_offset)
 
     def max_timestamp(self) -> tuple[int, LogSlice] | None:
         log = self._log
-        return timestamps.newest_batch(log.segments.from_offset(log.log_start_offset))
+        return timestamps.newest_batch(log.store.segments.from_offset(log.log_start_offset))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from flowstone.config import TopicConfig
 from flowstone.log.partition.aborted_transactions import AbortedTransaction
@@ -21,14 +22,12 @@ from flowstone.log.partition.durability import Durability
 from flowstone.log.partition.file_errors import file_error
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.log_reader import LogReader
-from flowstone.log.partition.placed_batch import Appended, place_batch
 from flowstone.log.partition.producer_state import UNVERIFIED, ProducerStates
 from flowstone.log.partition.record_checks import Timestamps
 from flowstone.log.partition.replica_append import Replicated, UnfitRecords, check_batches
-from flowstone.log.partition.rolling import must_roll
 from flowstone.log.partition.segment_store import SegmentStore
 from flowstone.log.partition.undecided_transactions import DecidedTransaction
-from flowstone.log.partition.validation import NeedsWorker, check_batch
+from flowstone.log.partition.validation import NeedsWorker, check_batch, place_batch
 from flowstone.log.segments.branch_point import BranchPoint
 from flowstone.log.segments.cached_reads import LogSlice, NotCached
 from flowstone.log.segments.compaction_job import CleanedSegment
@@ -62,6 +61,14 @@ __all__ = [
 _new = tuple.__new__
 
 
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1: the producer's timestamps were kept
+    log_start_offset: int
+    duplicate: bool  # this very batch was in the log already
+
+
 class PartitionLog:
     # With a thousand partitions all that an append looks at comes from far away: slots keep it together.
     __slots__ = (
@@ -75,6 +82,7 @@ class PartitionLog:
         "ends_after_hole",
         "epochs",
         "first_dirty_offset",
+        "flushed_end",
         "is_forgotten",
         "log_start_offset",
         "names_lock",
@@ -99,7 +107,7 @@ class PartitionLog:
         self.topic_id = topic_id
         self.config = config
         self.store = SegmentStore(topic_partition, config, clock, handles, directory)
-        self.durability = Durability(directory)
+        self.durability = Durability(self)
         self.log_start_offset = 0
         self.branch_point: BranchPoint | None = None  # where it left the log it was branched from
         self.is_forgotten = False  # its files go, or nobody knows what is in them: there are no more flushes
@@ -112,7 +120,7 @@ class PartitionLog:
         self.first_dirty_offset = 0  # compaction has seen to all below it
         self.stored_high_watermark = 0  # as last checkpointed in an earlier life
         self.names_lock = asyncio.Lock()  # held while files change their names in several steps
-        self.end = self.durability.flushed_end
+        self.end = self.flushed_end = LogPosition(0, 0, 0)
 
     def adopt(
         self,
@@ -127,7 +135,7 @@ class PartitionLog:
         self.log_start_offset = log_start_offset
         self.epochs, self.producers = epochs, producers
         self.end = LogPosition(log_end_offset, segments[-1].base_offset, segments[-1].size_bytes)
-        self.durability.flushed_end = self.end
+        self.flushed_end = self.end
 
     # What it is
 
@@ -146,11 +154,7 @@ class PartitionLog:
     @property
     def recovery_point(self) -> int:
         """Everything below it survives a power loss."""
-        return self.durability.flushed_end.offset
-
-    @property
-    def flushed_end(self) -> LogPosition:
-        return self.durability.flushed_end
+        return self.flushed_end.offset
 
     @property
     def size_bytes(self) -> int:
@@ -263,12 +267,11 @@ class PartitionLog:
     def _make_room(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
         """The active segment is the one that a batch with these belongs into."""
         store = self.store
-        active = store.segments.active
         try:
-            if not active.size_bytes:
+            if not store.segments.active.size_bytes:
                 if not self.directory.exists:
                     store.create(self.topic_id)
-            elif must_roll(active, self.config, store.roll_ms, size_bytes, last_offset, timestamp, now_ms):
+            elif store.must_roll(size_bytes, last_offset, timestamp, now_ms):
                 self.roll()
         except OSError as error:
             raise file_error(self.topic_partition, error) from error
@@ -346,25 +349,12 @@ class PartitionLog:
         self.store.roll(self.producers.encode_snapshot(), has_transactions=self.has_transactions)
         self.end = self.store.end
 
-    def take_dirty(self) -> FlushTask | None:
-        """What makes all of the log so far durable; None if it is. `flushed` must follow before the next one."""
-        return self.durability.take_dirty(self.end, self.store.segments)
-
-    def flushed(self, task: FlushTask) -> int:
-        """The task has run: what it covers is durable. How many bytes were not so before."""
-        return self.durability.flushed(task, self.end, self.store.segments)
-
     def closing_task(self) -> FlushTask | None:
         """What makes all of the log durable, with what shortens the next start; None if all of that is there."""
-        if not self.directory.exists or self.durability.is_closed(self.end):
+        if not self.directory.exists or self.durability.is_closed():
             return None
-        self.durability.prepare_close(
-            self.end,
-            self.store.segments,
-            has_transactions=self.has_transactions,
-            snapshot=self.producers.encode_snapshot(),
-        )
-        return self.take_dirty()
+        self.durability.prepare_close()
+        return self.durability.take_dirty()
 
     def close(self) -> None:
         """Lets go of the files."""

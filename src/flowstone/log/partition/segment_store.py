@@ -10,17 +10,17 @@ Invariant: a failed write leaves the segments as they were; if even that fails, 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, StorageFault
 from flowstone.log.partition.file_errors import file_error
-from flowstone.log.partition.rolling import must_roll, roll_age_ms
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.index_pair import newest_timestamp
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, LogPosition, PartitionDirectory
 from flowstone.log.segments.preallocation import give_back
-from flowstone.log.segments.segment import Segment
+from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
 from flowstone.log.segments.segment_list import SegmentList
 from flowstone.log.segments.shared_files import own_file
 from flowstone.ports.clock import Clock
@@ -72,7 +72,7 @@ class SegmentStore:
         self._set_roll_age()
 
     def _set_roll_age(self) -> None:
-        self.roll_ms = roll_age_ms(self.config, f"{self._topic_partition}:{self.segments.active.base_offset}")
+        self.roll_ms = _roll_age_ms(self.config, f"{self._topic_partition}:{self.segments.active.base_offset}")
 
     @property
     def end(self) -> LogPosition:
@@ -99,8 +99,24 @@ class SegmentStore:
         self.directory.exists = True
 
     def must_roll(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
-        """Return whether a batch with these belongs into a new segment."""
-        return must_roll(self.segments.active, self.config, self.roll_ms, size_bytes, last_offset, timestamp, now_ms)
+        """Return whether a batch with this size, last offset and timestamp begins a new segment, by Kafka's rules.
+
+        Age counts from the first batch's timestamp to this one's, or by the broker's clock if the first one has none.
+        """
+        segment, config = self.segments.active, self.config
+        if not segment.size_bytes:
+            return False
+        if segment.first_timestamp >= 0:
+            age_ms = timestamp - segment.first_timestamp
+        else:
+            age_ms = now_ms - segment.created_ms
+        return (
+            segment.size_bytes + size_bytes > config.segment_bytes
+            or age_ms > self.roll_ms
+            or segment.indexes.is_full(config.segment_index_bytes)
+            or segment.transactions.size_bytes >= config.segment_index_bytes
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        )
 
     def first_run(self, headers: Sequence[BatchHeader], now_ms: int) -> Sequence[BatchHeader]:
         """Return the first of a leader's batches, as many as are written together: those that go into one segment.
@@ -196,3 +212,13 @@ class SegmentStore:
         self.directory.remove_snapshots_after(NO_OFFSET)
         self._set_roll_age()
         self.is_torn = False
+
+
+def _roll_age_ms(config: TopicConfig, name: str) -> int:
+    """segment.ms less a share of its jitter that differs by name, so that partitions do not roll together.
+
+    An active segment is never compacted: where compaction must not wait longer, neither does the roll.
+    """
+    jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+    age_ms = config.segment_ms - int(random.Random(name).random() * jitter_ms) if jitter_ms else config.segment_ms
+    return min(age_ms, config.max_compaction_lag_ms) if "compact" in config.cleanup_policy else age_ms

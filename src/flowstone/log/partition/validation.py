@@ -25,12 +25,14 @@ from flowstone.wire.record_batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    PREFIX_BYTES,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     checksum_matches,
     compute_crc,
     encode_header,
     parse_header,
+    prefix,
     stamp,
 )
 
@@ -107,6 +109,17 @@ def check_batch(
     if is_stamped:
         return header, stamp(header, now_ms)
     return header, header if newest == stated_newest else header._replace(max_timestamp=newest)
+
+
+def place_batch(
+    records: Bytes, header: BatchHeader, stored: BatchHeader, base_offset: int, leader_epoch: int
+) -> list[Bytes]:
+    """The batch's bytes at their place in the log; all but the first few are the client's."""
+    if stored is header:
+        return [prefix(base_offset, header.batch_length, leader_epoch), memoryview(records)[PREFIX_BYTES:]]
+    payload = memoryview(records)[HEADER_BYTES:]
+    placed = stored._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
+    return [encode_header(placed, payload), payload]
 
 
 def _refuse_numbers(header: BatchHeader) -> RecordError:

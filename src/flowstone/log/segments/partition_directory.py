@@ -52,11 +52,7 @@ class FlushTask(NamedTuple):
     replacements: tuple[tuple[str, bytes], ...]
     removals: tuple[str, ...]
     directories: tuple[str, ...]
-
-    @property
-    def is_one_file(self) -> bool:
-        """Whether syncing one file is all there is to do."""
-        return len(self.unsynced) == 1 and not self.replacements and not self.directories
+    is_one_file: bool  # syncing it is all there is to do
 
     def run(self) -> None:
         self.replace_files()
@@ -154,6 +150,7 @@ class PartitionDirectory:
             tuple(self._replacements.items()),
             tuple(self._removals),
             tuple(self._directories),
+            is_one_file=not self.has_unsynced,
         )
         self._unsynced, self._replacements, self._removals, self._directories = [], {}, {}, {}
         return task

@@ -86,17 +86,13 @@ def _marker_offset(data: Bytes, position: int) -> int:
 
 
 class TransactionIndex:
-    __slots__ = ("_entries", "_size_bytes", "handle", "has_file")
+    __slots__ = ("_entries", "handle", "has_file", "size_bytes")
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
         self.has_file = False
         self._entries: bytes | bytearray | None = b""  # None: they are in the file
-        self._size_bytes = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return self._size_bytes
+        self.size_bytes = 0
 
     @property
     def is_active(self) -> bool:
@@ -111,11 +107,11 @@ class TransactionIndex:
             assert self._entries is not None
             self._entries = bytearray(self._entries)
         self._entries += TRANSACTION_ENTRY.pack(*entry)
-        self._size_bytes = len(self._entries)
+        self.size_bytes = len(self._entries)
 
     def open_active(self, data: bytes, *, has_file: bool) -> None:
         """Go on with these entries."""
-        self._entries, self._size_bytes, self.has_file = data, len(data), has_file
+        self._entries, self.size_bytes, self.has_file = data, len(data), has_file
 
     def write(self, *, even_if_empty: bool) -> None:
         """Put the entries into the file, which the caller has synced. OSError."""
@@ -136,7 +132,7 @@ class TransactionIndex:
 
     def open_sealed(self, size_bytes: int | None) -> None:
         """Use the file as it is; None is a missing one."""
-        self.has_file, self._size_bytes, self._entries = size_bytes is not None, size_bytes or 0, None
+        self.has_file, self.size_bytes, self._entries = size_bytes is not None, size_bytes or 0, None
 
     # Either way
 
@@ -144,11 +140,11 @@ class TransactionIndex:
         """Return all entries. NotCached."""
         if self._entries is not None:
             return bytes(self._entries)
-        return self._read(0, self._size_bytes)
+        return self._read(0, self.size_bytes)
 
     def entries_from(self, offset: int) -> Iterator[AbortEntry]:
         """Yield the entries whose markers lie at or above the offset. NotCached."""
-        count, size = self._size_bytes // TRANSACTION_ENTRY.size, TRANSACTION_ENTRY.size
+        count, size = self.size_bytes // TRANSACTION_ENTRY.size, TRANSACTION_ENTRY.size
         if not count:
             return
         if self._entries is not None:

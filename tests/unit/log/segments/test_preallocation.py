@@ -42,10 +42,10 @@ def fill(log: PartitionLog, size_bytes: int) -> None:
     """As a log grows whose every append is flushed."""
     while log.size_bytes < size_bytes:
         log.append(build_batch([Record(0, 0, None, bytes(VALUE_BYTES))]), leader_epoch=0)
-        task = log.take_dirty()
+        task = log.durability.take_dirty()
         assert task is not None
         task.run()
-        log.flushed(task)
+        log.durability.flushed(task)
 
 
 def beyond_end(log: PartitionLog, number: int = -1) -> int:
@@ -294,7 +294,7 @@ def test_what_a_truncation_dropped_does_not_come_back_in_a_sealed_segment(roomy:
     before = roomy.read_all()
     roomy.log.roll()
     roomy.append(epoch=1)
-    task = roomy.log.take_dirty()
+    task = roomy.log.durability.take_dirty()
     assert task is not None
     task.replace_files()
     roomy.files.lose_power()

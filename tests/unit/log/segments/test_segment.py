@@ -156,7 +156,7 @@ def test_what_is_not_in_the_page_cache_is_never_waited_for(tmp_path: Path) -> No
     batch = build_batch([Record(0, clock.time_ms(), None, bytes(10_000))])
     for _ in range(100):
         log.append(batch, leader_epoch=0)
-    task = log.take_dirty()
+    task = log.durability.take_dirty()
     assert task is not None
     task.run()
     file = log.segments[0].log.get()
