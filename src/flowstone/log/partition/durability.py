@@ -1,8 +1,8 @@
-"""What of a log survives a power loss, and what there is to flush.
+"""Which part of a log survives a power loss, and what must be flushed.
 
 Owns the flushed end, below which every byte, index, snapshot and name is durable, and the tasks that move it. It never
-flushes: whoever runs a `FlushTask` says so with `flushed`. What is cut from the log makes the outcome of a task under
-way void: its bytes may be those that went.
+flushes: the caller that runs a `FlushTask` reports it with `flushed`. Cutting the log voids a task that is running: it
+may have flushed bytes that are now gone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flowstone.log.segments.partition_directory import FlushTask, LogPosition, PartitionDirectory
-from flowstone.log.segments.preallocation import find_no_more, find_room, give_back
+from flowstone.log.segments.preallocation import preallocate, release_unused, stop_preallocating
 from flowstone.log.segments.segment_list import SegmentList
 
 
@@ -20,19 +20,20 @@ class Durability:
 
     def __init__(self, directory: PartitionDirectory) -> None:
         self.flushed_end = LogPosition(0, 0, 0)
-        self.is_checkpoint_due = False  # the first records or a sealed segment are durable: a checkpoint should say so
+        # the first records, or a sealed segment, became durable: a checkpoint should record it
+        self.is_checkpoint_due = False
         self._directory = directory
         self._generation = 0
         self._is_held = False
-        self._closed_at: tuple[LogPosition, int] | None = None  # all that a clean close leaves was there, as of then
+        self._closed_at: tuple[LogPosition, int] | None = None  # the end at which a clean close last wrote everything
 
     def take_dirty(self, end: LogPosition, segments: SegmentList) -> FlushTask | None:
         """Return what makes all of the log durable up to its end, or None if it is."""
         if self.flushed_end.offset == end.offset and not self._directory.has_unsynced:
             return None
         active = segments.active
-        if active.size_bytes > active.room_end:
-            find_room(active, self.flushed_end)
+        if active.size_bytes > active.preallocated_end:
+            preallocate(active, self.flushed_end)
         return self._directory.take(end, self._generation, active.log.get())
 
     def flushed(self, task: FlushTask, end: LogPosition, segments: SegmentList) -> int:
@@ -50,7 +51,7 @@ class Durability:
 
     @contextmanager
     def held(self, end: LogPosition) -> Iterator[None]:
-        """What lies from `end` on counts as not durable, whatever is flushed meanwhile."""
+        """Count what lies from `end` on as not durable inside the block, whatever is flushed meanwhile."""
         self.lower(end)
         self._is_held = True
         try:
@@ -59,11 +60,11 @@ class Durability:
             self._is_held = False
 
     def void_tasks(self) -> None:
-        """The log was cut: the outcome of a flush under way does not count."""
+        """Ignore the outcome of a running flush, because the log was cut."""
         self._generation += 1
 
     def lower(self, end: LogPosition) -> None:
-        """What lies from `end` on counts as not durable; a flush under way does not change that."""
+        """Count what lies from `end` on as not durable; the outcome of a running flush is ignored."""
         self._generation += 1
         self.flushed_end = min(self.flushed_end, end)
 
@@ -72,19 +73,19 @@ class Durability:
     def prepare_close(
         self, end: LogPosition, segments: SegmentList, *, has_transactions: bool, snapshot: bytes
     ) -> None:
-        """Have written what shortens the next start: the indexes of the active segment, and a snapshot of producers."""
+        """Write what shortens the next start: the indexes of the active segment, and a snapshot of producers."""
         active = segments.active
-        give_back(active)
-        find_no_more(active)
+        release_unused(active)
+        stop_preallocating(active)
         active.write_indexes(has_transactions=has_transactions)
         self._directory.note_unsynced(*(handle.get() for handle in active.handles))
         self._directory.note_names_changed()
         self._directory.write_snapshot(end.offset, snapshot)
 
     def is_closed(self, end: LogPosition) -> bool:
-        """Return whether a clean close has nothing to do."""
+        """Return whether a clean close has nothing left to write."""
         return self._closed_at == (end, self._generation) and not self._directory.has_unsynced
 
     def note_as_closed(self, end: LogPosition) -> None:
-        """The log is as a clean close has left it: as long as that is so, the next one has nothing to do."""
+        """Note that the log is as a clean close left it: until it changes, the next close has nothing to do."""
         self._closed_at = end, self._generation

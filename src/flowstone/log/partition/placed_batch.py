@@ -1,4 +1,4 @@
-"""A client's batch at its place in the log: its bytes there, and what the client is told of it. Pure."""
+"""A client's batch with its offsets assigned: its bytes in the log, and what the client is answered. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Appended(NamedTuple):
     last_offset: int
     log_append_time_ms: int  # -1: the producer's timestamps were kept
     log_start_offset: int
-    duplicate: bool  # this very batch was in the log already
+    duplicate: bool  # the log already contained this batch
 
 
 def place_batch(
     records: Bytes, header: BatchHeader, stored: BatchHeader, base_offset: int, leader_epoch: int
 ) -> list[Bytes]:
-    """The batch's bytes at their place in the log; all but the first few are the client's."""
+    """Return the batch's bytes as stored in the log; all but the first few are the client's own."""
     if stored is header:
         return [prefix(base_offset, header.batch_length, leader_epoch), memoryview(records)[PREFIX_BYTES:]]
     payload = memoryview(records)[HEADER_BYTES:]

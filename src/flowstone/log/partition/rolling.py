@@ -1,4 +1,4 @@
-"""When a segment ends and the next begins: Kafka's rules. Pure."""
+"""When a segment ends and the next one begins: Kafka's rules. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
 
 
 def roll_age_ms(config: TopicConfig, name: str) -> int:
-    """segment.ms less a share of its jitter that differs by name, so that partitions do not roll together.
+    """Return segment.ms minus a share of its jitter that depends on the name, so that partitions do not roll together.
 
-    An active segment is never compacted: where compaction must not wait longer, neither does the roll.
+    The active segment is never compacted, so it rolls no later than compaction must run.
     """
     jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
     age_ms = config.segment_ms - int(random.Random(name).random() * jitter_ms) if jitter_ms else config.segment_ms
@@ -27,9 +27,9 @@ def must_roll(
     timestamp: int,
     now_ms: int,
 ) -> bool:
-    """Whether a batch with this size, last offset and timestamp belongs into a new segment.
+    """Return whether a batch with this size, last offset and timestamp belongs into a new segment.
 
-    Age counts from the first batch's timestamp to this one's, or by the broker's clock if the first one has none.
+    Age is measured from the first batch's timestamp to this one's, or by the broker's clock if the first has none.
     """
     if not segment.size_bytes:
         return False
