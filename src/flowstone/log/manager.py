@@ -109,9 +109,7 @@ class LogManager:
         self.branches = Branches(clock, self._handles, self.directory_of)
 
     def _offline_where_twice(self) -> None:
-        """Take partitions offline that are in two directories under the same topic id: one is a copy, and which is
-        unknown.
-        """
+        """Take partitions offline that are in two directories under one topic id: which one is a copy is unknown."""
         seen: dict[tuple[TopicPartition, bytes], DirectoryLogs] = {}
         for directory in self.directories:
             for topic_partition, log in list(directory.logs.items()):
@@ -157,18 +155,14 @@ class LogManager:
         return home.forgetting(topic_partition) if home is not None else None
 
     def give_up_missing(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition whose directory is missing, so that it begins anew. Other brokers must have its
-        records.
-        """
+        """Forget a partition whose directory is missing, so that it begins anew from other brokers' records."""
         offline = self.offline.get(topic_partition)
         if offline is not None and offline.is_missing:
             logger.warning("%s: its directory is missing; it is fetched again from its leader", topic_partition)
             self.delete(topic_partition)
 
     def get_or_create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
-        """Return the topic's log, created if it is missing; call `make_way` first. Raises StorageFault if it is
-        offline.
-        """
+        """Return the topic's log, created if missing; call `make_way` first. Raises StorageFault if it is offline."""
         offline = self.offline.get(topic_partition)
         if offline is not None:
             raise offline.fault
@@ -237,15 +231,11 @@ class LogManager:
             await directory.wait_forgotten()
 
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
-        """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: the start is then moved, but
-        not durably.
-        """
+        """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: it moved, but not durably."""
         await self.directory_of(log).delete_records_before(log, offset)
 
     async def truncate_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:
-        """Drop the log's end from `offset` on: see `truncator`. Raises StorageFault, or ApiError if the disk is
-        full.
-        """
+        """Drop the log from `offset` on: see `truncator`. Raises StorageFault, or ApiError if the disk is full."""
         await self.directory_of(log).truncator.truncate_to(log, offset, is_due)
 
     async def reset_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:

@@ -84,9 +84,7 @@ def make_common(files: Files, path: str, source: PartitionLog, topic_id: bytes) 
 
 
 def build_branch(files: Files, plan: BranchPlan, path: str, common_path: str) -> BuiltBranch:
-    """Make the directory of a branch. Raises OSError, or ApiError if the source is damaged, and leaves what was made so
-    far.
-    """
+    """Make the directory of a branch. Raises OSError, or ApiError if the source is damaged; files may remain then."""
     try:
         return _Building(files, plan, path).run(common_path)
     except (CorruptBatch, DamagedBatch) as damage:
@@ -94,9 +92,7 @@ def build_branch(files: Files, plan: BranchPlan, path: str, common_path: str) ->
 
 
 def sync_branch(files: Files, built: BuiltBranch) -> None:
-    """Make the directory durable except for its own name. Raises StorageFault if a file cannot be synced, OSError
-    otherwise.
-    """
+    """Make the directory durable except for its name. Raises StorageFault for a file, otherwise OSError."""
     for file in built.unsynced:
         _sync(file)
     files.sync_directory(built.path)

@@ -53,18 +53,14 @@ class Compaction:
         self._filter: GroupFilter | None = None
 
     def build_map(self) -> int:
-        """Map keys to offsets from the first dirty offset on; return where the map had to end. Raises OSError, or
-        CompactionError.
-        """
+        """Map keys from the first dirty offset on; return where the map ends. Raises OSError or CompactionError."""
         for segment in (segment for group in self._job.groups for segment in group):
             if segment.end_offset > self._job.first_dirty_offset and not self._map_segment(segment):
                 break
         return self._map.mapped_end
 
     def clean(self, group: tuple[SourceSegment, ...]) -> CleanedSegment:
-        """Write the group's new segment from the finished map. Raises OSError, or CompactionError if the log is
-        damaged.
-        """
+        """Write a group's new segment. Raises OSError, or CompactionError if the log is damaged."""
         if self._filter is None:
             self._filter = GroupFilter(self._map, self._job, self._transactions, self._throttle)
         output = CleanedOutput(self._files, self._job.directory, group, self._job.index_interval_bytes, self._throttle)

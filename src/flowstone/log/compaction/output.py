@@ -40,9 +40,7 @@ class CleanedOutput:
         self._size_bytes = self._begun_bytes = 0
 
     def write(self, batches: Bytes) -> None:
-        """Append whole batches, which follow those written before. Raises CompactionError if the segment becomes too
-        large.
-        """
+        """Append whole batches that follow those written. Raises CompactionError if the segment grows too large."""
         if not batches:
             return
         if self._size_bytes + len(batches) > POSITION_MAX:
@@ -57,9 +55,7 @@ class CleanedOutput:
             self._begun_bytes = self._size_bytes
 
     def finish(self, removed_markers: Container[int]) -> CleanedSegment:
-        """Finish the segment. `removed_markers` are the offsets of the markers removed together with their
-        transactions.
-        """
+        """Finish the segment. `removed_markers` are the offsets of markers removed with their transactions."""
         self._indexes.close()
         self._file.sync()
         self._file.close()

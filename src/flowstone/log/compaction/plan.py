@@ -46,9 +46,7 @@ NOTHING = CompactionPlan(0, 0, (), 0.0, False)
 def plan_compaction(
     segments: Sequence[SealedFacts], config: TopicConfig, first_dirty_offset: int, stable_offset: int, now_ms: int
 ) -> CompactionPlan:
-    """Return what to compact of a log. `segments` are all the sealed ones; below `stable_offset` all is committed and
-    on disk.
-    """
+    """Return what to compact of a log, given all its sealed segments and the end of what is committed and on disk."""
     if "compact" not in config.cleanup_policy or not segments:
         return NOTHING
     if not segments[0].base_offset <= first_dirty_offset <= segments[-1].end_offset:

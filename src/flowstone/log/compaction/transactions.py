@@ -33,9 +33,7 @@ class Transactions:
         return min((batches[0].base_offset for batches in self._open.values()), default=OFFSET_MAX)
 
     def add(self, header: BatchHeader, batch: bytes) -> None:
-        """Add the next transactional batch or marker; `batch` is all its bytes. Raises CorruptBatch if a marker is
-        malformed.
-        """
+        """Add the next transactional batch or marker, all its bytes. Raises CorruptBatch if a marker is malformed."""
         producer_id = header.producer_id
         if not header.is_control:
             self._open.setdefault(producer_id, []).append(header)

@@ -61,9 +61,7 @@ Step = Callable[[bytes, int, int, bool], Walk]  # (chunk, position, next offset,
 def walk_segment(
     file: File, segment: SourceSegment, throttle: Throttle, step: Step, on_stop: Callable[[StoppedAt], Then]
 ) -> bool:
-    """Walk a segment with `step`, and call `on_stop` to learn how to continue where it stops; return False if it said
-    END.
-    """
+    """Walk a segment with `step`; `on_stop` says how to continue where it stops. Return False if it said END."""
     position, next_offset, wanted_bytes = 0, segment.base_offset, CHUNK_BYTES
     while position < segment.size_bytes:
         count = min(wanted_bytes, segment.size_bytes - position)

@@ -225,9 +225,7 @@ class DirectoryLogs:
             forgotten.set_result(None)
 
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
-        """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: the start is then moved, but
-        not durably.
-        """
+        """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: it moved, but not durably."""
         log.advance_log_start(offset)
         await self.housekeeping.checkpoint()
         self.housekeeping.drop_segments([log])

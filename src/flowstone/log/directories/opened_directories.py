@@ -38,9 +38,7 @@ class OpenedDirectories(NamedTuple):
 
 
 def open_directories(files: Files, paths: Sequence[str], node_id: int, cluster_id: str | None) -> OpenedDirectories:
-    """Open the directories of a broker; `cluster_id` None accepts any. Raises StartupError if none is usable or one is
-    foreign.
-    """
+    """Open a broker's directories, of any cluster if `cluster_id` is None. Raises StartupError if they are no good."""
     opening = _Opening(files, node_id, cluster_id)
     try:
         return opening.run(paths)

@@ -95,9 +95,7 @@ def _decode_restore_point(data: bytes) -> RestorePoint:
 
 
 async def prepare(home: DirectoryLogs, path: str, topic_partition: TopicPartition, topic_id: bytes) -> StagedLog:
-    """Make a staged directory durable except for its name. Raises ApiError if it is not a staged directory, or the disk
-    fails.
-    """
+    """Make a staged directory durable except for its name. Raises ApiError if it is none, or the disk fails."""
     build = partial(_prepare, home.log_directory.files, path, topic_id)
     try:
         found = await asyncio.wrap_future(home.housekeeping.submit(build))

@@ -57,9 +57,7 @@ class _LeftSealed(NamedTuple):
 
 
 class _LeftParts(NamedTuple):
-    """The binary parts of an entry: the active segment's index entries and the producers' snapshot, if there are
-    any.
-    """
+    """The binary parts of an entry: the active segment's index entries and the producers' snapshot, if any."""
 
     offset_keys: bytes
     offset_values: bytes
@@ -87,9 +85,7 @@ class LeftLog(NamedTuple):
 
 
 def describe(log: PartitionLog) -> LeftLog | None:
-    """Return the state of a log, all of which is durable, or None if it can only be read from the files. Raises
-    OSError.
-    """
+    """Return the state of a durable log, or None if it can only be read from the files. Raises OSError."""
     files, directory, segments = log.files, log.directory, log.segments
     if not log.exists or log.store.is_torn or log.flushed_end != log.end:
         return None

@@ -82,9 +82,7 @@ class Flusher:
         on_fault: Callable[[PartitionLog, StorageFault], None],
         on_durable: Callable[[Iterable[PartitionLog]], None] = lambda logs: None,
     ) -> None:
-        """Create a flusher on the running event loop. `on_durable` is told first of logs whose recovery points
-        moved.
-        """
+        """Create a flusher on the running event loop. `on_durable` is told of a moved recovery point first."""
         self._loop = asyncio.get_running_loop()
         self._files = files
         self._directory = directory

@@ -171,9 +171,7 @@ class Housekeeping:
             self._clock.newest_record(newest_ms)
 
     def _is_ours(self, log: PartitionLog) -> bool:
-        """Return False if the log's topic was deleted while something was awaited: another topic may use its names by
-        now.
-        """
+        """Return False if the log was deleted while something was awaited: another topic may use its names by now."""
         return self._logs.get(log.topic_partition) is log
 
     async def _advance_start(self, log: PartitionLog) -> None:

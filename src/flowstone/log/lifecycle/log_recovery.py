@@ -154,9 +154,7 @@ class _Recovery:
             )
 
     def _cut_after(self, segment: Segment, end_offset: int) -> None:
-        """Cut a segment after an offset up to which all is durable. The file may not have been cut before it was
-        sealed.
-        """
+        """Cut a segment after its durable end: the file may not have been cut before the segment was sealed."""
         end, size_bytes = self._end_of(segment, end_offset), segment.size_bytes
         if end < size_bytes:
             self._log_cut(segment.log.get(), end, size_bytes, end_offset, "they were dropped before")
@@ -239,9 +237,7 @@ class _Recovery:
             )
 
     def _copy_if_shared(self, segment: Segment) -> bool:
-        """Make sure that no branch shares the segment's file before it is changed in place; return whether it was
-        copied.
-        """
+        """Replace a file that is shared with a branch by a copy, before it is changed; return whether it was shared."""
         if not own_file(self._files, segment.log.path, segment.size_bytes):
             return False
         segment.log.drop()

@@ -8,9 +8,7 @@ from flowstone.errors import StorageFault
 
 
 class StoredOffsets(NamedTuple):
-    """Offsets of a partition as stored by an earlier run of the broker. After a clean stop nothing needs to be
-    checked.
-    """
+    """Offsets of a partition as stored by an earlier run. After a clean stop nothing needs to be checked."""
 
     recovery_point: int  # as checkpointed: everything below it was checked or written before
     log_start_offset: int

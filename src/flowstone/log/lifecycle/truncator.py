@@ -37,9 +37,7 @@ class Truncator:
         self._clock, self._housekeeping, self._flusher = clock, housekeeping, flusher
 
     async def truncate_to(self, log: PartitionLog, offset: int, is_due: IsDue) -> None:
-        """Drop the batch that contains `offset` and all after it. Raises ApiError if the disk is full: nothing has
-        changed then.
-        """
+        """Drop the batch with `offset` and all after it. Raises ApiError, and changes nothing, if the disk is full."""
         await self._run(log, partial(self._work_out, log, offset), is_due)
 
     async def reset_to(self, log: PartitionLog, offset: int, is_due: IsDue) -> None:

@@ -27,9 +27,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class LongSearch(NotCached):
-    """A search of too many entries for the event loop: `warm` runs it in a thread, and the next call finds its
-    result.
-    """
+    """A search too long for the event loop: `warm` runs it in a thread, and the next call finds its result."""
 
     def __init__(self, segments: Sequence[Segment], start: int, end: int, found: FoundAborts) -> None:
         super().__init__(segments[0].log.get(), 0, 0)

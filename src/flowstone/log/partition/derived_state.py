@@ -133,9 +133,7 @@ def read_epochs(directory: PartitionDirectory) -> bytes:
 def load_epochs(
     directory: PartitionDirectory, segments: Sequence[Segment], end_offset: int, seen: LeaderEpochs
 ) -> LeaderEpochs:
-    """Return the checkpointed epochs, cut to the log, with those a recovery has `seen`; without a good file, from
-    headers.
-    """
+    """Return the log's epochs from the checkpoint and those a recovery has `seen`, or else from the headers."""
     data = read_epochs(directory)
     epochs = LeaderEpochs.decode(data)
     if epochs is None:
@@ -151,9 +149,7 @@ def load_epochs(
 
 
 def _derive_epochs(segments: Sequence[Segment], end_offset: int) -> LeaderEpochs:
-    """Derive the epochs from the log. Epochs only rise: a segment that begins with the next one's epoch need not be
-    read.
-    """
+    """Derive the epochs from the log, skipping segments that begin with the same epoch as the next one."""
     epochs = LeaderEpochs()
     firsts = [_first_epoch(segment) for segment in segments]
     for at, segment in enumerate(segments):

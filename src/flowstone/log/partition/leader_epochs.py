@@ -51,9 +51,7 @@ class LeaderEpochs:
         return self._epochs[at - 1] if at else UNDEFINED_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest known epoch not above `epoch` and the offset where it ended, or (-1, -1) if it is
-        unknown.
-        """
+        """Return the largest known epoch not above `epoch` and the offset where it ended, or (-1, -1)."""
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self._epochs[-1]:

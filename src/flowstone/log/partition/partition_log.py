@@ -162,9 +162,7 @@ class PartitionLog:
 
     @property
     def producers_from(self) -> int:
-        """Return the offset below which batches say nothing about producers, because they were written to another
-        topic.
-        """
+        """Return the offset below which batches say nothing about producers: they were written to another topic."""
         return self.branch_point.offset if self.branch_point is not None else 0
 
     @property
@@ -189,9 +187,7 @@ class PartitionLog:
 
     @property
     def has_transactions(self) -> bool:
-        """Return whether there has been a transaction: then the active segment needs a transaction index, even an empty
-        one.
-        """
+        """Return whether there has been a transaction: then the active segment needs an index of them."""
         return self.producers.has_transactions or any(
             segment.transactions.has_file or segment.transactions.size_bytes for segment in self.store.segments[-2:]
         )
@@ -265,9 +261,7 @@ class PartitionLog:
         return Replicated(before, self.end.offset, position)
 
     def _prepare_active_segment(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
-        """Roll the active segment if a batch with these properties belongs into a new one, or create the first
-        segment.
-        """
+        """Create the first segment, or roll the active one if a batch with these properties belongs into a new one."""
         store = self.store
         active = store.segments.active
         try:
@@ -336,9 +330,7 @@ class PartitionLog:
         return self._reader.position_of(offset)
 
     def find_timestamp(self, target_ms: int) -> LogSlice | None:
-        """Return the batch with the first record at or after `target_ms`: see `timestamps.first_record_at`. Raises
-        NotCached.
-        """
+        """Return the batch with the first record at or after `target_ms` (see `timestamps`). Raises NotCached."""
         return self._reader.find_timestamp(target_ms)
 
     def max_timestamp(self) -> tuple[int, LogSlice] | None:
@@ -360,15 +352,11 @@ class PartitionLog:
         return self.durability.take_dirty(self.end, self.store.segments)
 
     def flushed(self, task: FlushTask) -> int:
-        """Note that the task has run, so that what it covers is durable; return how many bytes were not durable
-        before.
-        """
+        """Note that a task has made records durable; return how many bytes were not durable before."""
         return self.durability.flushed(task, self.end, self.store.segments)
 
     def closing_task(self) -> FlushTask | None:
-        """Return a task that makes the log durable and writes what shortens the next start, or None if all of that is
-        done.
-        """
+        """Return a task that flushes the log and writes what shortens the next start, or None if that is done."""
         if not self.directory.exists or self.durability.is_closed(self.end):
             return None
         self.durability.prepare_close(
@@ -388,9 +376,7 @@ class PartitionLog:
     # Losing records on purpose
 
     def advance_log_start(self, offset: int) -> bool:
-        """Move the log's start to `offset`, if it is below; return whether it moved. The segments go with
-        `drop_segments`.
-        """
+        """Move the log's start up to `offset`; return whether it moved. The segments go with `drop_segments`."""
         assert offset <= self.end.offset
         if offset <= self.log_start_offset:
             return False

@@ -62,9 +62,7 @@ _TRANSACTION_FLAGS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class SequenceGap(ApiError):
-    """A batch is ahead of its producer: one before it is missing. Kafka has one code for this and for batches
-    behind.
-    """
+    """A batch is ahead of its producer: an earlier one is missing. Kafka has no error code of its own for this."""
 
 
 class ProducerBatch(NamedTuple):
@@ -272,9 +270,7 @@ class ProducerStates:
         ]
 
     def last_offsets(self) -> tuple[int, ...]:
-        """Return the offset where each producer's last batch ends, in order: the states could be derived from these
-        batches.
-        """
+        """Return the last offset of each producer, in order: the states can be derived from the batches there."""
         return tuple(sorted(producer.batches[-1].last_offset for _, producer in self._all() if producer.batches))
 
     def known_by_markers(self) -> tuple[tuple[int, int], ...]:

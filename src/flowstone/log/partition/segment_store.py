@@ -159,9 +159,7 @@ class SegmentStore:
         return self.end
 
     def _undo(self, segment: Segment, error: OSError) -> ApiError | StorageFault:
-        """Remove a partly written batch from the file, so that the log is as before the write; return the error to
-        raise.
-        """
+        """Remove a partly written batch, so that the log is as before the write; return the error to raise."""
         if error.errno in NO_DESCRIPTORS:  # the file was not even opened
             return file_error(self._topic_partition, error)
         try:

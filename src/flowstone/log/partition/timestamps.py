@@ -18,9 +18,7 @@ _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 def find_batch(segments: Sequence[Segment], target_ms: int, from_offset: int) -> LogSlice | None:
-    """Return the first batch with a record at or after `target_ms`, starting with the batch that contains
-    `from_offset`.
-    """
+    """Return the first batch, from the one that contains `from_offset` on, with a record at or after `target_ms`."""
     for segment in segments:
         if segment.size_bytes and segment.latest_timestamp() >= target_ms:
             found = segment.find_timestamp(target_ms, from_offset)

@@ -57,9 +57,7 @@ class NeedsWorker(FlowstoneError):
 
 
 class Prepared(NamedTuple):
-    """A batch that a worker has opened, as it will be stored except for its offsets and the timestamps of the
-    header.
-    """
+    """A batch that a worker has opened, as it will be stored except for the offsets and timestamps in its header."""
 
     batch: Bytes
     timestamps: Timestamps
@@ -130,9 +128,7 @@ def _open_inline(records: Bytes, header: BatchHeader, config: TopicConfig, now_m
 
 
 def _open(batch: Bytes, header: BatchHeader, max_bytes: int) -> Bytes:
-    """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if they cannot be
-    decompressed.
-    """
+    """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if that is impossible."""
     codec, payload = header.codec, memoryview(batch)[HEADER_BYTES:]
     try:
         check_portable(codec, payload)

@@ -39,9 +39,7 @@ class DamagedSegment(NamedTuple):
 
 class Checker(Protocol):
     async def check(self, segment: SegmentToCheck) -> str | None:
-        """Return what is wrong, or None. Raises OSError if the segment cannot be read, ChildProcessError if the process
-        ended.
-        """
+        """Return what is wrong, or None. Raises OSError if the disk fails, ChildProcessError if the process ended."""
         ...
 
     async def rest(self) -> None:

@@ -54,9 +54,7 @@ def _decode_branch_source(data: bytes) -> tuple[str, bytes] | None:
 
 
 def read_branch_point(files: Files, directory: str, names: Sequence[str]) -> BranchPoint | None:
-    """Return the branch point, or None if the partition belongs to no branch. `names` are those in its directory,
-    sorted.
-    """
+    """Return the branch point, or None if the partition is of no branch, from the sorted `names` in its directory."""
     for name in names:
         offset = offset_in_name(name, BRANCH_POINT_SUFFIX)
         if offset is not None:

@@ -67,9 +67,7 @@ def bring_in(file: File, position: int, count: int) -> None:
 
 
 def read_cached(file: File, position: int, count: int) -> bytes:
-    """Return bytes of a file. Raises NotCached if they are not in the page cache, and StorageFault if the disk
-    fails.
-    """
+    """Return bytes of a file. Raises NotCached if the page cache lacks them, StorageFault if the disk fails."""
     try:
         data = file.read_cached(position, count)
     except OSError as error:

@@ -72,9 +72,7 @@ class FileHandles:
         self._open.pop(handle, None)
 
     def _close_some(self) -> None:
-        """Close files that were not used lately. If all are pinned the limit is exceeded; a pinned file is never
-        closed.
-        """
+        """Close files that were not used lately. Pinned files are never closed, even if they exceed the limit."""
         for _ in range(2 * len(self._open)):
             handle, _nothing = self._open.popitem(last=False)
             if handle.pinned or handle._used:

@@ -27,9 +27,7 @@ class IndexDamaged(NotCached):
 
 
 class FarSearch(NotCached):
-    """A timestamp may be far from where the index leads: `warm` continues the search, and the next call uses the
-    result.
-    """
+    """A timestamp may be far from where the index leads: `warm` searches on, and the next call uses the result."""
 
     def __init__(self, segment: Segment, position: int, base_offset: int, target_ms: int) -> None:
         super().__init__(segment.log.get(), position, segment.size_bytes - position)

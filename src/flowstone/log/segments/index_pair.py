@@ -66,9 +66,7 @@ class SegmentIndexes:
             self.times.append(self.newest_timestamp, self.newest_offset - self._base_offset)
 
     def is_full(self, index_bytes_max: int) -> bool:
-        """Return whether an active segment's index has no space for another entry, the time index's closing entry
-        included.
-        """
+        """Return whether an index has no space for another entry besides the time index's closing one."""
         offsets, times = self.offsets, self.times
         assert isinstance(offsets, IndexEntries)
         assert isinstance(times, IndexEntries)
@@ -110,9 +108,7 @@ class SegmentIndexes:
             self.newest_timestamp, self.newest_offset = times.keys[-1], self._base_offset + times.values[-1]
 
     def replace(self, fresh: SegmentIndexes, covered_bytes: int, size_bytes: int) -> None:
-        """Replace the indexes by ones rebuilt from the log's first `covered_bytes`, and keep the entries added
-        since.
-        """
+        """Replace the indexes by ones rebuilt from the log's first `covered_bytes`; keep the entries added since."""
         assert isinstance(fresh.offsets, IndexEntries)
         assert isinstance(fresh.times, IndexEntries)
         if isinstance(self.offsets, IndexEntries) and isinstance(self.times, IndexEntries):

@@ -79,9 +79,7 @@ class FlushTask(NamedTuple):
                 self._remove_outdated(path)
 
     def _remove_outdated(self, path: str) -> None:
-        """Remove an outdated file that a full disk prevents from being replaced: it can be derived from the log
-        again.
-        """
+        """Remove an outdated file that a full disk prevents from being replaced: the log allows to derive it again."""
         if self.files.exists(path):
             self.files.remove(path)
         self.files.sync_directory(posixpath.dirname(path))
@@ -163,9 +161,7 @@ class PartitionDirectory:
     # Producer snapshots, named by the offset at which they were taken
 
     def write_snapshot(self, offset: int, data: bytes) -> None:
-        """Write a snapshot. All but the newest are removed with the next flush, because a roll must not wait for
-        that.
-        """
+        """Write a snapshot. The next flush removes all but the newest, because a roll must not wait for that."""
         path = snapshot_path(self.path, offset)
         file = self.files.open(path, create=True)
         file.write(0, [data])

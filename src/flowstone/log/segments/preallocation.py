@@ -29,9 +29,7 @@ _zeros = memoryview(bytes(ZEROS_BYTES_MAX))
 
 
 def preallocate(segment: Segment, flushed_end: LogPosition) -> None:
-    """Preallocate space for what follows a flush that begins at `flushed_end`, unless the segment is small or the disk
-    full.
-    """
+    """Preallocate space after a flush that begins at `flushed_end`, unless the segment is small or the disk full."""
     end = segment.size_bytes
     begin = flushed_end.position if flushed_end.segment_base_offset == segment.base_offset else 0
     if begin < end <= begin + SMALL_FLUSH_BYTES and end >= ZEROS_FROM_BYTES:

@@ -225,9 +225,7 @@ class Segment:
     # Finding offsets
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Return position and size of the first batch that ends at or after `offset`; None if the segment ends before
-        it.
-        """
+        """Return position and size of the first batch that ends at or after `offset`, or None if there is none."""
         if offset >= self._last_batch_offset >= 0 and self.size_bytes:
             return self._last_batch_position, self.size_bytes - self._last_batch_position
         if self.rebuilt is not None:
@@ -293,9 +291,7 @@ class Segment:
         return None
 
     def _check_hole(self, position: int, following: int, next_offset: int) -> None:
-        """Check the batch after a hole: checksums do not cover offsets, so the batch after it must confirm its
-        offset.
-        """
+        """Check that the batch after the next confirms a hole, because checksums do not cover offsets."""
         if self.header_at(following).base_offset < next_offset:
             raise self.fault(position, next_offset)
 
@@ -318,9 +314,7 @@ class Segment:
     # Finding timestamps
 
     def find_timestamp(self, target_ms: int, from_offset: int) -> tuple[int, int] | None:
-        """Return position and size of the first batch, at or after `from_offset`, with a record at or after
-        `target_ms`.
-        """
+        """Return position and size of the first batch, from `from_offset` on, with a record at or after `target_ms`."""
         if self.rebuilt is not None:
             self._take_rebuilt()
         if self.indexes.times is None:
@@ -346,9 +340,7 @@ class Segment:
         return None
 
     def latest_timestamp(self) -> int:
-        """Return the newest timestamp in the segment. Raises NotCached if a sealed segment's index must be read
-        first.
-        """
+        """Return the newest timestamp in the segment. Raises NotCached if a sealed one's index must be read first."""
         if self.rebuilt is not None:
             self._take_rebuilt()
         indexes = self.indexes

@@ -51,9 +51,7 @@ class SegmentList(Sequence[Segment]):
         return self._segments[self.at(offset) :]
 
     def locate(self, offset: int) -> tuple[Segment, int, int]:
-        """Return segment, position and size of the first batch that ends at or after `offset`, which the log has
-        had.
-        """
+        """Return segment, position and size of the first batch that ends at or after an offset that the log has had."""
         segment = self._segments[self.at(offset)]
         located = segment.locate(offset)
         if located is None:
@@ -87,9 +85,7 @@ class SegmentList(Sequence[Segment]):
         return len(self._bases) > 1 and self._bases[1] <= offset
 
     def drop_below(self, offset: int, files: Files) -> list[str]:
-        """Drop the segments below the offset and rename their files; return the new names. If OSError is raised, some
-        may be renamed.
-        """
+        """Drop the segments below the offset; return their renamed files. Raises OSError, maybe after some renames."""
         renamed: list[str] = []
         while self.has_any_below(offset):
             renamed += mark_deleted(self._segments[0], files)
@@ -134,9 +130,7 @@ def _remove(segments: Sequence[Segment], files: Files) -> None:
 
 
 def mark_deleted(segment: Segment, files: Files) -> list[str]:
-    """Rename the segment's files as deleted ones, to be removed later; return the new names. Open files stay
-    readable.
-    """
+    """Rename the segment's files, to be removed later; return the new names. Open files stay readable."""
     renamed = []
     for handle in segment.handles:
         if files.exists(handle.path):

@@ -170,9 +170,7 @@ class SealedIndex:
 
 
 def _read(file: File, position: int, count: int) -> bytes:
-    """Read bytes, with zeros for those that a truncated file lacks; a lookup of such an entry finds the index
-    damaged.
-    """
+    """Read bytes, with zeros for those that a truncated file lacks, which a lookup then finds to be damaged."""
     return read_cached(file, position, count).ljust(count, b"\0")
 
 

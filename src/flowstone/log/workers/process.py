@@ -24,9 +24,7 @@ _PACKAGE_ROOT = str(Path(flowstone.__file__).parents[1])
 
 class WorkerProcess:
     def __init__(self, module: str, name: str) -> None:
-        """Create the handle. `module` is what the process runs; `name` is used for the waiting thread and in
-        messages.
-        """
+        """Create the handle. `module` is what the process runs; `name` is for the waiting thread and for messages."""
         self._module, self._name = module, name
         self._process: subprocess.Popen[str] | None = None
         self._thread = ThreadPoolExecutor(1, name)
@@ -37,9 +35,7 @@ class WorkerProcess:
         return self._process.pid if self._process is not None else None
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send one request and return its answer. Raises ChildProcessError if the process has ended; the next request
-        starts another.
-        """
+        """Return the answer to a request. Raises ChildProcessError if the process ended; the next call starts one."""
         return await asyncio.wrap_future(self._thread.submit(self._exchange, json.dumps(request) + "\n"))
 
     async def rest(self) -> None:
