@@ -134,7 +134,7 @@ def test_without_any_metadata_and_with_a_directory_missing_the_broker_does_not_b
 def test_a_change_that_one_full_disk_cannot_take_is_refused_by_all(broker: Broker) -> None:
     broker.live(1)
     before = broker.stored(FIRST)
-    with pytest.raises(ApiError, match="no room"):
+    with pytest.raises(ApiError, match="disk is full"):
         broker.live(2, meanwhile=lambda: broker.disks.break_disk(SECOND, errno.ENOSPC))
     broker.disks.mend(SECOND)
     assert broker.stored(FIRST) == broker.stored(SECOND) == before
