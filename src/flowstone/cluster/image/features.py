@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 METADATA_VERSION = "flowstone.metadata.version"
-# The level of a cluster, and of a broker, that says nothing: that of the releases before there were features.
+# The level of a cluster, and of a broker, without a feature record: that of the releases before there were features.
 METADATA_LEVEL_MIN = 1
 
 
@@ -41,7 +41,7 @@ SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
         "share.version": FeatureRange(0, 0),
     }
 )
-# What a broker supports whose registration names no features.
+# The features of a broker whose registration names none.
 FORMER_RELEASE: Mapping[str, FeatureRange] = MappingProxyType(
     {METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, METADATA_LEVEL_MIN)}
 )
@@ -49,5 +49,5 @@ OFF = FeatureRange(0, 0)
 
 
 def advertised_features() -> dict[str, FeatureRange]:
-    """Return what this broker tells clients and other brokers that it supports."""
+    """Return the features that this broker advertises to clients and other brokers."""
     return {name: levels for name, levels in SUPPORTED_FEATURES.items() if levels.max_level > 0}

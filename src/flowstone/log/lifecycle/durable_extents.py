@@ -1,4 +1,4 @@
-"""Where each log of a directory begins and up to where it is durable, written down with every flush.
+"""Records where each log of a directory begins and up to where it is durable, updated with every flush.
 
 Owns the file `.flowstone-log-extents`: a table with one entry of fixed size per partition, which the event loop
 overwrites in place and does not sync. After a killed process the page cache still has the newest entries, so that a
@@ -29,8 +29,8 @@ from flowstone.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 LOG_EXTENTS = ".flowstone-log-extents"
-ENTRY_BYTES = 64  # a sector has a whole number of them
-RANGE_LOGS_MIN = 8  # so many entries are written with one call, with those between them
+ENTRY_BYTES = 64  # a disk sector holds a whole number of entries
+RANGE_LOGS_MIN = 8  # from this many entries on, one call writes them and those in between
 _HASH_BYTES = 16
 # Hash of the partition's name, topic id, log start, durable end; a checksum over them follows.
 _BODY = Struct(f">{_HASH_BYTES}s16sqq")
@@ -55,7 +55,7 @@ class LogExtents:
         self._free: list[int] = []
 
     def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Extent]:
-        """Return what an earlier life has left of these partitions. Waits for the disk; OSError."""
+        """Return the extents that the last run stored for these partitions. Waits for the disk. Raises OSError."""
         data = self._files.read(self.path) if self._files.exists(self.path) else b""
         found: dict[bytes, Extent] = {}
         for at in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
@@ -67,7 +67,7 @@ class LogExtents:
         return {each: found[name] for each in partitions if (name := _name_hash(each)) in found}
 
     def start(self, extents: Mapping[TopicPartition, Extent]) -> None:
-        """Write the file anew, durably, with these. Waits for the disk. OSError but for a full disk."""
+        """Write the file anew, durably, with these extents. Waits for the disk. Raises OSError unless it is full."""
         self._table = bytearray(b"".join(_encode(*each) for each in extents.items()))
         self._slots = {each: at * ENTRY_BYTES for at, each in enumerate(extents)}
         self._written = dict(extents)
@@ -78,7 +78,7 @@ class LogExtents:
                 raise
 
     def put(self, topic_partition: TopicPartition, extent: Extent) -> None:
-        """Replace the entry of one partition, for tools that change a stopped broker's files. OSError."""
+        """Replace the entry of one partition, for tools that change a stopped broker's files. Raises OSError."""
         data = bytearray(self._files.read(self.path) if self._files.exists(self.path) else b"")
         name, slots = _name_hash(topic_partition), range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES)
         slot = next((at for at in slots if data[at : at + _HASH_BYTES] == name), len(slots) * ENTRY_BYTES)
@@ -86,7 +86,7 @@ class LogExtents:
         self._files.replace(self.path, bytes(data))
 
     def note(self, logs: Iterable[PartitionLog]) -> None:
-        """Write down how far these logs reach, without waiting for the disk. After an error, `sync` does it."""
+        """Write the extents of these logs without waiting for the disk. After an error, `sync` writes them."""
         changed: list[int] = []
         for log in logs:
             topic_partition = log.topic_partition
@@ -112,7 +112,7 @@ class LogExtents:
             self._write([slot])
 
     def sync(self) -> None:
-        """Make all that was noted durable: for a thread. OSError."""
+        """Make all noted extents durable. For a worker thread. Raises OSError."""
         file = self._file
         if file is None:
             self._files.replace(self.path, bytes(self._table))
@@ -137,7 +137,7 @@ class LogExtents:
             for begin, end in ranges:
                 self._file.write(begin, [self._table[begin:end]])
         except OSError as error:
-            logger.warning("%s cannot be written, and will be written anew: %s", self.path, error)
+            logger.warning("%s cannot be written; it is written anew with the next sync: %s", self.path, error)
             self._file = None
 
 

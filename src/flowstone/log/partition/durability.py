@@ -1,4 +1,4 @@
-"""What of a log survives a power loss, and what there is to flush.
+"""Which part of a log survives a power loss, and what must be flushed.
 
 Owns the tasks that make a log durable, and moves the log's `flushed_end`, below which every byte, index, snapshot and
 name is durable. It never flushes: whoever runs a `FlushTask` says so with `flushed`. What is cut from the log makes
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from flowstone.log.segments.partition_directory import FlushTask, LogPosition
-from flowstone.log.segments.preallocation import find_no_more, find_room, give_back
+from flowstone.log.segments.preallocation import preallocate, release_unused, stop_preallocating
 
 if TYPE_CHECKING:
     from flowstone.log.partition.partition_log import PartitionLog
@@ -26,7 +26,7 @@ class Durability:
         self.is_checkpoint_due = False  # the first records or a sealed segment are durable: a checkpoint should say so
         self._generation = 0
         self._is_held = False
-        self._closed_at: tuple[LogPosition, int] | None = None  # all that a clean close leaves was there, as of then
+        self._closed_at: tuple[LogPosition, int] | None = None  # the end at which a clean close last wrote everything
 
     def take_dirty(self) -> FlushTask | None:
         """Return what makes all of the log durable up to its end, or None if it is. `flushed` must follow."""
@@ -35,8 +35,8 @@ class Durability:
         if log.flushed_end.offset == end.offset and not directory.has_unsynced:
             return None
         active = log.store.segments.active
-        if active.size_bytes > active.room_end:
-            find_room(active, log.flushed_end)
+        if active.size_bytes > active.preallocated_end:
+            preallocate(active, log.flushed_end)
         return directory.take(end, self._generation, active.log.get())
 
     def flushed(self, task: FlushTask) -> int:
@@ -56,7 +56,7 @@ class Durability:
 
     @contextmanager
     def held(self, end: LogPosition) -> Iterator[None]:
-        """What lies from `end` on counts as not durable, whatever is flushed meanwhile."""
+        """Count what lies from `end` on as not durable inside the block, whatever is flushed meanwhile."""
         self.lower(end)
         self._is_held = True
         try:
@@ -65,11 +65,11 @@ class Durability:
             self._is_held = False
 
     def void_tasks(self) -> None:
-        """The log was cut: the outcome of a flush under way does not count."""
+        """Ignore the outcome of a running flush, because the log was cut."""
         self._generation += 1
 
     def lower(self, end: LogPosition) -> None:
-        """What lies from `end` on counts as not durable; a flush under way does not change that."""
+        """Count what lies from `end` on as not durable; the outcome of a running flush is ignored."""
         self._generation += 1
         self._log.flushed_end = min(self._log.flushed_end, end)
 
@@ -79,8 +79,8 @@ class Durability:
         """Have written what shortens the next start: the indexes of the active segment, and a snapshot of producers."""
         log = self._log
         active, directory = log.store.segments.active, log.directory
-        give_back(active)
-        find_no_more(active)
+        release_unused(active)
+        stop_preallocating(active)
         active.write_indexes(has_transactions=log.has_transactions)
         directory.note_unsynced(*(handle.get() for handle in active.handles))
         directory.note_names_changed()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LogReader:
-    """See `PartitionLog`, whose methods of these names lead here."""
+    """The implementation of `PartitionLog`'s methods with the same names."""
 
     __slots__ = ("_found_aborts", "_log")
 

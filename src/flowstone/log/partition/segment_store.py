@@ -1,10 +1,10 @@
-"""The segments of one log as they are stored: how they grow, how one ends and the next begins, how the last ones go.
+"""The stored segments of one log: how they grow, roll and are cut.
 
-Owns the order of things on disk when files are made, written, sealed and cut. What the batches are, and which offsets
-they have, is `partition_log`'s business; what is durable, `durability`'s. It never flushes, it only says what there is
-to flush. All calls come from the event loop.
+Owns the order of disk operations when files are made, written, sealed and cut. `partition_log` knows what the batches
+are and which offsets they have; `durability` what is durable. The store never flushes, it only lists what must be
+flushed. All calls come from the event loop.
 
-Invariant: a failed write leaves the segments as they were; if even that fails, part of a batch stands behind their end
+Invariant: a failed write leaves the segments as they were; if even that fails, part of a batch lies after their end
 (`is_torn`), and no more is written.
 """
 
@@ -19,7 +19,6 @@ from flowstone.log.partition.file_errors import file_error
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.index_pair import newest_timestamp
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, LogPosition, PartitionDirectory
-from flowstone.log.segments.preallocation import give_back
 from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
 from flowstone.log.segments.segment_list import SegmentList
 from flowstone.log.segments.shared_files import own_file
@@ -29,7 +28,7 @@ from flowstone.wire.record_batch import BatchHeader
 
 NO_OFFSET = -1
 
-# As a named tuple's constructor makes it, which takes three times as long: one is made for every batch.
+# Equivalent to the named tuple's constructor, which takes three times as long: one is made for every batch.
 _new = tuple.__new__
 
 
@@ -53,7 +52,7 @@ class SegmentStore:
         handles: FileHandles,
         directory: PartitionDirectory,
     ) -> None:
-        """One empty segment that begins at 0. Nothing touches the disk before `create`."""
+        """Create one empty segment that begins at 0. Nothing touches the disk before `create`."""
         self.config = config
         self.directory = directory
         self.is_torn = False
@@ -91,7 +90,7 @@ class SegmentStore:
     # Growing
 
     def create(self, topic_id: bytes) -> None:
-        """Make the directory and the file of the first segment. OSError."""
+        """Make the directory and the file of the first segment. Raises OSError."""
         segment = self.segments.active
         self.directory.create(topic_id)
         segment.log.create().truncate(0)
@@ -119,9 +118,9 @@ class SegmentStore:
         )
 
     def first_run(self, headers: Sequence[BatchHeader], now_ms: int) -> Sequence[BatchHeader]:
-        """Return the first of a leader's batches, as many as are written together: those that go into one segment.
+        """Return the leader's batches that go into one segment and are written together, from the first on.
 
-        A segment's first batch goes alone: what follows is measured by it.
+        A segment's first batch is written alone, because the rules for the others refer to it.
         """
         if not self.segments.active.size_bytes:
             return headers[:1]
@@ -133,23 +132,23 @@ class SegmentStore:
         return headers
 
     def roll(self, snapshot: bytes, *, has_transactions: bool) -> None:
-        """Seal the active segment and begin another. OSError leaves the active one as it was.
+        """Seal the active segment and begin another. If OSError is raised, the active one is unchanged.
 
-        `snapshot` is that of the producers.
+        `snapshot` is the producers' snapshot.
         """
         sealed = self.segments.active
         assert sealed.size_bytes
         end_offset = sealed.next_offset
         segment = self.new_segment(end_offset)
-        give_back(sealed)
+        release_unused(sealed)
         sealed.write_indexes(has_transactions=has_transactions)
         self.directory.write_snapshot(end_offset, snapshot)
         file = segment.log.create()
-        if file.size():  # what a crash left of a roll that never came to be
+        if file.size():  # left by a crash during a roll that did not complete
             file.truncate(0)
         self.directory.note_names_changed()
         self.directory.note_unsynced(*(handle.get() for handle in sealed.handles))
-        sealed.log.pinned = False  # the list of unsynced files keeps it now
+        sealed.log.pinned = False  # the list of unsynced files holds it now
         sealed.seal()
         self.segments.add(segment)
         self._set_roll_age()
@@ -175,21 +174,21 @@ class SegmentStore:
         return self.end
 
     def _undo(self, segment: Segment, error: OSError) -> ApiError | StorageFault:
-        """Part of a batch may be in the file: without it, the log is as if nothing had been tried."""
-        if error.errno in NO_DESCRIPTORS:  # it was not even opened
+        """Remove a partly written batch, so that the log is as before the write; return the error to raise."""
+        if error.errno in NO_DESCRIPTORS:  # the file was not even opened
             return file_error(self._topic_partition, error)
         try:
             segment.log.get().truncate(segment.size_bytes)
-            segment.room_end = 0
+            segment.preallocated_end = 0
         except OSError as second:
             self.is_torn = True
             return StorageFault(f"{self._topic_partition}: {error}, and undoing it: {second}")
         return file_error(self._topic_partition, error)
 
-    # Losing the end on purpose. OSError leaves it half-way: only a start can use the files again.
+    # Losing the end on purpose. If OSError is raised, the files are partly cut, and only a restart can use them again.
 
     def shorten(self, segment: Segment, left: Segment) -> None:
-        """Leave of one segment only a part, and nothing of those after it."""
+        """Keep only a part of one segment, and nothing of those after it."""
         self.is_torn = True
         for handle in segment.handles:
             handle.drop()
@@ -201,7 +200,7 @@ class SegmentStore:
         self.is_torn = False
 
     def restart_at(self, offset: int, topic_id: bytes) -> None:
-        """Leave nothing. A crash half-way leaves the first segments, or recovery to do the same."""
+        """Remove all segments. After a crash in between, the first segments are left, or recovery removes them too."""
         self.is_torn = True
         segment = self.new_segment(offset)
         self.segments.replace_all(segment, self.directory.files)

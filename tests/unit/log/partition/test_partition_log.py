@@ -105,7 +105,7 @@ def test_a_lost_batch_is_noticed(world: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_refuses_the_batch_and_takes_the_next_when_there_is_room(world: Any, number: int) -> None:
+def test_a_full_disk_refuses_the_batch_and_takes_the_next_when_there_is_space(world: Any, number: int) -> None:
     world.append()
     world.files.fail_next("write", number)
     with pytest.raises(ApiError) as refused:
@@ -154,7 +154,7 @@ def test_a_write_that_cannot_be_taken_back_is_a_fault(world: Any) -> None:
         world.append()
 
 
-def test_a_first_append_that_finds_no_room_for_the_log_file_is_made_up_for_by_the_next(world: Any) -> None:
+def test_a_first_append_that_finds_no_space_for_the_log_file_is_repaired_by_the_next(world: Any) -> None:
     world.files.fail_next("open", errno.ENOSPC, after=1)  # partition.metadata comes first
     with pytest.raises(ApiError):
         world.append()

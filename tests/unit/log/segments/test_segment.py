@@ -203,7 +203,7 @@ def test_a_walk_reads_a_little_at_a_time(world: Any, monkeypatch: pytest.MonkeyP
     assert all(position + count <= segment.size_bytes for _, position, count in reads)
 
 
-def test_a_batch_that_says_it_goes_on_beyond_its_segment_is_not_believed(world: Any) -> None:
+def test_a_batch_that_claims_offsets_beyond_its_segment_is_rejected(world: Any) -> None:
     world.log.configure(TopicConfig())
     for _ in range(10):
         world.append(20)
