@@ -1,7 +1,8 @@
-"""What a broker has because there are others: its place among them, the controller's part, replicas that follow.
+"""What a broker needs as a member of a cluster: membership, the controller role, and replicas that follow leaders.
 
-Owns the order of things. Joining: the broker is registered before it is let near a client, and only then are leaders
-followed. Stopping: others lead first; then this broker is no member any more, and follows nobody.
+Owns the order of joining and stopping. Joining: the broker is registered before it accepts clients, and follows leaders
+only after that. Stopping: other brokers take over its partitions first; then it ends its membership and stops
+following.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Clustering:
         clock: Clock,
         network: Network,
     ) -> None:
-        """`listener_name`: on which of their listeners brokers reach each other."""
+        """Create the parts of a member; `listener_name` names the listener on which brokers reach each other."""
         self.lease = Lease(clock.monotonic)
         self._is_clean, self._is_empty = logs.was_clean, logs.is_new
         self._membership = Membership(consensus, metadata, self.lease, clock, logs.identity.directory_id)
@@ -73,7 +74,7 @@ class Clustering:
         )
 
     async def join(self, broker: BrokerImage) -> None:
-        """StartupError if the broker cannot be a member."""
+        """Register the broker as a member of the cluster. Raises StartupError if it cannot be one."""
         await self._membership.join(broker, is_clean=self._is_clean, is_empty=self._is_empty)
         self.controlling.start()
         self.replicas.start()

@@ -1,15 +1,15 @@
-"""What a broker of a cluster does while one of its disks is full: others lead, and nobody waits for its replicas.
+"""What a broker of a cluster does while one of its disks is full: other brokers lead, and its replicas leave the ISR.
 
 A leader that cannot write hands its partitions over to in-sync replicas, and a follower that cannot write leaves the
-ISR. Both are one change of the metadata: the broker's replicas on that disk are not in sync any more. Where no other
-replica is in sync nothing changes: the records are nowhere else.
+ISR. Both are one change of the metadata: the broker's replicas on that disk are no longer in sync. Where no other
+replica is in sync nothing changes: no other broker has the records.
 
-A disk is full below the floor of free space (`disk_space`), where clients' records are refused, and when an append has
-failed for lack of space. Below the floor the replicas of internal topics stay, since their records are still taken.
-While the disk is full its followers fetch nothing: a fetch would bring them back into the ISR. So that the disk can get
-free again, this broker asks the leaders where their logs start, and deletes what they have deleted.
+A disk is full below the floor of free space (`disk_space`), where clients' records are refused, and after an append has
+failed for lack of space. Below the floor the replicas of internal topics stay in sync, since their records are still
+accepted. While the disk is full its followers fetch nothing: a fetch would bring them back into the ISR. So that space
+can become free, this broker asks the leaders where their logs start, and deletes what they have deleted.
 
-Once there is space again the followers fetch, catch up and are let into the ISR as usual. The preferred leader leads
+Once there is space again the followers fetch, catch up and are added to the ISR as usual. The preferred leader leads
 again with the next balance of leaders.
 """
 
@@ -37,7 +37,7 @@ from flowstone.replication.served_partitions import Partitions
 
 logger = logging.getLogger(__name__)
 
-# While a disk is full: how often it is looked at, and the replicas on it that are in sync again are withdrawn.
+# How often a full disk is checked, and its replicas that are in sync again are removed from the ISR.
 LOOK_INTERVAL_S = 1.0
 # How often leaders are asked where their logs start.
 LOG_STARTS_INTERVAL_S = 5.0
@@ -84,10 +84,10 @@ class FullDisks:
             return True
         return path in self._below_floor and not is_internal(partition.topic_partition.topic)
 
-    # What is heard
+    # Events
 
     def floor_passed(self, path: str, *, is_below: bool) -> None:
-        """Note that a log directory refuses clients' records for lack of space, or takes them again."""
+        """Note that a log directory has fallen below the floor of free space, or risen above it."""
         if is_below:
             self._below_floor.add(path)
             self._look_soon()
@@ -96,17 +96,17 @@ class FullDisks:
             self._follow_again(path)
 
     def append_failed(self, log: PartitionLog) -> None:
-        """Note that a log took no records for lack of space."""
+        """Note that an append to a log failed for lack of space."""
         path = posixpath.dirname(log.path)
         if path not in self._out_of_space:
             self._out_of_space.add(path)
             logger.error("%s is full: other brokers lead its partitions where they can, until there is space", path)
             self._look_soon()
 
-    # While a disk is full
+    # Checks while a disk is full
 
     def _look_soon(self) -> None:
-        """Schedule a look for the loop's next turn: a look now could end a fetch that the caller is working on."""
+        """Schedule a check for the loop's next iteration; at once, it could end a fetch of the caller."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._is_closed:
@@ -141,11 +141,13 @@ class FullDisks:
         wanted = [(each.topic_id, each.topic_partition.partition) for each in partitions]
         try:
             left = await self._metadata.change(lambda image: replica_failed(image, self._node_id, wanted))
-        except (ApiError, StorageFault) as error:  # the next look tries again
-            logger.warning("broker %d has a full disk, but the cluster could not be told: %s", self._node_id, error)
+        except (ApiError, StorageFault) as error:  # the next check tries again
+            logger.warning(
+                "broker %d has a full disk, but could not leave the in-sync replicas: %s", self._node_id, error
+            )
             return
         logger.warning(
-            "broker %d has a full disk: it left the in-sync replicas of %d partition(s), and leads them no more",
+            "broker %d has a full disk: it left the in-sync replicas of %d partition(s), and no longer leads them",
             self._node_id,
             len(wanted) - len(left),
         )
