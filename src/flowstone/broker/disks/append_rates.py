@@ -54,7 +54,7 @@ class AppendRates:
         return rate.bytes_per_s
 
     def forget_unasked(self) -> None:
-        """Drop the logs whose rate nobody has read since the last call."""
+        """Drop the logs whose rate no caller has read since the last call."""
         for log in self._rates.keys() - self._asked:
             del self._rates[log]
         self._asked.clear()

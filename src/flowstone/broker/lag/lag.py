@@ -6,7 +6,7 @@ All three are measured at the group's *next unread record*, the one at the commi
 - lag in seconds: the age of that record (`next_unread`);
 - headroom: the seconds until retention may delete it (`headroom`).
 
-Of a partition whose log is on other brokers only the lag in records is known.
+For a partition without a replica on this broker only the lag in records is known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Lags:
         self._warning_s = services.config.group_headroom_warning_ms / 1000
 
     async def of(self, where: TopicPartition, committed: int | None, owner: str | None) -> PartitionLag | None:
-        """Return how far a group with this committed offset is behind; None if nothing is known of the partition.
+        """Return how far a group with this committed offset is behind, or None if the partition is unknown.
 
         `owner` is the member that reads the partition.
         """
@@ -71,11 +71,11 @@ class Lags:
         )
 
     def append_rate(self, log: PartitionLog) -> float:
-        """Return the bytes per second that come into a log; 0 for one that nobody has asked about for a while."""
+        """Return the rate at which a log grows in bytes per second; 0 on the first call after a while."""
         return self._rates.of(log, self._clock.monotonic())
 
     def forget_unasked(self) -> None:
-        """Forget the logs that nobody has asked about since this was last called."""
+        """Drop the state of logs that no caller has asked about since the last call."""
         self._rates.forget_unasked()
         self._timestamps.forget_unasked()
 
@@ -90,7 +90,7 @@ class Lags:
         now_ms = self._clock.time_ms()
         try:
             segment = await unread_segment(self._services.workers, partition, offset, rate_bytes_per_s, now_ms)
-        except ApiError:  # the partition is offline: nothing is read there, and nothing deleted
+        except ApiError:  # the partition is offline: no record is read or deleted
             return None, 0.0
         left_s = headroom_s(segment, partition.log.config, rate_bytes_per_s, now_ms)
         return (round(left_s, 3), round(segment.growing_s, 3) if left_s else 0.0) if left_s is not None else (None, 0.0)

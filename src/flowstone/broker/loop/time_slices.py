@@ -11,9 +11,9 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
-# How long one piece of work goes on before others have their turn.
+# The length of a time slice.
 TURN_S = 0.005
-# Things of which each takes microseconds, handled before the clock is looked at.
+# Items of a few microseconds each, handled before the clock is read.
 BATCH_ITEMS = 500
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ async def others_turn() -> None:
 
 
 def _end(turn: asyncio.Future[None]) -> None:
-    if not turn.done():  # whoever waited may have been cancelled
+    if not turn.done():  # the waiting task may have been cancelled
         turn.set_result(None)
 
 

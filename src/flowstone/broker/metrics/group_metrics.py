@@ -1,7 +1,7 @@
-"""Consumer groups on `/metrics`, as of the survey's last look.
+"""The metrics of consumer groups, from the last survey.
 
-Labels are bounded. Groups come by name; those beyond the limit, and those whose names are too long for a label, are
-counted by state and nothing more.
+The number of labels is bounded: groups are listed by name up to a limit. Those beyond it, and those whose names are too
+long for a label, are only counted by state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flowstone.broker.loop.time_slices import others_turn
 from flowstone.broker.metrics.exposition import Exposition, label_text
 
 GROUP_LABELS_MAX = 200
-# Over all groups.
+# Partitions with labels of their own, over all groups.
 PARTITION_LABELS_MAX = 1000
 GROUP_NAME_LABEL_MAX = 249  # the longest a topic's name can be
 

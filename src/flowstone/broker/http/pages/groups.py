@@ -1,6 +1,7 @@
 """The page `/groups`: consumer groups and their lag as JSON, `/groups?group=NAME` for one of them.
 
-It is encoded group by group, with turns for others in between. What is beyond the limits is left out and counted.
+The document is encoded group by group, and yields the event loop in between. Groups beyond the limits are left out and
+counted.
 """
 
 from __future__ import annotations
