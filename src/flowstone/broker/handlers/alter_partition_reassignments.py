@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments, versions 0 and 1: partitions move to other brokers, or their move is taken back.
+"""AlterPartitionReassignments, versions 0 and 1: move partitions to other brokers, or cancel their move.
 
-The answer says that the move has begun; ListPartitionReassignments tells of those under way.
+The response says that the move has begun; ListPartitionReassignments lists those under way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CreatePartitions, versions 0 to 3: more partitions for topics that exist; there is no way back to fewer."""
+"""CreatePartitions, versions 0 to 3: add partitions to existing topics. Partitions cannot be removed."""
 
 from __future__ import annotations
 

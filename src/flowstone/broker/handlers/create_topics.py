@@ -1,6 +1,6 @@
-"""CreateTopics, versions 2 to 7. Since version 5 the answer shows the topic's numbers and settings, since 7 its id.
+"""CreateTopics, versions 2 to 7: create topics; version 5 adds counts and settings to the response, version 7 the id.
 
-A topic is there as soon as the metadata log has it.
+A topic exists as soon as the metadata log has it.
 """
 
 from __future__ import annotations

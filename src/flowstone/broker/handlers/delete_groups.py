@@ -1,4 +1,4 @@
-"""DeleteGroups, versions 0 to 2: forgets groups without members, and their offsets."""
+"""DeleteGroups, versions 0 to 2: delete groups without members, with their offsets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""DeleteRecords, versions 0 to 2: a partition's log starts later from now on.
+"""DeleteRecords, versions 0 to 2: move the start of a partition's log to a later offset.
 
-Offset -1 means everything that is committed. The new start is on disk before the answer; what lies before it is gone
-for readers at once, and from the disk when whole segments lie before it. The answer waits, for as long as the request
-says, until the logs of all live replicas start there: a follower that leads next must not show again what was deleted.
+Offset -1 means everything that is committed. The new start is on disk before the response; the records before it are
+invisible to readers at once, and whole segments before it are deleted. The response waits, up to the request's timeout,
+until the logs of all live replicas start there: a follower that becomes leader must not show deleted records again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
 
 
 async def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsResponsePartition) -> _Deletion:
-    """Deletes the leader's records."""
+    """Move the log start of a partition that this broker leads."""
     partition = find_led(services, topic, result.partition_index)
     partition.local.check_serving()
     if "delete" not in partition.log.config.cleanup_policy:
@@ -66,7 +66,7 @@ async def _delete(services: Services, topic: str, offset: int, result: DeleteRec
 
 
 async def _wait(services: Services, deletions: list[_Deletion], timeout_ms: int) -> None:
-    """All of them at the same time."""
+    """Wait for the followers of all partitions at the same time."""
     turns = Turns(services.clock.monotonic)
     waits = [
         services.log_starts.wait(services, partition, offset, timeout_ms)

@@ -1,7 +1,7 @@
 """DeleteTopics, versions 1 to 6: by name, and since version 6 by name or id.
 
-The answer leaves once the names can be used again. Where `delete.topic.enable` is off every topic is refused; versions
-below 3 do not know the error for that.
+The response is sent once the names can be used again. If `delete.topic.enable` is false every topic is refused;
+versions below 3 do not know the error for that.
 """
 
 from __future__ import annotations

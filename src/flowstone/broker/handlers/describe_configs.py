@@ -1,8 +1,8 @@
-"""DescribeConfigs, versions 1 to 4: settings of topics and of this broker, with where each value comes from.
+"""DescribeConfigs, versions 1 to 4: list settings of topics and of this broker, with the source of each value.
 
-A broker resource is this broker's id, or "" for the dynamic values that all brokers share. An empty list of names asks
-for every setting, like null. No setting is sensitive yet. A resource asked for twice is answered once: the answer is a
-thousand times as long as the question.
+A broker resource is this broker's id, or "" for the dynamic values that all brokers share. An empty list of names
+requests every setting, like null. No setting is sensitive yet. A resource that is named twice is answered once: the
+answer is a thousand times as long as the request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeGroups, versions 0 to 6. An unknown group is Dead; since version 6 that is an error, too (KIP-1043)."""
+"""DescribeGroups, versions 0 to 6: show groups. An unknown one is Dead, since version 6 with an error (KIP-1043)."""
 
 from __future__ import annotations
 

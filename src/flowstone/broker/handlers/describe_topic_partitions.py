@@ -1,6 +1,6 @@
-"""DescribeTopicPartitions, version 0: partitions of topics in name order, a page at a time.
+"""DescribeTopicPartitions, version 0: list partitions of topics in name order, a page at a time.
 
-The cursor names the first partition of the next page. An empty list of topics asks for all of them.
+The cursor names the first partition of the next page. An empty list of topics requests all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flowstone.wire.messages import (
 # Kafka's max.request.partition.size.limit.
 RESPONSE_PARTITIONS_MAX = 2000
 
-# Eligible leader replicas (KIP-966) are not kept.
+# Eligible leader replicas (KIP-966) are not tracked.
 _PARTITION = partial(DescribeTopicPartitionsResponsePartition, eligible_leader_replicas=[], last_known_elr=[])
 
 

@@ -1,4 +1,4 @@
-"""LeaveGroup, versions 0 to 5: one member up to version 2, whose error is the response's; many from version 3 on."""
+"""LeaveGroup, versions 0 to 5: remove members; up to version 2 one, whose error is the response's, later many."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flowstone.wire.messages import (
 )
 
 _MANY_MEMBERS_SINCE_VERSION = 3
-# So many leave before others on the loop have their turn.
+# Members removed in one time slice.
 MEMBERS_AT_ONCE = 500
 
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, version 0: partitions that are on the move, of those asked for or of all (null)."""
+"""ListPartitionReassignments, version 0: list the partitions that are being moved, of those named or of all (null)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Metadata, versions 0 to 13: live brokers, topics, and who leads which partition.
+"""Metadata, versions 0 to 13: list live brokers, topics, and the leaders of partitions.
 
-Every topic is asked for by an empty array in version 0 and by null since; since version 1 an empty array means none.
-Topics are named, or since version 12 asked for by id; if any id is given, only ids count, as in Kafka.
+All topics are requested by an empty array in version 0 and by null since; since version 1 an empty array means none.
+Topics are named, or since version 12 requested by id; if any id is given, only ids count, as in Kafka.
 
 An unknown topic is created if both the request and the broker allow it. Kafka answers such a request with
-LEADER_NOT_AVAILABLE and lets the client ask again; here the topic is ready when the answer leaves, so it is in it.
-Internal topics are not created this way: their coordinators do that. A long answer is put together from parts.
+LEADER_NOT_AVAILABLE, and the client retries; here the response is sent when the topic is ready, and contains it.
+Internal topics are not created this way, but by their coordinators. A long response is assembled from cached parts.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
 
 
 def _is_long(services: Services, count: int) -> bool:
-    """Whether an answer about so many topics and partitions is better put together from parts.
+    """Return whether a response about so many topics and partitions is assembled from cached parts.
 
-    A test's faults change responses: theirs are not bytes yet.
+    It stays a message under a test's wire faults, which change messages.
     """
     return count >= PARTS_PARTITIONS_MIN and services.intercept is None
 
 
 def _response(image: ClusterImage, form: Form, request: MetadataRequest) -> MetadataResponse:
-    """All but the topics."""
+    """Return the response without its topics."""
     return MetadataResponse(
         brokers=_brokers(image, form.listener_name),
         cluster_id=image.cluster_id,
@@ -124,9 +124,9 @@ async def _by_name(services: Services, request: MetadataRequest, turns: Turns) -
 
 
 async def _create(services: Services, names: list[str], turns: Turns) -> dict[str, ErrorCode]:
-    """Create topics with the broker's defaults; return what went wrong, by name.
+    """Create topics with the broker's defaults; return the errors by name.
 
-    A topic that another request is creating is not there yet: clients ask again after LEADER_NOT_AVAILABLE.
+    A topic that another request is creating does not exist yet: its error is LEADER_NOT_AVAILABLE, which clients retry.
     """
     results = await create_in_parts(services, [NewTopic(name) async for name in turns.over(names)])
     errors = {
