@@ -1,4 +1,4 @@
-"""Responses that are too long to be encoded in one turn of the loop, whatever the size of the request."""
+"""Responses that are too long to be encoded in one time slice of the loop, whatever the size of the request."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from flowstone.wire.apis import APIS
 from flowstone.wire.codec import sliced_response_encoder
 from flowstone.wire.message import Message
 
-# Of fewer elements a response is encoded in a few milliseconds.
+# A response with fewer elements is encoded at once, in a few milliseconds.
 LONG_RESPONSE_ELEMENTS = 2_000
 
 
 async def encode_if_long(
     services: Services, context: RequestContext, response: Message, elements: int, turns: Turns
 ) -> Message:
-    """Return the response, encoded in slices if it has so many elements.
+    """Return the response, encoded in slices if it is long.
 
-    A test's faults change responses: theirs are not bytes yet.
+    It stays a message under a test's wire faults, which change messages.
     """
     if elements < LONG_RESPONSE_ELEMENTS or services.intercept is not None:
         return response
@@ -31,7 +31,7 @@ async def encode_if_long(
 async def encode_in_slices(
     context: RequestContext, metrics: RequestMetrics, response: Message, turns: Turns
 ) -> EncodedResponse:
-    """Return the response, encoded in several turns of the loop. The message is emptied."""
+    """Return the response, encoded in several time slices of the loop. The message is emptied."""
     encode = sliced_response_encoder(context.api_key, context.api_version)
     chunks = cast(list[bytes], await run_in_slices(encode(response), turns))
     await turns.give_way()
@@ -41,9 +41,9 @@ async def encode_in_slices(
 
 
 async def release(message: Message, turns: Turns) -> None:
-    """Empty the long lists of a message that is not needed any more, some elements at a time.
+    """Empty the long lists of an obsolete message, some elements at a time.
 
-    To free a hundred thousand objects at once takes tens of milliseconds.
+    Freeing a hundred thousand objects at once takes tens of milliseconds.
     """
     for name in message.__slots__:
         value = getattr(message, name, None)

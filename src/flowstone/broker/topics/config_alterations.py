@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: settings of many resources are changed, some at a time."""
+"""Changes of settings for AlterConfigs and IncrementalAlterConfigs: many resources, in parts."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def alter_resources(
 ) -> list[Answer]:
     """Change the settings of the request's resources; return an answer for each, in order.
 
-    `operation_of` reads one of a resource's settings, `answer` is the response's class for a resource.
-    `replaces_all`: values that are not named are removed.
+    `operation_of` converts one setting of a resource, `answer` is the response's class for a resource. With
+    `replaces_all`, values that are not named are removed.
     """
     turns = Turns(services.clock.monotonic)
     alterations = [
@@ -72,5 +72,5 @@ async def alter_resources(
 
 
 def _weigh(alteration: ConfigAlteration) -> int:
-    """A value of all topics is passed on to each of them."""
+    """Return the cost of an alteration: a value for all topics is passed on to each of them."""
     return PART_WEIGHT if alteration.resource_type == ResourceType.BROKER else 1
