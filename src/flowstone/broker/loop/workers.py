@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from flowstone.ports.background import take_long_turns
+from flowstone.ports.background import request_long_slices
 
 COMPUTE_THREADS = 2
 SLOW_COMPUTE_THREADS = 1
@@ -25,9 +25,11 @@ class Workers:
         self._closed = False
         self.read_count = 0
         # The event loop and flushes have priority: clients wait for those.
-        self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader", initializer=take_long_turns)
-        self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute", initializer=take_long_turns)
-        self._slow_computers = ThreadPoolExecutor(SLOW_COMPUTE_THREADS, "flowstone-slow", initializer=take_long_turns)
+        self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader", initializer=request_long_slices)
+        self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute", initializer=request_long_slices)
+        self._slow_computers = ThreadPoolExecutor(
+            SLOW_COMPUTE_THREADS, "flowstone-slow", initializer=request_long_slices
+        )
 
     def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run a function that reads from the disk."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowstone.ports.background import let_others_run
+from flowstone.ports.background import yield_processor
 
 # The number of requests in a row after which the loop polls for the next one. A pause, of the client or the machine,
 # divides the count by PAUSE_SHARE: one pause does not end a long row, two do.
@@ -72,7 +72,7 @@ class BusyPoller:
 
     def _poll(self) -> None:
         """Yield the processor. The loop polls for requests, without blocking, before it calls this again."""
-        let_others_run()
+        yield_processor()
         now = self._monotonic()
         if now - max(self._polled, self._since) > PREEMPTED_S:
             self._note_preemption(now)
