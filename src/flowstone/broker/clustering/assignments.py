@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.cluster.decisions.configs import topic_config
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage, TopicImage
 from flowstone.cluster.image.records import BrokerConfigChanged, MetadataRecord, TopicRecord
@@ -122,7 +122,7 @@ class Assignments:
         while self._later:
             for _ in range(min(PARTITIONS_AT_ONCE, len(self._later))):
                 self._later.popleft()()
-            await others_turn()
+            await yield_to_loop()
         self._working = None
 
     def _do(self, action: Callable[[], None]) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from flowstone.broker.disks.append_rates import AppendRates
 from flowstone.broker.disks.disk_forecast import LogGrowth, duration_text, size_text
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.config import GIB, MIB
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import Timer
@@ -243,7 +243,7 @@ class DiskSpace:
             seen_partitions += 1
             if seen_partitions >= SLICE_PARTITIONS or seen_segments >= SLICE_SEGMENTS:
                 seen_partitions = seen_segments = 0
-                await others_turn()
+                await yield_to_loop()
         self._rates.forget_unasked()
         self._note_sizes(sizes)
         self._schedule_rates()

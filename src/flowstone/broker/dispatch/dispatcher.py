@@ -20,7 +20,7 @@ from flowstone.broker.dispatch.large_requests import LARGE_REQUEST_BYTES, LargeA
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.dispatch.throttle_times import has_throttle_time, with_throttle_time
 from flowstone.broker.loop.loop_time import Stretches, start_measured
-from flowstone.broker.loop.time_slices import Turns, run_in_slices
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
 from flowstone.broker.requests.broker_metrics import RequestMetrics
 from flowstone.broker.requests.chunks import Chunk
 from flowstone.broker.requests.context import Handler, RequestContext, Services
@@ -139,10 +139,10 @@ class Dispatcher:
         try:
             if answer.done():  # the connection is gone
                 return []
-            turns = Turns(self._monotonic)
+            slices = TimeSlices(self._monotonic)
             if route.can_slice:
                 decode = sliced_request_decoder(context.api_key, context.api_version)
-                request = await run_in_slices(decode(answer.frame, body), turns)
+                request = await run_in_slices(decode(answer.frame, body), slices)
             else:
                 request = route.decode(answer.frame, body)
             answer.decoded()
@@ -162,7 +162,7 @@ class Dispatcher:
             if response is None:
                 return []
             if route.can_slice and not isinstance(response, EncodedResponse):
-                response = await encode_in_slices(context, route.metrics, response, turns)
+                response = await encode_in_slices(context, route.metrics, response, slices)
             return self._encode(route, context, started, response)
         finally:
             answer.decoded()

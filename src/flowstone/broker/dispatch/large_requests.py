@@ -66,16 +66,16 @@ class UnderWay:
         if not self._waiting and self._has_room(size_bytes):
             self._bytes += size_bytes
             return
-        turn: Promise[None] = Promise()
-        self._waiting.append((size_bytes, turn))
-        await turn
+        freed: Promise[None] = Promise()
+        self._waiting.append((size_bytes, freed))
+        await freed
 
     def leave(self, size_bytes: int) -> None:
         self._bytes -= size_bytes
         while self._waiting and self._has_room(self._waiting[0][0]):
-            next_bytes, turn = self._waiting.popleft()
+            next_bytes, freed = self._waiting.popleft()
             self._bytes += next_bytes
-            turn.set_result(None)
+            freed.set_result(None)
 
     def _has_room(self, size_bytes: int) -> bool:
         return not self._bytes or self._bytes + size_bytes <= UNDER_WAY_BYTES_MAX

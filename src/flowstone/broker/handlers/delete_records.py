@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flowstone.broker.clustering.log_starts import low_watermark
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import find_led
 from flowstone.errors import ApiError, ErrorCode
@@ -34,7 +34,7 @@ class _Deletion(NamedTuple):
 
 async def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics, deletions = [], []
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     for topic in request.topics:
         results = []
         for each in topic.partitions:
@@ -44,7 +44,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
             except ApiError as error:
                 result.error_code = error.code
             results.append(result)
-            await turns.give_way()
+            await slices.yield_if_due()
         topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=results))
     await _wait(services, deletions, request.timeout_ms)
     return DeleteRecordsResponse(topics=topics)
@@ -67,13 +67,13 @@ async def _delete(services: Services, topic: str, offset: int, result: DeleteRec
 
 async def _wait(services: Services, deletions: list[_Deletion], timeout_ms: int) -> None:
     """Wait for the followers of all partitions at the same time."""
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     waits = [
         services.log_starts.wait(services, partition, offset, timeout_ms)
-        async for partition, offset, _ in turns.over(deletions)
+        async for partition, offset, _ in slices.over(deletions)
     ]
     for wait, (partition, _, result) in zip(waits, deletions, strict=True):
         result.error_code = await wait
         if result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
             result.low_watermark = low_watermark(services, partition)
-        await turns.give_way()
+        await slices.yield_if_due()

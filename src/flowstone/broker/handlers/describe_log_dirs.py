@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.errors import ApiError, ErrorCode
@@ -32,9 +32,9 @@ async def handle(services: Services, context: RequestContext, request: DescribeL
     # A copy: partitions may be added and closed between two time slices.
     wanted = [*services.partitions] if request.topics is None else _named(services, request.topics)
     by_directory: dict[DirectoryLogs, dict[str, list[DescribeLogDirsResponsePartition]]] = {}
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     elements = 0
-    async for partition in turns.over(wanted):
+    async for partition in slices.over(wanted):
         if partition is None:
             continue
         elements += 1
@@ -43,7 +43,7 @@ async def handle(services: Services, context: RequestContext, request: DescribeL
         sizes.append(DescribeLogDirsResponsePartition(partition_index=index, partition_size=partition.log.size_bytes))
     results = [_directory(each, by_directory.get(each, {})) for each in logs.directories]
     response = DescribeLogDirsResponse(results=[*results, *map(_failed, logs.unusable)])
-    return await encode_if_long(services, context, response, elements, turns)
+    return await encode_if_long(services, context, response, elements, slices)
 
 
 def _directory(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 
 from flowstone.broker.loop.cold_reads import read_when_cached
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import find_led
 from flowstone.errors import ApiError, ErrorCode
@@ -44,14 +44,14 @@ async def handle(services: Services, context: RequestContext, request: ListOffse
     topics = []
     asked: set[tuple[str, int]] = set()
     reader = consumer(request.isolation_level) if request.replica_id == CONSUMER_REPLICA_ID else Reader.REPLICA
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     for topic in request.topics:
         partitions = []
         for wanted in topic.partitions:
             is_repeated = (topic.name, wanted.partition_index) in asked
             asked.add((topic.name, wanted.partition_index))
             partitions.append(await _answer(services, context.api_version, reader, topic.name, wanted, is_repeated))
-            await turns.give_way()
+            await slices.yield_if_due()
         topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=topics)
 

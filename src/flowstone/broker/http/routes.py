@@ -26,7 +26,7 @@ from flowstone.broker.http.connections import KEEP_ALIVE_S, REQUEST_HEAD_BYTES_M
 from flowstone.broker.http.event_streams import STREAMS_MAX, EventStreams
 from flowstone.broker.http.page import ACCEPTED, GET, JSON_TYPE, OK, Answer, Page, PageRequest, Site
 from flowstone.broker.http.pages.json_documents import BAD_REQUEST, PAGE_ERRORS, error_answer
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.ports.network import Acceptor, Socket
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class PageLimits:
     def __init__(self, state: State) -> None:
         self._state = state
         self._under_way = 0
-        self._turns = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
+        self._slots = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
 
     async def respond(self, page: Page, make: Callable[[], Awaitable[Answer]]) -> Response:
         """Return the answer that `make` makes, or a response with status 503 if too many are made or unsent."""
@@ -125,9 +125,9 @@ class PageLimits:
             return _busy(f"{PAGES_MAX} requests for pages are being answered")
         self._under_way += 1
         try:
-            async with self._turns:
+            async with self._slots:
                 response = _response(page, await make())
-                await others_turn()
+                await yield_to_loop()
         finally:
             self._under_way -= 1
         if not self._state.reserve(len(response.body)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.broker.lag.headroom_alarm import HeadroomAlarm
 from flowstone.broker.lag.lag import Lags
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.coordinator.groups.classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
@@ -107,7 +107,7 @@ class GroupSurvey:
             asked = []
             for name in names[first : first + GROUPS_ASKED_AT_ONCE]:
                 asked.append(self._ask(name))
-                await others_turn()
+                await yield_to_loop()
             found += [await self._told(tokens) for tokens in asked]
         return [group for group in found if group is not None]
 
@@ -158,7 +158,7 @@ class GroupSurvey:
         lags = []
         for count, topic_partition in enumerate(sorted(offsets.keys() | owners.keys())):
             if count % SLICE_PARTITIONS == 0:
-                await others_turn()
+                await yield_to_loop()
             committed = offsets[topic_partition].offset if topic_partition in offsets else None
             lag = await self.lags.of(topic_partition, committed, owners.get(topic_partition))
             if lag is not None:

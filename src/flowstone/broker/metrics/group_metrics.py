@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from flowstone.broker.lag.group_status import GroupStatus
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.metrics.exposition import Exposition, label_text
 
 GROUP_LABELS_MAX = 200
@@ -24,7 +24,7 @@ async def write_groups(page: Exposition, groups: Sequence[GroupStatus]) -> None:
     page.gauge("flowstone_groups", "Consumer groups this broker coordinates.", states)
     named = [group for group in groups if len(group.group_id) <= GROUP_NAME_LABEL_MAX][:GROUP_LABELS_MAX]
     _write_groups(page, named)
-    await others_turn()
+    await yield_to_loop()
     await _write_partitions(page, named)
 
 
@@ -65,4 +65,4 @@ async def _write_partitions(page: Exposition, groups: Sequence[GroupStatus]) -> 
         ("flowstone_group_lost_records", "Records deleted by retention before the group read them.", lost),
     ):
         page.gauge(name, help_text, samples)
-        await others_turn()
+        await yield_to_loop()

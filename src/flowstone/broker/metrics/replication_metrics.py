@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from itertools import islice
 
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.metrics.exposition import Exposition
 from flowstone.broker.requests.context import Services
 from flowstone.cluster.decisions.registration import controller_id
@@ -58,7 +58,7 @@ class ReplicationMetrics:
                     under_replicated += _is_under_replicated(image, partition)
                 if partition.leading is not None:
                     under_min_isr += partition.leading.is_under_min_isr
-            await others_turn()
+            await yield_to_loop()
         page.gauge("flowstone_leader_partitions", "Partitions that this broker leads.", led)
         page.gauge(
             "flowstone_under_replicated_partitions", "Partitions led with a replica not in sync.", under_replicated
@@ -79,7 +79,7 @@ class ReplicationMetrics:
         states = (state for topic in image.topics.values() for state in topic.partitions if is_controller)
         while slice_ := list(islice(states, SLICE_PARTITIONS)):
             leaderless += sum(state.leader == NO_LEADER for state in slice_)
-            await others_turn()
+            await yield_to_loop()
         page.gauge("flowstone_offline_partitions", "Partitions without a leader, on the controller.", leaderless)
 
     def _write_changes(self, page: Exposition) -> None:

@@ -15,7 +15,7 @@ import flowstone
 from flowstone import kernel
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.lag.group_survey import GroupSurvey
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.metrics.exposition import Exposition, label_text
 from flowstone.broker.metrics.group_metrics import write_groups
 from flowstone.broker.metrics.replication_metrics import ReplicationMetrics
@@ -49,7 +49,7 @@ class Scrape:
         self._write_connections(page)
         self._write_waiting(page)
         self._write_log(page)
-        await others_turn()
+        await yield_to_loop()
         self._write_topics(page)
         await self._write_partitions(page)
         await self._replication.write(page)
@@ -237,7 +237,7 @@ class Scrape:
                 ends[labels] = log.log_end_offset
                 high_watermarks[labels] = partition.high_watermark.offset
                 sizes_bytes[labels] = log.size_bytes
-            await others_turn()
+            await yield_to_loop()
         sizes_bytes[label_text(topic=OTHER, partition="")] = other_bytes
         unopened = len(self._services.logs.offline)
         states = {
@@ -252,4 +252,4 @@ class Scrape:
             ("flowstone_partition_size_bytes", "Bytes of the log's segments.", sizes_bytes),
         ):
             page.gauge(name, help_text, samples)
-            await others_turn()
+            await yield_to_loop()

@@ -33,7 +33,7 @@ from flowstone.ports.network import Channel
 RECEIVE_BYTES = 256 * 1024
 READS_PER_WAKEUP_MAX = 4
 # The time slice of one connection's requests: thousands may be received at once.
-TURN_S = 0.01
+SLICE_S = 0.01
 _LENGTH = struct.Struct(">i")
 _LENGTH_BYTES = 4
 
@@ -227,7 +227,7 @@ class Connection:
         """Handle the complete requests in `received` and keep the bytes after them."""
         position, end = 0, len(received)
         host = self._host
-        turn_ends, size_max = host.monotonic() + TURN_S, host.request_bytes_max
+        slice_ends, size_max = host.monotonic() + SLICE_S, host.request_bytes_max
         while end - position >= _LENGTH_BYTES:
             (size,) = _LENGTH.unpack_from(received, position)
             if not 0 < size <= size_max:
@@ -245,7 +245,7 @@ class Connection:
             position = start + size
             if position < end:
                 self._busy_poller.forget(self)  # it does not wait for answers
-            if end - position >= _LENGTH_BYTES and host.monotonic() > turn_ends:
+            if end - position >= _LENGTH_BYTES and host.monotonic() > slice_ends:
                 self._keep(received[position:])
                 self._schedule_flush()
                 return

@@ -23,7 +23,7 @@ from flowstone.types import Bytes
 _IN_MEMORY = (bytes, bytearray, memoryview)
 
 # Bytes that one connection may send in one iteration of the loop.
-TURN_BYTES = 2 << 20
+SLICE_BYTES = 2 << 20
 # A slice up to this size is read and sent together with its neighbours: one system call instead of four.
 SMALL_SLICE_BYTES = 8 << 10
 # With so many bytes to send no more small slices are read: the channel may accept none of them now.
@@ -70,10 +70,10 @@ class Outbox:
         """Send what the channel accepts now; `on_sendable` is called when it accepts more."""
         if self._waiting or not self._chunks:
             return
-        turn_ends_at = self.queued_bytes - TURN_BYTES
+        slice_ends_at = self.queued_bytes - SLICE_BYTES
         try:
             while self._chunks and not self._waiting:
-                if self.queued_bytes < turn_ends_at:
+                if self.queued_bytes < slice_ends_at:
                     raise BlockingIOError  # a fast reader must not hold the loop: other connections are served first
                 head = self._chunks[0]
                 if isinstance(head, _IN_MEMORY):

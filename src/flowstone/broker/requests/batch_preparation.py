@@ -35,7 +35,7 @@ Append = Callable[[Bytes, Timestamps | None], None]
 class Preparing:
     def __init__(self, workers: Workers, clock: Clock) -> None:
         self._workers, self._clock = workers, clock
-        self._turns: dict[Partition, asyncio.Lock] = {}
+        self._locks: dict[Partition, asyncio.Lock] = {}
         self._queued_bytes = 0
 
     def reserve(self, size_bytes: int) -> None:
@@ -54,21 +54,21 @@ class Preparing:
         A compressed batch that is too large for the loop is detected only when it is decompressed (`NeedsWorker`).
         """
         config = partition.log.config
-        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._turns:
+        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._locks:
             return False
-        return partition in self._turns or needs_worker(parse_header(records), config)
+        return partition in self._locks or needs_worker(parse_header(records), config)
 
     async def append(self, partition: Partition, batch: Bytes, append: Append) -> None:
         """Call `append` with the prepared batch, after all earlier ones of the partition. Raises ApiError."""
-        turn = self._turns.setdefault(partition, asyncio.Lock())
+        lock = self._locks.setdefault(partition, asyncio.Lock())
         try:
-            async with turn:
-                await self._append_in_turn(partition, batch, append)
+            async with lock:
+                await self._append_in_order(partition, batch, append)
         finally:
-            if not turn.locked() and self._turns.get(partition) is turn:
-                del self._turns[partition]
+            if not lock.locked() and self._locks.get(partition) is lock:
+                del self._locks[partition]
 
-    async def _append_in_turn(self, partition: Partition, batch: Bytes, append: Append) -> None:
+    async def _append_in_order(self, partition: Partition, batch: Bytes, append: Append) -> None:
         config = partition.log.config
         if not needs_worker(parse_header(batch), config):
             try:

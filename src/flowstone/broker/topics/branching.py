@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from flowstone.broker.loop.cold_reads import read_when_cached
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services, check_alone
 from flowstone.cluster.decisions.configs import broker_config
 from flowstone.cluster.decisions.topic_branches import branch_topic, find_source
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 # Branches made at the same time, since each uses threads and disk bandwidth; further requests are refused.
 BRANCHES_AT_ONCE_MAX = 4
 # Partitions rolled in one iteration of the loop: a roll creates a few files, in about a third of a millisecond.
-ROLLS_PER_TURN = 64
+ROLLS_PER_SLICE = 64
 
 
 class BranchRequest(NamedTuple):
@@ -145,8 +145,8 @@ class TopicBranches:
     async def _ends_now(self, partitions: Sequence[Partition]) -> list[int]:
         ends = []
         for count, partition in enumerate(partitions):
-            if count and count % ROLLS_PER_TURN == 0:
-                await others_turn()
+            if count and count % ROLLS_PER_SLICE == 0:
+                await yield_to_loop()
             ends.append(self._end(partition))
         return ends
 

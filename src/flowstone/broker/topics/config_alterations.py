@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import Services
 from flowstone.broker.topics.metadata_changes import PART_WEIGHT, change_in_parts
 from flowstone.cluster.decisions.config_changes import (
@@ -43,7 +43,7 @@ async def alter_resources(
     `operation_of` converts one setting of a resource, `answer` is the response's class for a resource. With
     `replaces_all`, values that are not named are removed.
     """
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     alterations = [
         ConfigAlteration(
             resource.resource_type,
@@ -51,7 +51,7 @@ async def alter_resources(
             [operation_of(config) for config in resource.configs],
             replaces_all,
         )
-        async for resource in turns.over(request.resources)
+        async for resource in slices.over(request.resources)
     ]
     repeated = find_repeated(alterations)
 
@@ -67,7 +67,7 @@ async def alter_resources(
             resource_type=alteration.resource_type,
             resource_name=alteration.resource_name,
         )
-        async for alteration, result in turns.over(zip(alterations, results, strict=True))
+        async for alteration, result in slices.over(zip(alterations, results, strict=True))
     ]
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from struct import Struct
 from typing import NamedTuple, cast
 
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.encoded_response import EncodedResponse
 from flowstone.broker.topics.topic_descriptions import Form, describe
 from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage, TopicImage
@@ -31,7 +31,7 @@ METADATA_KEY = 3
 # A response with fewer partitions is encoded at once, in about two milliseconds.
 PARTS_PARTITIONS_MIN = 1_000
 # Partitions encoded in one time slice.
-TURN_PARTITIONS = 500
+SLICE_PARTITIONS = 500
 # The cost of a cached topic, in partitions.
 KNOWN_PARTITION = 0.05
 # Cached forms; each takes some hundred bytes per topic and sixty per partition. Most clients of a cluster share one.
@@ -64,11 +64,11 @@ class MetadataParts:
     def __init__(self) -> None:
         self._forms: OrderedDict[Form, _Parts] = OrderedDict()
         # Held while parts are encoded: of many requests after a change, the first one encodes for all.
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def encode_all(self, response: MetadataResponse, image: ClusterImage, form: Form) -> EncodedResponse:
         """Return the response with all topics of the image."""
-        async with self._turn:
+        async with self._lock:
             parts = self._parts(form, image)
             if parts.all_of is not image.topics:
                 parts.all = await self._join(parts, image, image.topics.values(), form)
@@ -80,7 +80,7 @@ class MetadataParts:
         self, response: MetadataResponse, image: ClusterImage, topics: Sequence[Topic], form: Form
     ) -> EncodedResponse:
         """Return the response with these topics."""
-        async with self._turn:
+        async with self._lock:
             joined = await self._join(self._parts(form, image), image, topics, form)
         return _put_together(response, joined, len(topics), form.api_version)
 
@@ -96,11 +96,11 @@ class MetadataParts:
     async def _join(self, parts: _Parts, image: ClusterImage, topics: Iterable[Topic], form: Form) -> _Part:
         data: list[bytes] = []
         errors: Counter[int] = Counter()
-        left_partitions: float = TURN_PARTITIONS
+        left_partitions: float = SLICE_PARTITIONS
         for topic in topics:
             if left_partitions <= 0:
-                left_partitions = TURN_PARTITIONS
-                await others_turn()
+                left_partitions = SLICE_PARTITIONS
+                await yield_to_loop()
             if isinstance(topic, MetadataResponseTopic):
                 left_partitions -= 1
                 part = _encode(topic, form)

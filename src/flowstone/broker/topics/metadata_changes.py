@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from flowstone.broker.loop.loop_time import start
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.cluster.metadata import Decision
@@ -48,7 +48,7 @@ async def change_in_parts(
     for part in _parts(items, weigh):
         left_ms = int(1000 * (deadline - services.clock.monotonic()))
         results += await change(services, partial(_decide_part, decide, part), left_ms)
-        await others_turn()
+        await yield_to_loop()
     return results
 
 

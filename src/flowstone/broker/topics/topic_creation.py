@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import Services
 from flowstone.broker.topics.metadata_changes import CHANGE_TIMEOUT_MS, PART_WEIGHT, change_in_parts
 from flowstone.cluster.decisions.configs import broker_config
@@ -56,8 +56,8 @@ async def create_in_parts(
         budget.take(records)
         return () if validate_only else records, results
 
-    turns = Turns(services.clock.monotonic)
-    unique = [topic async for topic in turns.over(topics) if times[topic.name] == 1]
+    slices = TimeSlices(services.clock.monotonic)
+    unique = [topic async for topic in slices.over(topics) if times[topic.name] == 1]
     results = await change_in_parts(services, unique, decide, timeout_ms, _weigh_topic)
     return results + refuse_repeated(name for name, count in times.items() if count > 1)
 
@@ -75,8 +75,8 @@ async def add_partitions_in_parts(
         budget.take(records)
         return () if validate_only else records, results
 
-    turns = Turns(services.clock.monotonic)
-    unique = [topic async for topic in turns.over(topics) if times[topic.name] == 1]
+    slices = TimeSlices(services.clock.monotonic)
+    unique = [topic async for topic in slices.over(topics) if times[topic.name] == 1]
     results = await change_in_parts(services, unique, decide, timeout_ms, _weigh_growth)
     return refuse_repeated(name for name, count in times.items() if count > 1) + results
 

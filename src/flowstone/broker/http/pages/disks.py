@@ -20,7 +20,7 @@ from flowstone.broker.http.page import (
     Text,
 )
 from flowstone.broker.lag.next_unread import UnreadTimestamps
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.permissions import CLUSTER_DESCRIBE
 from flowstone.replication.partition import Partition
@@ -62,7 +62,7 @@ class DiskPage:
             partition = self._services.partitions.find(TopicPartition(name, index))
             if partition is not None and partition.fault is None:
                 documents.append(await self._partition(partition))
-            await others_turn()
+            await yield_to_loop()
         return documents
 
     async def _partition(self, partition: Partition) -> dict[str, Any]:
