@@ -69,7 +69,7 @@ def _has_memory(turn: Turn, request: CommitRequest) -> bool:
     new_group_bytes = GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(group_id)
     metadata_length_max = turn.config.offset_metadata_max_bytes
     most_bytes = OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * metadata_length_max
-    if account.has_plenty(group_id, new_group_bytes + most_bytes * len(request.offsets)):
+    if account.could_grow(group_id, new_group_bytes + most_bytes * len(request.offsets)):
         return True  # the common case; computing what the commit really adds takes longer
     known = turn.shard.offsets.of_group(group_id)
     growth_bytes = 0 if group_id in turn.shard.groups else new_group_bytes
