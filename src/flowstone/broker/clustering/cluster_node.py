@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from flowstone.broker.clustering.controller_role import Controlling
 from flowstone.broker.clustering.full_disks import FullDisks
 from flowstone.broker.clustering.membership import Membership
-from flowstone.broker.clustering.remote_offsets import Elsewhere
+from flowstone.broker.clustering.remote_offsets import RemoteOffsets
 from flowstone.broker.clustering.replica_roles import Replicas
 from flowstone.cluster.image.cluster_image import BrokerImage
 from flowstone.cluster.logs.consensus import Consensus
@@ -58,9 +58,11 @@ class Clustering:
             clock,
             network,
         )
-        self.elsewhere = Elsewhere(listener_name, metadata, clock, network)
+        self.remote_offsets = RemoteOffsets(listener_name, metadata, clock, network)
         self.replicas = Replicas(config, listener_name, metadata, partitions, self.fetchers, self.lease, clock)
-        self.full_disks = FullDisks(config.node_id, metadata, logs, partitions, self.replicas, self.elsewhere, clock)
+        self.full_disks = FullDisks(
+            config.node_id, metadata, logs, partitions, self.replicas, self.remote_offsets, clock
+        )
         self.replicas.is_full = self.full_disks.is_full
         self.services = ReplicaServices(
             lease=self.lease,

@@ -21,7 +21,7 @@ import posixpath
 from collections.abc import Sequence
 from functools import partial
 
-from flowstone.broker.clustering.remote_offsets import Elsewhere
+from flowstone.broker.clustering.remote_offsets import RemoteOffsets
 from flowstone.broker.clustering.replica_roles import Replicas
 from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.decisions.withdrawals import replica_failed
@@ -53,11 +53,16 @@ class FullDisks:
         logs: LogManager,
         partitions: Partitions,
         replicas: Replicas,
-        elsewhere: Elsewhere,
+        remote_offsets: RemoteOffsets,
         clock: Clock,
     ) -> None:
         self._node_id, self._metadata, self._logs = node_id, metadata, logs
-        self._partitions, self._replicas, self._elsewhere, self._clock = partitions, replicas, elsewhere, clock
+        self._partitions, self._replicas, self._remote_offsets, self._clock = (
+            partitions,
+            replicas,
+            remote_offsets,
+            clock,
+        )
         # Paths of log directories.
         self._below_floor: set[str] = set()
         self._out_of_space: set[str] = set()
@@ -155,7 +160,7 @@ class FullDisks:
     async def _delete_what_leaders_deleted(self, following: Sequence[Partition]) -> None:
         directories = set()
         for partition in following:
-            bounds = await self._elsewhere.bounds(partition.topic_partition)
+            bounds = await self._remote_offsets.bounds(partition.topic_partition)
             follower = partition.following
             if bounds is not None and follower is not None and follower.follow_log_start(bounds.log_start_offset):
                 directories.add(posixpath.dirname(partition.log.path))

@@ -33,7 +33,7 @@ class Bounds(NamedTuple):
     high_watermark: int
 
 
-class Elsewhere:
+class RemoteOffsets:
     def __init__(self, listener_name: str, metadata: Metadata, clock: Clock, network: Network) -> None:
         """Connect to leaders on demand; `listener_name` names the listener on which brokers reach each other."""
         self._listener_name, self._metadata = listener_name, metadata

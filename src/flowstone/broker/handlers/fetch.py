@@ -63,7 +63,7 @@ FIRST_VERSION_WITH_ENDPOINTS = 16
 PARTITIONS_AT_ONCE = 1_000
 
 # With these a client should look for another leader, or learn of a new epoch.
-_LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_LED_BY_ANOTHER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse] | Coroutine[Any, Any, FetchResponse]
 # By name or id: the first partition that was asked for, and what is told.
@@ -318,7 +318,7 @@ class _Fetch:
         topic = image.topics_by_id.get(wanted.topic_id) if self._uses_topic_ids else image.topics.get(wanted.topic)
         error = as_seen_by_the_cluster(error, topic, wanted.index)
         result = failed_partition(wanted.index, error.code)
-        if error.code in _LED_ELSEWHERE and self._version >= FIRST_VERSION_WITH_LEADERS:
+        if error.code in _LED_BY_ANOTHER and self._version >= FIRST_VERSION_WITH_LEADERS:
             state = partition_state(image, wanted.topic, wanted.topic_id, wanted.index)
             if state is not None:
                 result.current_leader = FetchResponseLeader(leader_id=state.leader, leader_epoch=state.leader_epoch)

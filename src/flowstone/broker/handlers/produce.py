@@ -93,7 +93,7 @@ class _Produce:
         self._results: list[ProduceResponsePartition] = []  # of the last topic
         # The offset up to which each partition must be committed, and the results that wait for it.
         self._uncommitted: dict[tuple[Partition, int], tuple[int, list[ProduceResponsePartition]]] = {}
-        self._is_led_elsewhere = False
+        self._is_led_by_another = False
 
     def append(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> bool:
         """Append a batch, or note in the response why it is refused; return whether that is done.
@@ -210,7 +210,7 @@ class _Produce:
 
     def _respond(self) -> ProduceResponse:
         response = ProduceResponse(responses=self._topics)
-        if self._is_led_elsewhere and self._version >= FIRST_VERSION_WITH_LEADERS:
+        if self._is_led_by_another and self._version >= FIRST_VERSION_WITH_LEADERS:
             self._tell_leaders(response)
         return response
 
@@ -259,7 +259,7 @@ class _Produce:
         result.base_offset = -1
         result.error_message = error.message
         if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            self._is_led_elsewhere = True
+            self._is_led_by_another = True
         if isinstance(error, RecordError):
             if partition is not None:
                 result.log_start_offset = partition.log.log_start_offset

@@ -36,7 +36,7 @@ from flowstone.ports.clock import Timer
 from flowstone.types import TopicPartition
 
 if TYPE_CHECKING:
-    from flowstone.broker.clustering.remote_offsets import Elsewhere
+    from flowstone.broker.clustering.remote_offsets import RemoteOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ SLICE_PARTITIONS = 50
 
 
 class GroupSurvey:
-    def __init__(self, services: Services, elsewhere: Elsewhere | None = None) -> None:
-        """Survey the groups of this broker; `elsewhere` is None if there is one broker."""
+    def __init__(self, services: Services, remote_offsets: RemoteOffsets | None = None) -> None:
+        """Survey the groups of this broker; `remote_offsets` is None if there is one broker."""
         self._services, self._clock = services, services.clock
-        self.lags = Lags(services, elsewhere)
+        self.lags = Lags(services, remote_offsets)
         self._alarm = HeadroomAlarm()
         self._timer: Timer | None = None
         self._sampling: asyncio.Task[None] | None = None

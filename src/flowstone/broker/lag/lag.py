@@ -24,13 +24,13 @@ from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
 
 if TYPE_CHECKING:
-    from flowstone.broker.clustering.remote_offsets import Bounds, Elsewhere
+    from flowstone.broker.clustering.remote_offsets import Bounds, RemoteOffsets
 
 
 class Lags:
-    def __init__(self, services: Services, elsewhere: Elsewhere | None = None) -> None:
-        """`elsewhere` knows logs of other brokers; None if there is one broker."""
-        self._services, self._clock, self._elsewhere = services, services.clock, elsewhere
+    def __init__(self, services: Services, remote_offsets: RemoteOffsets | None = None) -> None:
+        """`remote_offsets` knows logs of other brokers; None if there is one broker."""
+        self._services, self._clock, self._remote_offsets = services, services.clock, remote_offsets
         self._rates = AppendRates()
         self._timestamps = UnreadTimestamps(services.workers)
         self._warning_s = services.config.group_headroom_warning_ms / 1000
@@ -42,8 +42,8 @@ class Lags:
         """
         partition = self._services.partitions.find(where)
         if partition is None:
-            bounds = await self._elsewhere.bounds(where) if self._elsewhere is not None else None
-            return _lag_elsewhere(where, committed, owner, bounds) if bounds is not None else None
+            bounds = await self._remote_offsets.bounds(where) if self._remote_offsets is not None else None
+            return _remote_lag(where, committed, owner, bounds) if bounds is not None else None
         rate = self.append_rate(partition.log)
         start, end = partition.log.log_start_offset, partition.high_watermark.offset
         lag, lost = _records(committed, start, end)
@@ -103,7 +103,7 @@ def _records(committed: int | None, log_start_offset: int, end_offset: int) -> t
     return max(end_offset - committed, 0), max(log_start_offset - committed, 0)
 
 
-def _lag_elsewhere(where: TopicPartition, committed: int | None, owner: str | None, bounds: Bounds) -> PartitionLag:
+def _remote_lag(where: TopicPartition, committed: int | None, owner: str | None, bounds: Bounds) -> PartitionLag:
     """Return the lag in records. Only a broker with the log knows the next unread record's age and headroom."""
     start, end = bounds
     lag, lost = _records(committed, start, end)
