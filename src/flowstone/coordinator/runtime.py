@@ -93,7 +93,7 @@ class Host(Generic[Machine]):
     # Creates an empty state machine for a leader epoch of its partition.
     new_machine: Callable[[int], Machine]
     # One shard loads at a time: each holds the event loop for a few milliseconds per step.
-    load_turn: asyncio.Lock
+    load_lock: asyncio.Lock
     rounds: AppendRounds
     reports: ReplayReports
     skipped: SkippedRecords
@@ -307,7 +307,7 @@ class HostedShard(Generic[Machine]):
         is_loaded = False
         try:
             await self._log.wait_committed()
-            async with self._host.load_turn:
+            async with self._host.load_lock:
                 await self._log.load(machine)
             is_loaded = True
         except (ApiError, StorageFault) as error:

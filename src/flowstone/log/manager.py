@@ -142,7 +142,7 @@ class LogManager:
 
     # Logs
 
-    def make_way(self, topic_partition: TopicPartition, topic_id: bytes) -> asyncio.Future[None] | None:
+    def free_name(self, topic_partition: TopicPartition, topic_id: bytes) -> asyncio.Future[None] | None:
         """None if the topic may use its partition's name now; otherwise it may once the future is done.
 
         What another topic of that name left is condemned; StorageFault if that fails.
@@ -162,7 +162,7 @@ class LogManager:
             self.delete(topic_partition)
 
     def get_or_create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
-        """The topic's log, once `make_way` has nothing to wait for; StorageFault if it is offline."""
+        """The topic's log, once `free_name` has nothing to wait for; StorageFault if it is offline."""
         offline = self.offline.get(topic_partition)
         if offline is not None:
             raise offline.fault

@@ -110,7 +110,7 @@ class Bench:
             clock=self.clock,
             codec=codec or Counters.Codec(),
             new_machine=self._new,
-            load_turn=asyncio.Lock(),
+            load_lock=asyncio.Lock(),
             rounds=self.rounds,
             reports=ReplayReports(self.clock.monotonic),
             skipped=SkippedRecords(),

@@ -2,7 +2,7 @@
 
 `Assignments.follow` runs with every change of the metadata. It opens the partitions of a created topic, closes and
 removes those of a deleted one, and passes on changed settings, leaders and followers. A topic that was deleted and
-created again has another id, so it is handled as both; if its name is not free yet (`LogManager.make_way`), its
+created again has another id, so it is handled as both; if its name is not free yet (`LogManager.free_name`), its
 partitions are opened once it is. In a cluster, partitions that were moved to other brokers are removed from here. The
 cost of a change depends on its size, not on that of the cluster.
 """
@@ -165,9 +165,9 @@ class Assignments:
         try:
             if self._cluster is not None and self._node_id not in placed.isr:
                 self._logs.give_up_missing(topic_partition)
-            in_the_way = self._logs.make_way(topic_partition, topic.topic_id)
-            if in_the_way is not None:
-                in_the_way.add_done_callback(partial(self._open_later, topic.topic_id, index))
+            freed = self._logs.free_name(topic_partition, topic.topic_id)
+            if freed is not None:
+                freed.add_done_callback(partial(self._open_later, topic.topic_id, index))
                 return
             log = self._logs.get_or_create(topic_partition, topic.topic_id, config)
         except StorageFault as fault:
@@ -191,9 +191,9 @@ class Assignments:
             self._cluster.replicas.failed(log.topic_id, log.topic_partition)
         self._logs.doubt(log, fault)
 
-    def _open_later(self, topic_id: bytes, index: int, made_way: asyncio.Future[None]) -> None:
+    def _open_later(self, topic_id: bytes, index: int, freed: asyncio.Future[None]) -> None:
         topic = self._image.topics_by_id.get(topic_id)
-        if topic is None or made_way.cancelled():  # deleted again, or the broker stops
+        if topic is None or freed.cancelled():  # deleted again, or the broker stops
             return
         config = topic_config(self._image, topic.name, self._topic_defaults, self._node_id)
         self._open_unless_open(topic_id, index, config)

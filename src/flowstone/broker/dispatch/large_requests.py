@@ -63,7 +63,7 @@ class UnderWay:
 
     async def enter(self, size_bytes: int) -> None:
         """Wait until the request's bytes fit `UNDER_WAY_BYTES_MAX`; a request alone always fits."""
-        if not self._waiting and self._has_room(size_bytes):
+        if not self._waiting and self._fits(size_bytes):
             self._bytes += size_bytes
             return
         freed: Promise[None] = Promise()
@@ -72,10 +72,10 @@ class UnderWay:
 
     def leave(self, size_bytes: int) -> None:
         self._bytes -= size_bytes
-        while self._waiting and self._has_room(self._waiting[0][0]):
+        while self._waiting and self._fits(self._waiting[0][0]):
             next_bytes, freed = self._waiting.popleft()
             self._bytes += next_bytes
             freed.set_result(None)
 
-    def _has_room(self, size_bytes: int) -> bool:
+    def _fits(self, size_bytes: int) -> bool:
         return not self._bytes or self._bytes + size_bytes <= UNDER_WAY_BYTES_MAX

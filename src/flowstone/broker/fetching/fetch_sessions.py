@@ -184,7 +184,7 @@ class FetchSessions:
         """Return a new session without partitions, for `enter`, or one that lasts for this request only."""
         if request.session_id != NO_SESSION:
             self._forget(request.session_id)
-        wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request, reader)
+        wants_session = request.session_epoch == INITIAL_EPOCH and self._has_capacity(request, reader)
         return FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids, reader)
 
     def enter(self, session: FetchSession) -> FetchSession:
@@ -224,7 +224,7 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return self._sessions.pop(session.session_id)
 
-    def _has_room(self, request: FetchRequest, reader: Reader) -> bool:
+    def _has_capacity(self, request: FetchRequest, reader: Reader) -> bool:
         is_replicas = reader is Reader.REPLICA
         wanted = sum(len(topic.partitions) for topic in request.topics)
         if wanted > SESSION_PARTITIONS_MAX or _has_long_names(request):

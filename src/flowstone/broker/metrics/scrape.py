@@ -142,13 +142,13 @@ class Scrape:
         failed = {labels: int(each.fault is not None) for labels, each in directories.items()}
         failed |= {label_text(directory=path): 1 for path in logs.unusable}
         page.gauge("flowstone_log_directory_failed", "1 once a data directory has failed for good.", failed)
-        self._write_room(page)
+        self._write_free_space(page)
         self._write_scrubber(page)
         self._write_cleaners(page)
         flush_seconds = {labels: each.flusher.flush_seconds for labels, each in directories.items()}
         page.histogram("flowstone_flush_seconds", "Flushes, until the loop is notified.", flush_seconds)
 
-    def _write_room(self, page: Exposition) -> None:
+    def _write_free_space(self, page: Exposition) -> None:
         spaces = {
             label_text(directory=each.directory.path): each
             for each in self._disks.directories

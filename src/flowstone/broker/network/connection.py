@@ -99,7 +99,7 @@ class Connection:
         self._frame: memoryview | None = None
         self._frame_size = self._frame_filled = 0
         self._unmuting: Timer | None = None  # runs while the session is muted
-        self._reading = self._finishing = self._closed = self._flush_scheduled = self._waits_for_room = False
+        self._reading = self._finishing = self._closed = self._flush_scheduled = self._waits_for_buffer = False
         self.last_received = self.last_progress = host.monotonic()
         self.frame_started: float | None = None
         self._resume()
@@ -257,15 +257,15 @@ class Connection:
         frame = self._host.buffers.take(size)
         if frame is None:
             self._keep(part)
-            self._waits_for_room = True
-            self._host.buffers.on_room(self._room, size)
+            self._waits_for_buffer = True
+            self._host.buffers.on_available(self._buffer_freed, size)
             return
         self.frame_started = self._host.monotonic()
         self._frame, self._frame_size, self._frame_filled = frame, size, len(part) - _LENGTH_BYTES
         frame[: self._frame_filled] = part[_LENGTH_BYTES:]
 
-    def _room(self) -> None:
-        self._waits_for_room = False
+    def _buffer_freed(self) -> None:
+        self._waits_for_buffer = False
         self._resume()
 
     def _keep(self, part: memoryview) -> None:
@@ -283,7 +283,7 @@ class Connection:
         if unanswered and (unanswered[-1].is_at_work or len(unanswered) >= self._host.pipelined_requests_max):
             return True
         return (
-            self._waits_for_room
+            self._waits_for_buffer
             or self._unmuting is not None
             or self._unanswered_bytes + self._outbox.queued_bytes >= self._host.queued_response_bytes_max
             or (self.unsent.memory_bytes > 0 and self._unsent_total.is_too_much)

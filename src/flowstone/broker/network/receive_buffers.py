@@ -2,9 +2,9 @@
 
 A request that is complete in the shared receive buffer is handled there. An incomplete one gets a buffer of its own
 from this pool, whose total size is limited by `queued.max.request.bytes`: beyond it `take` returns None, and the
-connection stops reading until it is called back by `on_room`. The smallest requests are called back first, so that many
-connections that announce large requests and send little do not block ordinary ones. Freed buffers are kept for reuse up
-to a limit: touching fresh memory for every large request costs more than receiving it.
+connection stops reading until it is called back by `on_available`. The smallest requests are called back first, so that
+many connections that announce large requests and send little do not block ordinary ones. Freed buffers are kept for
+reuse up to a limit: touching fresh memory for every large request costs more than receiving it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BufferPool:
         for _, callback in sorted(waiting, key=itemgetter(0)):
             callback()
 
-    def on_room(self, callback: Callable[[], None], size_bytes: int = 0) -> None:
+    def on_available(self, callback: Callable[[], None], size_bytes: int = 0) -> None:
         """Call back once, when `size_bytes` may be available."""
         self._waiting.append((size_bytes, callback))
 

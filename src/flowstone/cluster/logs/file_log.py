@@ -25,7 +25,7 @@ from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.log_batches import encode_batch, encode_snapshot
 from flowstone.cluster.logs.log_listeners import LogListeners
-from flowstone.cluster.logs.metadata_copies import MetadataCopies, NoRoomError
+from flowstone.cluster.logs.metadata_copies import MetadataCopies, OutOfSpaceError
 from flowstone.cluster.logs.metadata_log import PendingAppend, fail_all
 from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import Clock
@@ -97,7 +97,7 @@ class FileLog:
                 group = []
                 if self._is_overgrown():
                     await loop.run_in_executor(self._thread, self._compact, self._image)
-        except NoRoomError as full:
+        except OutOfSpaceError as full:
             self._refuse(full, group + self._waiting)
         except Exception as error:
             # Whatever it was, a mistake of ours included: nobody may be left waiting.
@@ -118,11 +118,11 @@ class FileLog:
         data = encode_snapshot(image, self._clock.time_ms())
         try:
             self._copies.replace(data)
-        except NoRoomError as full:
+        except OutOfSpaceError as full:
             _log.warning("%s: no room for a snapshot, the log goes on growing: %s", self._copies.path, full)
         self._snapshot_bytes = self._copies.size_bytes  # the next one comes when it has grown as much again
 
-    def _refuse(self, full: NoRoomError, unanswered: list[PendingAppend]) -> None:
+    def _refuse(self, full: OutOfSpaceError, unanswered: list[PendingAppend]) -> None:
         _log.warning("%s: a change was refused: %s", self._copies.path, full)
         self._waiting = []
         self.listeners.refused()

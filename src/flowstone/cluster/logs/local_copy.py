@@ -19,7 +19,7 @@ from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.file_log import COMPACTION_GROWTH, COMPACTION_MIN_BYTES
 from flowstone.cluster.logs.log_batches import encode_batch, encode_snapshot
-from flowstone.cluster.logs.metadata_copies import DIRECTORY, MARK_NAME, MetadataCopies, NoRoomError, is_only_a_copy
+from flowstone.cluster.logs.metadata_copies import DIRECTORY, MARK_NAME, MetadataCopies, OutOfSpaceError, is_only_a_copy
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
@@ -79,7 +79,7 @@ class LocalCopy:
             else:
                 self._copies.replace(encode_snapshot(image, self._clock.time_ms()))
                 self._snapshot_bytes = self._copies.size_bytes
-        except NoRoomError as full:  # the next time there are records missing in between: then all of it is written
+        except OutOfSpaceError as full:  # the next time there are records missing in between: then all of it is written
             logger.warning("%s: no room for the copy of the metadata log: %s", self.path, full)
         except OSError as error:
             self._is_failed = True

@@ -38,7 +38,7 @@ def is_only_a_copy(files: Files, log_directory: str) -> bool:
     return files.exists(posixpath.join(log_directory, DIRECTORY, MARK_NAME))
 
 
-class NoRoomError(Exception):
+class OutOfSpaceError(Exception):
     """A write found no room and has been undone."""
 
 
@@ -143,10 +143,10 @@ class MetadataCopies:
     # Writing
 
     def write(self, batch: bytes) -> None:
-        """Durable in every copy that is left. NoRoomError: undone. OSError: the last copy has failed."""
+        """Durable in every copy that is left. OutOfSpaceError: undone. OSError: the last copy has failed."""
         try:
             self._on_all(lambda copy: _append(copy, batch))
-        except NoRoomError:
+        except OutOfSpaceError:
             self._on_all(lambda copy: copy.file.truncate(copy.size_bytes))
             raise
         self._on_all(lambda copy: copy.file.sync())
@@ -154,7 +154,7 @@ class MetadataCopies:
             copy.size_bytes += len(batch)
 
     def replace(self, data: bytes) -> None:
-        """All of it is `data` now. NoRoomError: some copies are as they were, which comes to the same."""
+        """All of it is `data` now. OutOfSpaceError: some copies are as they were, which comes to the same."""
         full: list[OSError] = []
 
         def replace(copy: _Copy) -> None:
@@ -167,7 +167,7 @@ class MetadataCopies:
 
         self._on_all(replace)
         if full:
-            raise NoRoomError(str(full[0])) from full[0]
+            raise OutOfSpaceError(str(full[0])) from full[0]
 
     def close(self) -> None:
         for copy in self._copies:
@@ -210,4 +210,4 @@ def _append(copy: _Copy, batch: bytes) -> None:
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        raise NoRoomError(str(error)) from error
+        raise OutOfSpaceError(str(error)) from error

@@ -36,7 +36,7 @@ from flowstone.log.segments.cached_reads import wait_for
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.file_names import offset_in_name
 from flowstone.log.segments.partition_directory import DELETED_SUFFIX, HOLE_SUFFIX, PartitionDirectory
-from flowstone.log.segments.preallocation import is_room
+from flowstone.log.segments.preallocation import is_preallocated
 from flowstone.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -167,7 +167,7 @@ class _Recovery:
         file, size_bytes = segment.log.get(), segment.size_bytes
         with suppress(StorageFault):  # an index that is not whole either cannot be built again without the end
             located = wait_for(partial(segment.locate, end_offset - 1))
-            if located is not None and (sum(located) == size_bytes or is_room(file, sum(located), size_bytes)):
+            if located is not None and (sum(located) == size_bytes or is_preallocated(file, sum(located), size_bytes)):
                 return sum(located)
         with suppress(DamagedBatch):
             for position, header in scan(file, 0, size_bytes, segment.base_offset):
@@ -178,7 +178,7 @@ class _Recovery:
     def _tell_of_cut(self, file: File, begin: int, end: int, next_offset: int, reason: str) -> bool:
         """What goes from a file; whether it was but room."""
         count, partition = end - begin, self._log.topic_partition
-        if is_room(file, begin, end):
+        if is_preallocated(file, begin, end):
             logger.info("%s: %d bytes of room after offset %d were not used", partition, count, next_offset - 1)
             return True
         logger.warning("%s: cut off %d bytes from offset %d on: %s", partition, count, next_offset, reason)
@@ -210,10 +210,10 @@ class _Recovery:
                 next_offset = header.next_offset
         except DamagedBatch as damage:
             self._refuse_below_durable_end(next_offset, f"{segment.log.path} {damage}")
-            if not is_room(file, segment.size_bytes, size_bytes):
+            if not is_preallocated(file, segment.size_bytes, size_bytes):
                 self._refuse_before_good_batches(segment, size_bytes, next_offset, following, damage)
-            was_room = self._tell_of_cut(file, segment.size_bytes, size_bytes, next_offset, damage.reason)
-            whole = was_room and following in (None, next_offset)
+            was_preallocated = self._tell_of_cut(file, segment.size_bytes, size_bytes, next_offset, damage.reason)
+            whole = was_preallocated and following in (None, next_offset)
             if self._own(segment):
                 file = segment.log.get()
             file.truncate(segment.size_bytes)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flowstone.log.segments.partition_directory import FlushTask, LogPosition, PartitionDirectory
-from flowstone.log.segments.preallocation import find_no_more, find_room, give_back
+from flowstone.log.segments.preallocation import stop_preallocating, give_back, preallocate
 from flowstone.log.segments.segment_list import SegmentList
 
 
@@ -31,8 +31,8 @@ class Durability:
         if self.flushed_end.offset == end.offset and not self._directory.has_unsynced:
             return None
         active = segments.active
-        if active.size_bytes > active.room_end:
-            find_room(active, self.flushed_end)
+        if active.size_bytes > active.preallocated_end:
+            preallocate(active, self.flushed_end)
         return self._directory.take(end, self._generation, active.log.get())
 
     def flushed(self, task: FlushTask, end: LogPosition, segments: SegmentList) -> int:
@@ -75,7 +75,7 @@ class Durability:
         """Have written what shortens the next start: the indexes of the active segment, and a snapshot of producers."""
         active = segments.active
         give_back(active)
-        find_no_more(active)
+        stop_preallocating(active)
         active.write_indexes(has_transactions=has_transactions)
         self._directory.note_unsynced(*(handle.get() for handle in active.handles))
         self._directory.note_names_changed()

@@ -226,7 +226,7 @@ class PartitionLog:
         base_offset = self.end.offset
         last_offset = base_offset + header.last_offset_delta
         size_bytes, timestamp = len(records), stored.max_timestamp
-        self._make_room(size_bytes, last_offset, timestamp, now_ms)
+        self._prepare_append(size_bytes, last_offset, timestamp, now_ms)
         buffers = place_batch(records, header, stored, base_offset, leader_epoch)
         self.end = self.store.write(buffers, base_offset, size_bytes, last_offset, timestamp)
         if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base_offset):
@@ -252,7 +252,7 @@ class PartitionLog:
         view, position = memoryview(records), 0
         while headers:
             first = headers[0]
-            self._make_room(first.size_bytes, first.last_offset, newest_timestamp(first), now_ms)
+            self._prepare_append(first.size_bytes, first.last_offset, newest_timestamp(first), now_ms)
             run = self.store.first_run(headers, now_ms)
             run_bytes = sum(header.size_bytes for header in run)
             self._write_run(view[position : position + run_bytes], run, now_ms)
@@ -260,8 +260,8 @@ class PartitionLog:
             headers = headers[len(run) :]
         return Replicated(before, self.end.offset, position)
 
-    def _make_room(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
-        """The active segment is the one that a batch with these belongs into."""
+    def _prepare_append(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> None:
+        """Create the log's first files, or roll the active segment, if the next batch needs that."""
         store = self.store
         active = store.segments.active
         try:

@@ -164,7 +164,7 @@ class SegmentStore:
             return file_error(self._topic_partition, error)
         try:
             segment.log.get().truncate(segment.size_bytes)
-            segment.room_end = 0
+            segment.preallocated_end = 0
         except OSError as second:
             self.is_torn = True
             return StorageFault(f"{self._topic_partition}: {error}, and undoing it: {second}")

@@ -28,8 +28,8 @@ _LOOK_BYTES = 1 << 16
 _zeros = memoryview(bytes(ZEROS_BYTES_MAX))
 
 
-def find_room(segment: Segment, flushed_end: LogPosition) -> None:
-    """Room for what comes after a flush that begins there. Nothing if there is little in the segment, or no room."""
+def preallocate(segment: Segment, flushed_end: LogPosition) -> None:
+    """Preallocate space after the flushed end, if the segment is large enough and the disk has space."""
     end = segment.size_bytes
     begin = flushed_end.position if flushed_end.segment_base_offset == segment.base_offset else 0
     if begin < end <= begin + SMALL_FLUSH_BYTES and end >= ZEROS_FROM_BYTES:
@@ -40,7 +40,7 @@ def find_room(segment: Segment, flushed_end: LogPosition) -> None:
         segment.log.get().reserve(end, count)
     else:
         return
-    segment.room_end = end + count
+    segment.preallocated_end = end + count
 
 
 def _write_zeros(segment: Segment, count: int) -> None:
@@ -54,17 +54,17 @@ def _write_zeros(segment: Segment, count: int) -> None:
 
 def give_back(segment: Segment) -> None:
     """What was found and not used, in this life or before, is free again. OSError."""
-    if segment.room_end or segment.size_bytes >= RESERVED_FROM_BYTES:
+    if segment.preallocated_end or segment.size_bytes >= RESERVED_FROM_BYTES:
         segment.log.get().truncate(segment.size_bytes)
-        segment.room_end = 0
+        segment.preallocated_end = 0
 
 
-def find_no_more(segment: Segment) -> None:
-    segment.room_end = RELATIVE_OFFSET_MAX
+def stop_preallocating(segment: Segment) -> None:
+    segment.preallocated_end = RELATIVE_OFFSET_MAX
 
 
-def is_room(file: File, begin: int, end: int) -> bool:
-    """Whether what lies from `begin` to the file's end is room that was not used. Waits for the disk."""
+def is_preallocated(file: File, begin: int, end: int) -> bool:
+    """Return whether the file has only unused preallocated zeros from `begin` on. Waits for the disk."""
     return end - begin <= ZEROS_BYTES_MAX and written_end(file, end) <= begin
 
 

@@ -61,8 +61,8 @@ class Segment:
         "indexes",
         "log",
         "next_offset",
+        "preallocated_end",
         "rebuilt",
-        "room_end",
         "size_bytes",
         "transactions",
     )
@@ -86,7 +86,7 @@ class Segment:
             handles.handle(segment_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX))
         )
         self.size_bytes = 0
-        self.room_end = 0  # up to where flushes have room, as far as is known: see `room`
+        self.preallocated_end = 0  # the known end of the preallocated space: see `preallocation`
         self.first_timestamp = NO_TIMESTAMP  # of the first batch; time rolls count from it
         self.next_offset = base_offset  # known while the segment is active; -1 in one sealed in an earlier life
         self._last_batch_offset = base_offset

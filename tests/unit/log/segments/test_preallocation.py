@@ -305,22 +305,24 @@ def test_what_a_truncation_dropped_does_not_come_back_in_a_sealed_segment(roomy:
 
 
 @pytest.mark.parametrize(
-    ("begin", "is_room"), [(10, True), (11, True), (9, False)], ids=["right behind", "later", "a byte before the end"]
+    ("begin", "is_preallocated"),
+    [(10, True), (11, True), (9, False)],
+    ids=["right behind", "later", "a byte before the end"],
 )
-def test_zeros_behind_the_last_byte_that_was_written_are_room(begin: int, is_room: bool) -> None:
+def test_zeros_behind_the_last_byte_that_was_written_are_room(begin: int, is_preallocated: bool) -> None:
     file = SimulatedFiles().open("/file", create=True)
     file.write(0, [b"x" * 10 + bytes(50)])
-    assert preallocation.is_room(file, begin, 60) is is_room
+    assert preallocation.is_preallocated(file, begin, 60) is is_preallocated
 
 
 def test_more_zeros_than_a_log_ever_reserves_are_no_room() -> None:
     file = SimulatedFiles().open("/file", create=True)
     file.write(0, [b"x" + bytes(preallocation.ZEROS_BYTES_MAX + 1)])
-    assert preallocation.is_room(file, 1, preallocation.ZEROS_BYTES_MAX + 1)
-    assert not preallocation.is_room(file, 1, preallocation.ZEROS_BYTES_MAX + 2)
+    assert preallocation.is_preallocated(file, 1, preallocation.ZEROS_BYTES_MAX + 1)
+    assert not preallocation.is_preallocated(file, 1, preallocation.ZEROS_BYTES_MAX + 2)
 
 
 def test_a_file_of_nothing_but_zeros_is_all_room() -> None:
     file = SimulatedFiles().open("/file", create=True)
     file.write(0, [bytes(50)])
-    assert preallocation.is_room(file, 0, 50)
+    assert preallocation.is_preallocated(file, 0, 50)

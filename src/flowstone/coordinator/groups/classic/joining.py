@@ -45,7 +45,7 @@ def join(turn: Turn, token: Any, request: JoinRequest) -> None:
         turn.reply(token, JoinResponse(error_code, request.member_id))
         return
     group = find(turn, request.group_id) or Group(request.group_id)
-    if not _has_room(turn, group, request) or not _has_memory(turn, group, request):
+    if not _fits_max_size(turn, group, request) or not _has_memory(turn, group, request):
         _turn_away(turn, group, request, token)
     elif not group.supports(request.protocol_type, dict(request.protocols)):
         turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
@@ -67,7 +67,7 @@ def _check(turn: Turn, request: JoinRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _has_room(turn: Turn, group: Group, request: JoinRequest) -> bool:
+def _fits_max_size(turn: Turn, group: Group, request: JoinRequest) -> bool:
     """Return whether the group has fewer members than `group.max.size`, or the join is of one of them.
 
     During a rebalance only members that have joined again count, so that the last ones are refused. A static member
