@@ -38,7 +38,7 @@ from flowstone.replication.served_partitions import Partitions
 logger = logging.getLogger(__name__)
 
 # How often a full disk is checked, and its replicas that are in sync again are removed from the ISR.
-LOOK_INTERVAL_S = 1.0
+CHECK_INTERVAL_S = 1.0
 # How often leaders are asked where their logs start.
 LOG_STARTS_INTERVAL_S = 5.0
 # An append failed for lack of space: appends are tried again once a file of this size could be written.
@@ -95,7 +95,7 @@ class FullDisks:
         """Note that a log directory has fallen below the floor of free space, or risen above it."""
         if is_below:
             self._below_floor.add(path)
-            self._look_soon()
+            self._check_soon()
         else:
             self._below_floor.discard(path)
             self._follow_again(path)
@@ -106,24 +106,24 @@ class FullDisks:
         if path not in self._out_of_space:
             self._out_of_space.add(path)
             logger.error("%s is full: other brokers lead its partitions where they can, until there is space", path)
-            self._look_soon()
+            self._check_soon()
 
     # Checks while a disk is full
 
-    def _look_soon(self) -> None:
+    def _check_soon(self) -> None:
         """Schedule a check for the loop's next iteration; at once, it could end a fetch of the caller."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._is_closed:
-            self._timer = self._clock.call_later(0.0, self._look)
+            self._timer = self._clock.call_later(0.0, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._is_closed or not (self._below_floor or self._out_of_space):
             return
-        self._timer = self._clock.call_later(LOOK_INTERVAL_S, self._look)
+        self._timer = self._clock.call_later(CHECK_INTERVAL_S, self._check)
         full = [each for each in self._partitions if each.fault is None and self.is_full(each)]
         following = [each for each in full if not each.is_leader]
         for partition in following:

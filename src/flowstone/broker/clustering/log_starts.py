@@ -40,7 +40,7 @@ class LogStarts:
             return wait
         if not self._follows_metadata:
             self._follows_metadata = True
-            services.metadata.on_change(lambda *_: self._look_at_all())
+            services.metadata.on_change(lambda *_: self._check_all())
         self._waits.setdefault(partition, set()).add(wait)
         self._count += 1
         wait.add_done_callback(self._remove)
@@ -51,12 +51,12 @@ class LogStarts:
     def told(self, partition: Partition) -> None:
         """Check the requests that wait for a partition, after a follower has reported its log start."""
         for wait in tuple(self._waits.get(partition, ())):
-            wait.look()
+            wait.check()
 
-    def _look_at_all(self) -> None:
+    def _check_all(self) -> None:
         for waits in tuple(self._waits.values()):
             for wait in tuple(waits):
-                wait.look()
+                wait.check()
 
     def _remove(self, wait: LogStartWait) -> None:
         waits = self._waits[wait.partition]
@@ -76,9 +76,9 @@ class LogStartWait(Promise[ErrorCode]):
         super().__init__()
         self.partition = partition
         self._services, self._offset, self._leader_epoch = services, offset, partition.leader_epoch
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         if not self._is_done:
             code = self._outcome()
             if code is not None:
@@ -91,7 +91,7 @@ class LogStartWait(Promise[ErrorCode]):
         """Do nothing: appended records do not change the log start."""
 
     def interrupted(self) -> None:
-        self.look()
+        self.check()
 
     def _outcome(self) -> ErrorCode | None:
         partition = self.partition

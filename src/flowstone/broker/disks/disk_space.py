@@ -45,8 +45,8 @@ FASTEST_BYTES_PER_S = 2 * GIB
 # Free space is low when so many floors, or so many bytes if that is less, are left above the floor.
 LOW_FLOORS = 3
 LOW_BYTES_MAX = 2 * GIB
-LOOK_INTERVAL_MAX_S = 5.0
-LOOK_INTERVAL_MIN_S = 0.1
+MEASURE_INTERVAL_MAX_S = 5.0
+MEASURE_INTERVAL_MIN_S = 0.1
 RATES_INTERVAL_S = 10.0
 # Partitions whose rates are sampled in one time slice: about half a millisecond.
 SLICE_PARTITIONS = 200
@@ -63,7 +63,7 @@ class DirectorySpace:
         self.is_refusing = False
         self.is_filling = False  # the forecast says that the logs will have filled the disk soon
         self.is_scarce = False  # the free space is low, whatever has filled the disk
-        self.looked_at_bytes = 0  # appended in all when the space was last measured
+        self.measured_at_bytes = 0  # appended in all when the space was last measured
         self.growth = LogGrowth()
         self.timer: Timer | None = None
 
@@ -94,8 +94,8 @@ class DiskSpace:
 
     def start(self) -> None:
         """Measure at once: a broker that starts on a full disk refuses records from the first one on."""
-        self._floor.measure = self._look_now
-        self._look_now()
+        self._floor.measure = self._measure_now
+        self._measure_now()
         for space in self.directories:
             self._schedule(space)
         self._schedule_rates()
@@ -117,33 +117,33 @@ class DiskSpace:
     def _schedule(self, space: DirectorySpace) -> None:
         if space.directory.fault is None:
             until_floor_s = (space.usable_bytes - space.floor_bytes) / FASTEST_BYTES_PER_S
-            delay_s = min(max(until_floor_s, LOOK_INTERVAL_MIN_S), LOOK_INTERVAL_MAX_S)
-            space.timer = self._clock.call_later(delay_s, partial(self._look, space))
+            delay_s = min(max(until_floor_s, MEASURE_INTERVAL_MIN_S), MEASURE_INTERVAL_MAX_S)
+            space.timer = self._clock.call_later(delay_s, partial(self._measure, space))
 
-    def _look_now(self) -> None:
+    def _measure_now(self) -> None:
         """Measure on the loop, for an append, which would block on a hanging disk itself."""
         for space in self.directories:
             if space.directory.fault is None:
-                space.looked_at_bytes = self._floor.appended_bytes
+                space.measured_at_bytes = self._floor.appended_bytes
                 try:
                     self._note(space, *space.directory.free_bytes())
                 except OSError as error:
                     space.directory.doubt(error)
 
-    def _look(self, space: DirectorySpace) -> None:
+    def _measure(self, space: DirectorySpace) -> None:
         """Measure in a thread: a disk that hangs must not block the loop."""
-        looking = asyncio.wrap_future(space.directory.housekeeping.submit(space.directory.free_bytes))
-        looking.add_done_callback(partial(self._looked, space, self._floor.appended_bytes))
+        measuring = asyncio.wrap_future(space.directory.housekeeping.submit(space.directory.free_bytes))
+        measuring.add_done_callback(partial(self._measured, space, self._floor.appended_bytes))
 
-    def _looked(self, space: DirectorySpace, appended_bytes: int, looking: asyncio.Future[tuple[int, int]]) -> None:
-        if looking.cancelled():
+    def _measured(self, space: DirectorySpace, appended_bytes: int, measuring: asyncio.Future[tuple[int, int]]) -> None:
+        if measuring.cancelled():
             return
-        error = looking.exception()
+        error = measuring.exception()
         if isinstance(error, OSError):
             space.directory.doubt(error)
         else:
-            space.looked_at_bytes = appended_bytes
-            self._note(space, *looking.result())
+            space.measured_at_bytes = appended_bytes
+            self._note(space, *measuring.result())
         self._schedule(space)
 
     def _note(self, space: DirectorySpace, usable_bytes: int, total_bytes: int) -> None:
@@ -152,7 +152,7 @@ class DiskSpace:
         self._refuse_or_take(space)
         self._floor.measure_at_bytes = min(
             (
-                each.looked_at_bytes + each.usable_bytes - each.floor_bytes
+                each.measured_at_bytes + each.usable_bytes - each.floor_bytes
                 for each in self.directories
                 if not each.is_refusing and each.directory.fault is None
             ),

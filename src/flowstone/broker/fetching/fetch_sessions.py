@@ -2,7 +2,7 @@
 
 A session stores what the client wants of each partition and what it was last told. It watches its partitions and tracks
 which of them may have something new, so that the cost of a fetch depends on what is new and not on what is watched;
-every LOOK_AT_ALL_INTERVAL_S it checks all of them, for changes that watchers are not notified of. Requests of a session
+every CHECK_ALL_INTERVAL_S it checks all of them, for changes that watchers are not notified of. Requests of a session
 are numbered; one out of order is refused, and the client starts over. The numbers of sessions and of their partitions
 are limited: at the limit, the least recently used session is evicted if it was not used for EVICTION_AGE_S. Otherwise a
 new client fetches without a session, and an old one that wants to add partitions loses its own. Followers have sessions
@@ -36,7 +36,7 @@ READ_PARTITIONS_MAX = 5_000
 # A client with more partitions than this fetches without a session.
 SESSION_PARTITIONS_MAX = 20_000
 # How often all partitions are checked: a log's new start, for instance, notifies no watcher.
-LOOK_AT_ALL_INTERVAL_S = 10.0
+CHECK_ALL_INTERVAL_S = 10.0
 # All sessions together; each remembered partition takes about 400 bytes.
 CACHED_PARTITIONS_MAX = 250_000
 
@@ -62,7 +62,7 @@ class FetchSession:
         # Partitions that may have something new, the last served ones at the end: none starves when a response is full.
         self._unsettled: dict[FetchPartition, None] = {}
         self._waiting: set[Watcher] = set()
-        self.looked_at_all_at = 0.0
+        self.checked_all_at = 0.0
 
     @property
     def partitions(self) -> Iterable[FetchPartition]:
@@ -126,7 +126,7 @@ class FetchSession:
         if wanted in self._unsettled:
             self._unsettled[wanted] = self._unsettled.pop(wanted)
 
-    def look_at_all(self) -> None:
+    def check_all(self) -> None:
         self._unsettled |= dict.fromkeys(self._partitions.values())
 
     def close(self) -> None:
@@ -196,9 +196,9 @@ class FetchSessions:
     def _keep(self, session: FetchSession) -> FetchSession:
         if session.session_id != NO_SESSION:
             session.used_at = now = self._clock.monotonic()
-            if now - session.looked_at_all_at > LOOK_AT_ALL_INTERVAL_S:
-                session.looked_at_all_at = now
-                session.look_at_all()
+            if now - session.checked_all_at > CHECK_ALL_INTERVAL_S:
+                session.checked_all_at = now
+                session.check_all()
             self._sessions[session.session_id] = session
         return session
 

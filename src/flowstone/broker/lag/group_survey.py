@@ -61,7 +61,7 @@ class GroupSurvey:
         # The survey under way or the last one, and the one that begins after it.
         self._surveying: asyncio.Task[Sequence[GroupStatus]] | None = None
         self._next: asyncio.Task[Sequence[GroupStatus]] | None = None
-        self._look_listeners: list[Callable[[Sequence[GroupStatus]], None]] = []
+        self._listeners: list[Callable[[Sequence[GroupStatus]], None]] = []
         # The result of the last survey.
         self.latest: Sequence[GroupStatus] = ()
 
@@ -75,9 +75,9 @@ class GroupSurvey:
         if self._sampling is not None:
             self._sampling.cancel()
 
-    def on_look(self, listener: Callable[[Sequence[GroupStatus]], None]) -> None:
+    def on_survey(self, listener: Callable[[Sequence[GroupStatus]], None]) -> None:
         """Call `listener` with all groups after each survey, every few seconds."""
-        self._look_listeners.append(listener)
+        self._listeners.append(listener)
 
     async def all_groups(self) -> Sequence[GroupStatus]:
         """Return the groups by name, without those whose coordinator is not here or is still loading.
@@ -185,7 +185,7 @@ class GroupSurvey:
         self.latest = await self.all_groups()
         self.lags.forget_unasked()
         self._alarm.look(self.latest)
-        for listener in self._look_listeners:
+        for listener in self._listeners:
             listener(self.latest)
 
 

@@ -127,7 +127,7 @@ class Connection:
             return False
         return now - self.frame_started > 1 + self._frame_filled / bytes_per_s
 
-    def look_again(self) -> None:
+    def try_read(self) -> None:
         """Try to read without an event from the loop: uvloop reports a reset once, maybe with the last bytes."""
         if self._reading:
             self._readable()

@@ -158,7 +158,7 @@ class Server:
             if connection.is_muted:
                 continue  # its requests are not read, so it is neither late nor idle
             if _is_frame_late(connection, stalled_since):
-                connection.look_again()  # the loop itself may have been late: read what the client has sent first
+                connection.try_read()  # the loop itself may have been late: read what the client has sent first
             if _is_frame_late(connection, stalled_since):
                 connection.close("a request was not complete within connection.frame.timeout.ms")
             elif self.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
@@ -168,7 +168,7 @@ class Server:
             elif not connection.is_answering and connection.last_received < silent_since:
                 connection.close()
             elif self._swept_before < connection.last_received <= self._swept_at:
-                connection.look_again()  # it has become idle; while it sends, it is read from anyway
+                connection.try_read()  # it has become idle; while it sends, it is read from anyway
         self._swept_before, self._swept_at = self._swept_at, now
         if self.unsent.is_too_much:
             self._shed(now)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flowstone.log.segments.partition_directory import FlushTask, LogPosition, PartitionDirectory
-from flowstone.log.segments.preallocation import stop_preallocating, give_back, preallocate
+from flowstone.log.segments.preallocation import give_back, preallocate, stop_preallocating
 from flowstone.log.segments.segment_list import SegmentList
 
 

@@ -229,7 +229,7 @@ def test_what_the_logs_take_is_added_up_by_itself(broker: Broker, client: Client
 def test_a_disk_that_cannot_even_tell_is_looked_into(broker: Broker, client: Client) -> None:
     broker.fill_to(FLOOR_BYTES_MAX + 1)
     broker.disk.error = OSError(errno.EIO, "a broken disk")
-    broker.call(lambda: broker.app._disks._look(broker.spaces[0]))
+    broker.call(lambda: broker.app._disks._measure(broker.spaces[0]))
     assert produced(client)[0] is ErrorCode.NONE  # a file can still be written, so nothing has failed
 
 

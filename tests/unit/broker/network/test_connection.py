@@ -447,7 +447,7 @@ def test_a_closed_connection_reads_nothing_more() -> None:
     def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
         client.send([framed(b"too late")])
         connection.close()
-        connection.look_again()
+        connection.try_read()
         assert host.requests == []
 
     run(scenario)

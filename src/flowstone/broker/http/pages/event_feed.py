@@ -47,7 +47,7 @@ class EventFeed:
         if not self._is_listening:
             self._is_listening = True
             self._services.metadata.on_change(self._metadata_changed)
-            self._survey.on_look(self._groups_looked_at)
+            self._survey.on_survey(self._groups_surveyed)
         if not self._subscribers:
             self._groups = _group_documents(self._survey.latest)
         publish(encode_event("state", self._state()))
@@ -75,7 +75,7 @@ class EventFeed:
         for event in metadata_events(before, after, records):
             self._publish(event)
 
-    def _groups_looked_at(self, found: Sequence[GroupStatus]) -> None:
+    def _groups_surveyed(self, found: Sequence[GroupStatus]) -> None:
         if not self._subscribers:
             return
         before, self._groups = self._groups, _group_documents(found)
