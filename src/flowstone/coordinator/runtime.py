@@ -59,7 +59,9 @@ _CLIENT_ERRORS = {
 
 
 class StateMachine(ReplayedState, Protocol):
-    """The methods of a state machine that the runtime needs; requests are passed by the handlers' calls."""
+    """The methods of a state machine that the runtime calls itself; requests call others, through
+    `HostedShard.request`.
+    """
 
     def loaded(self, now_ms: int) -> Effects[Any]:
         """Return the effects of the end of loading: the whole log has been replayed."""

@@ -3,7 +3,7 @@
 A handler is a function `handle(services, context, request)` in `handlers/<api>.py`. It returns the response, or an
 awaitable of it if it has to wait, or None if the protocol expects no response. Errors go into the fields of the
 response. A handler raises `ApiError` only for a whole request, in whose response dispatch finds the field by the
-schema. `ProtocolError` closes the connection.
+schema. It raises `ProtocolError` to have the connection closed.
 """
 
 from __future__ import annotations
