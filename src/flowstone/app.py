@@ -129,7 +129,9 @@ class App:
             await self._open_logs_and_metadata()
             self._bind_http()
             self.services = self._wire()
-            self.survey = GroupSurvey(self.services, self._cluster.elsewhere if self._cluster is not None else None)
+            self.survey = GroupSurvey(
+                self.services, self._cluster.remote_offsets if self._cluster is not None else None
+            )
             self._disks = DiskSpace(self.services)
             self._server = Server(self.services, self._network)
             await self._register(self._bind())

@@ -1,11 +1,10 @@
-"""A shard's log: its typed records appended, and replayed when it loads.
+"""The log of a shard: typed records are appended, and replayed when the shard loads.
 
-The log of a coordinator is mostly history: the thousandth commit of a partition makes the 999 before it worthless. Its
-topic is compacted, so that what there is to replay does not grow without bound; nothing here knows of that, but for the
-offsets that are missing.
+Most of a coordinator's log is history: the thousandth commit of a partition makes the 999 before it obsolete. Its topic
+is compacted, so that the time to replay it stays bounded; the only effect here are gaps in the offsets.
 
-What a batch's header says is passed on: whose transaction its records belong to, and that it is a marker, which ends
-one. Records of an unknown kind, and control records that are no markers, are passed over.
+A batch's header is passed on: the transaction that its records belong to, and whether it is a marker, which ends one.
+Records of an unknown kind, and control records that are not markers, are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.end_markers import EndMarker, end_marker
 from flowstone.wire.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 
-# Read in a worker, replayed in one turn of the event loop: some hundred records, a few milliseconds.
+# Bytes read by a worker and replayed in one iteration of the loop: some hundred records, a few milliseconds.
 LOAD_STEP_BYTES = 64 * 1024
 
 
@@ -32,7 +31,7 @@ class ReplayedState(Protocol):
         ...
 
     def replay_marker(self, producer: TransactionalProducer, marker: EndMarker) -> None:
-        """Apply or drop what the producer has written since its last marker, which may be of an older epoch of it."""
+        """Commit or drop what the producer has written since its last marker, maybe with an older epoch."""
         ...
 
 
@@ -43,21 +42,21 @@ class ShardLog:
     def append(self, records: Sequence[Any], now_ms: int, producer: TransactionalProducer | None = None) -> None:
         """Append records, with a producer as a part of its transaction.
 
-        Raises ApiError if the log does not take them all; the first ones may be in it then.
+        Raises ApiError if the log refuses some; the first ones may be in it then.
         """
         for batch in encode_batches(self._codec, records, now_ms, self._log.batch_bytes_max, producer):
             self._log.append(batch)
 
     def append_marker(self, producer: TransactionalProducer, marker: EndMarker, now_ms: int) -> None:
-        """Append the end marker of a producer's transaction. Raises ApiError if the log does not take it."""
+        """Append the end marker of a producer's transaction. Raises ApiError if the log refuses it."""
         self._log.append(end_marker(*producer, marker.coordinator_epoch, marker.is_commit, now_ms))
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
-        """Calls back once everything appended so far is committed, or will not be."""
+        """Call back once everything appended so far is committed, or cannot be."""
         self._log.when_committed(self._log.log_end_offset, callback)
 
     async def wait_committed(self) -> None:
-        """Returns once everything appended so far is committed. ApiError if it will not be."""
+        """Wait until everything appended so far is committed. Raises ApiError if it cannot be."""
         outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self.when_committed(lambda code: None if outcome.done() else outcome.set_result(code))
         code = await outcome

@@ -142,7 +142,7 @@ class LogManager:
 
     # Logs
 
-    def make_way(self, topic_partition: TopicPartition, topic_id: bytes) -> asyncio.Future[None] | None:
+    def free_name(self, topic_partition: TopicPartition, topic_id: bytes) -> asyncio.Future[None] | None:
         """Return None if the topic may use its partition's name now, or a future that is done when it may.
 
         A directory left by an earlier topic of that name is deleted. Raises StorageFault if that fails.
@@ -162,7 +162,7 @@ class LogManager:
             self.delete(topic_partition)
 
     def get_or_create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
-        """Return the topic's log, created if missing; call `make_way` first. Raises StorageFault if it is offline."""
+        """Return the topic's log, created if missing; call `free_name` first. Raises StorageFault if it is offline."""
         offline = self.offline.get(topic_partition)
         if offline is not None:
             raise offline.fault

@@ -7,7 +7,7 @@ Transactions are refused for good, for a client would otherwise retry for ever; 
 
 from __future__ import annotations
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import node_endpoints
 from flowstone.errors import ApiError, ErrorCode
@@ -27,9 +27,9 @@ async def handle(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     if context.api_version >= _MANY_KEYS_SINCE_VERSION:
-        turns = Turns(services.clock.monotonic)
+        slices = TimeSlices(services.clock.monotonic)
         found = [
-            await _find(services, context, request.key_type, key) async for key in turns.over(request.coordinator_keys)
+            await _find(services, context, request.key_type, key) async for key in slices.over(request.coordinator_keys)
         ]
         return FindCoordinatorResponse(coordinators=found)
     only = await _find(services, context, request.key_type, request.key)

@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from flowstone.broker.coordinators.group_answers import answer_all, outcome_of, settle
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.broker.topics.topic_slices import is_large, join_topics, split_topics
@@ -34,7 +34,7 @@ from flowstone.wire.messages import (
     OffsetFetchResponseTopics,
 )
 
-# More are asked for in several turns of the loop.
+# More are handled in several time slices.
 GROUPS_AT_ONCE = 100
 
 _GROUP_ERROR_SINCE_VERSION = 2
@@ -74,40 +74,40 @@ def _is_large(group: OffsetFetchRequestGroup) -> bool:
 
 
 async def _fetch_many_in_parts(services: Services, context: RequestContext, request: OffsetFetchRequest) -> Message:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     groups = [
-        await _fetch_group(services, context.api_version, group, turns) async for group in turns.over(request.groups)
+        await _fetch_group(services, context.api_version, group, slices) async for group in slices.over(request.groups)
     ]
     elements = len(groups) + sum(len(topic.partitions) for group in groups for topic in group.topics)
-    return await encode_if_long(services, context, OffsetFetchResponse(groups=groups), elements, turns)
+    return await encode_if_long(services, context, OffsetFetchResponse(groups=groups), elements, slices)
 
 
 async def _fetch_one_in_parts(services: Services, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     topics = None
     if request.topics is not None:
-        topics = [_renamed(topic) async for topic in turns.over(request.topics)]
+        topics = [_renamed(topic) async for topic in slices.over(request.topics)]
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    answer = await _fetch_group(services, version, group, turns)
-    await turns.give_way()
+    answer = await _fetch_group(services, version, group, slices)
+    await slices.yield_if_due()
     return _only_answer(version, request, answer)
 
 
 async def _fetch_group(
-    services: Services, version: int, group: OffsetFetchRequestGroup, turns: Turns
+    services: Services, version: int, group: OffsetFetchRequestGroup, slices: TimeSlices
 ) -> OffsetFetchResponseGroup:
     topics: list[OffsetFetchResponseTopics] = []
     for part, is_continued in _parts(group):
         fetch = _Fetch(services.metadata.image, version >= _TOPIC_IDS_SINCE_VERSION, part)
         outcome = await outcome_of(fetch.ask(services))
         if isinstance(outcome, FetchOffsetsResponse) and part.topics is None and not outcome.error_code:
-            topics = await fetch.all_topics(outcome.offsets, turns)
+            topics = await fetch.all_topics(outcome.offsets, slices)
         else:
             found = settle(outcome, fetch.respond, fetch.refuse)
             if found.error_code:
                 return found
             join_topics(topics, found.topics, is_continued)
-        await turns.give_way()
+        await slices.yield_if_due()
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
@@ -191,11 +191,11 @@ class _Fetch:
         return topics
 
     async def all_topics(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], turns: Turns
+        self, offsets: Mapping[TopicPartition, CommittedOffset], slices: TimeSlices
     ) -> list[OffsetFetchResponseTopics]:
         """All that the group has committed."""
         by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
-        async for (topic, index), committed in turns.over([*offsets.items()]):
+        async for (topic, index), committed in slices.over([*offsets.items()]):
             by_topic.setdefault(topic, []).append(_partition(index, committed))
         if not self._uses_topic_ids:
             return [OffsetFetchResponseTopics(name=name, partitions=found) for name, found in by_topic.items()]

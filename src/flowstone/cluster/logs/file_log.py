@@ -25,7 +25,7 @@ from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.log_batches import encode_batch, encode_snapshot
 from flowstone.cluster.logs.log_listeners import LogListeners
-from flowstone.cluster.logs.metadata_copies import MetadataCopies, NoSpaceError
+from flowstone.cluster.logs.metadata_copies import MetadataCopies, OutOfSpaceError
 from flowstone.cluster.logs.metadata_log import PendingAppend, fail_all
 from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import Clock
@@ -97,7 +97,7 @@ class FileLog:
                 group = []
                 if self._is_overgrown():
                     await loop.run_in_executor(self._thread, self._compact, self._image)
-        except NoSpaceError as full:
+        except OutOfSpaceError as full:
             self._refuse(full, group + self._waiting)
         except Exception as error:
             # Whatever the error, a mistake of ours included: no caller may be left waiting.
@@ -118,11 +118,11 @@ class FileLog:
         data = encode_snapshot(image, self._clock.time_ms())
         try:
             self._copies.replace(data)
-        except NoSpaceError as full:
+        except OutOfSpaceError as full:
             _log.warning("%s: no disk space for a snapshot, so the log keeps growing: %s", self._copies.path, full)
         self._snapshot_bytes = self._copies.size_bytes  # the next snapshot comes when the file has doubled
 
-    def _refuse(self, full: NoSpaceError, unanswered: list[PendingAppend]) -> None:
+    def _refuse(self, full: OutOfSpaceError, unanswered: list[PendingAppend]) -> None:
         _log.warning("%s: a change was refused: %s", self._copies.path, full)
         self._waiting = []
         self.listeners.refused()

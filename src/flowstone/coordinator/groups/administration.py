@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups and DeleteGroups: what operators see and do."""
+"""ListGroups, DescribeGroups and DeleteGroups: the requests of operators."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from flowstone.log.partition.file_errors import file_error
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.index_pair import newest_timestamp
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, LogPosition, PartitionDirectory
+from flowstone.log.segments.preallocation import release_unused
 from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
 from flowstone.log.segments.segment_list import SegmentList
 from flowstone.log.segments.shared_files import own_file
