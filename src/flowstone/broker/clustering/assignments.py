@@ -13,7 +13,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,8 +58,11 @@ class Assignments:
         self._left = PARTITIONS_AT_ONCE
         self._working: asyncio.Task[None] | None = None
 
-    def open_all(self, image: ClusterImage) -> None:
+    def open_all(self, image: ClusterImage, deleted_topic_ids: Container[bytes] | None = None) -> None:
         """Open this broker's partitions at the start, and delete those that a crash left of deleted topics.
+
+        `deleted_topic_ids` are the topics that the metadata log is known to delete. Other topics may be missing because
+        the log has lost its end. None in a cluster, whose metadata is on other disks too.
 
         Raises StartupError if there are logs but no topic in the metadata: the metadata was lost, and all logs would be
         deleted.
@@ -72,7 +75,7 @@ class Assignments:
                 f"partitions, but its metadata log knows of no topic; bring {METADATA_DIRECTORY} back from where it "
                 "was saved, or move the partitions elsewhere"
             )
-        self._logs.delete_strays(image.topics_by_id)
+        self._logs.delete_strays(image.topics_by_id, deleted_topic_ids)
         self._delete_moved()
         self._logs.expect(
             (TopicPartition(topic.name, index), topic.topic_id)

@@ -89,8 +89,7 @@ async def _fetch_one_in_parts(services: Services, version: int, request: OffsetF
         topics = [_renamed(topic) async for topic in slices.over(request.topics)]
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
     answer = await _fetch_group(services, version, group, slices)
-    await slices.yield_if_due()
-    return _only_answer(version, request, answer)
+    return await _only_answer_in_parts(version, request, answer, slices)
 
 
 async def _fetch_group(
@@ -133,17 +132,33 @@ def _renamed(topic: OffsetFetchRequestTopic) -> OffsetFetchRequestTopics:
 
 
 def _only_answer(version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    if group.error_code and version < _GROUP_ERROR_SINCE_VERSION:
-        topics = [
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[_partition(index, error=ErrorCode(group.error_code)) for index in topic.partition_indexes],
-            )
-            for topic in request.topics or ()
-        ]
-        return OffsetFetchResponse(topics=topics)
-    topics = [OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions) for topic in group.topics]
+    if _is_told_by_partition(version, group):
+        return OffsetFetchResponse(topics=[_refused(topic, group.error_code) for topic in request.topics or ()])
+    return OffsetFetchResponse(topics=[_topic(topic) for topic in group.topics], error_code=group.error_code)
+
+
+async def _only_answer_in_parts(
+    version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup, slices: TimeSlices
+) -> OffsetFetchResponse:
+    """Return what `_only_answer` returns, made in several slices of the loop."""
+    if _is_told_by_partition(version, group):
+        refused = [_refused(topic, group.error_code) async for topic in slices.over(request.topics or ())]
+        return OffsetFetchResponse(topics=refused)
+    topics = [_topic(topic) async for topic in slices.over(group.topics)]
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+def _is_told_by_partition(version: int, group: OffsetFetchResponseGroup) -> bool:
+    return bool(group.error_code) and version < _GROUP_ERROR_SINCE_VERSION
+
+
+def _topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions)
+
+
+def _refused(topic: OffsetFetchRequestTopic, code: int) -> OffsetFetchResponseTopic:
+    partitions = [_partition(index, error=ErrorCode(code)) for index in topic.partition_indexes]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
 
 class _Fetch:
@@ -197,11 +212,12 @@ class _Fetch:
         by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
         async for (topic, index), committed in slices.over([*offsets.items()]):
             by_topic.setdefault(topic, []).append(_partition(index, committed))
+        found = slices.over(by_topic.items())
         if not self._uses_topic_ids:
-            return [OffsetFetchResponseTopics(name=name, partitions=found) for name, found in by_topic.items()]
+            return [OffsetFetchResponseTopics(name=name, partitions=partitions) async for name, partitions in found]
         return [
-            OffsetFetchResponseTopics(topic_id=self._image.topics[name].topic_id, partitions=found)
-            for name, found in by_topic.items()
+            OffsetFetchResponseTopics(topic_id=self._image.topics[name].topic_id, partitions=partitions)
+            async for name, partitions in found
             if name in self._image.topics
         ]
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage
-from flowstone.cluster.image.records import MetadataRecord
+from flowstone.cluster.image.records import MetadataRecord, TopicDeleted
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.log_batches import encode_batch, encode_snapshot
 from flowstone.cluster.logs.log_listeners import LogListeners
@@ -46,6 +46,8 @@ class FileLog:
         self._compaction_min_bytes = compaction_min_bytes
         self._snapshot_bytes = 0
         self._image = EMPTY_IMAGE
+        # The ids of the topics of whose deletion the file tells: since its last snapshot.
+        self.deleted_topic_ids: frozenset[bytes] = frozenset()
         self.listeners = LogListeners()
         self._waiting: list[PendingAppend] = []
         self._writer: asyncio.Task[None] | None = None
@@ -59,6 +61,7 @@ class FileLog:
             self._image = apply(ClusterImage(version=first_offset - 1), records)
         except StorageFault as fault:
             raise StartupError(f"the metadata log {self._copies.path} cannot be read: {fault}") from fault
+        self.deleted_topic_ids = frozenset(each.topic_id for each in records if isinstance(each, TopicDeleted))
         return self._image
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
