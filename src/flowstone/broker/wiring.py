@@ -15,6 +15,7 @@ from flowstone.broker.topics.encoded_topics import MetadataParts
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
     from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+    from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from flowstone.broker.fetching.fetch_sessions import FetchSessions
     from flowstone.broker.loop.workers import Workers
     from flowstone.broker.requests.batch_preparation import Preparing
@@ -39,6 +40,7 @@ def make_services(
     preparing: Preparing,
     workers: Workers,
     groups: GroupCoordinator,
+    transactions: TransactionCoordinator,
     cluster: Clustering | None = None,
     intercept: Intercept | None = None,
 ) -> Services:
@@ -55,6 +57,7 @@ def make_services(
         preparing=preparing,
         workers=workers,
         groups=groups,
+        transactions=transactions,
         cluster=cluster,
         metrics=Metrics(),
         metadata_parts=MetadataParts(),
