@@ -43,6 +43,7 @@ from flowstone.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     update_features,
 )
@@ -136,6 +137,7 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(21, delete_records.handle, 0, 2, (TOPIC_DELETE,)),
             _serve(22, init_producer_id.handle, 0, 5, (TRANSACTIONAL_ID_WRITE, CLUSTER_IDEMPOTENT_WRITE, TOPIC_WRITE)),
             _serve(23, offset_for_leader_epoch.handle, 2, 4, (TOPIC_DESCRIBE, CLUSTER_ACTION)),
+            _serve(28, txn_offset_commit.handle, 0, 5, (GROUP_READ, TRANSACTIONAL_ID_WRITE, TOPIC_READ)),
             _serve(32, describe_configs.handle, 1, 4, _CONFIG_READS),
             _serve(33, alter_configs.handle, 0, 2, _CONFIG_CHANGES),
             _serve(35, describe_log_dirs.handle, 1, 5, (CLUSTER_DESCRIBE,)),
