@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS
+from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS, is_internal
 from flowstone.cluster.metadata import Metadata
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
@@ -49,6 +49,8 @@ class LocalMarkers:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if where.topic == CONSUMER_OFFSETS:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "group offsets take no part in transactions yet")
+        if is_internal(where.topic):
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{where.topic} takes no part in transactions")
         batch = end_marker(
             marker.producer_id,
             marker.producer_epoch,
