@@ -10,6 +10,7 @@ from flowstone.broker.requests.broker_metrics import Metrics
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.disk_floor import DiskFloor
 from flowstone.broker.requests.producer_admission import ProducerAdmission
+from flowstone.broker.requests.transaction_verification import TransactionVerification
 from flowstone.broker.topics.encoded_topics import MetadataParts
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from flowstone.broker.loop.workers import Workers
     from flowstone.broker.requests.batch_preparation import Preparing
     from flowstone.broker.requests.parked import Waiting
+    from flowstone.broker.requests.transaction_verification import AddsPartitions
     from flowstone.cluster.metadata import Metadata
     from flowstone.config import BrokerConfig, TopicDefaults
     from flowstone.log.manager import LogManager
@@ -40,6 +42,7 @@ def make_services(
     workers: Workers,
     groups: GroupCoordinator,
     cluster: Clustering | None = None,
+    transactions: AddsPartitions | None = None,
     intercept: Intercept | None = None,
 ) -> Services:
     """Return the services of one broker: the given parts, and new ones that need nothing but these."""
@@ -62,5 +65,7 @@ def make_services(
         log_starts=LogStarts(),
         unsent=UnsentTotal(),
         producers=ProducerAdmission(clock, lambda: logs.logs.values()),
+        transactions=transactions,
+        verification=TransactionVerification(clock),
         intercept=intercept,
     )
