@@ -16,11 +16,11 @@ from flowstone.broker.topics.encoded_topics import MetadataParts
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
     from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+    from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from flowstone.broker.fetching.fetch_sessions import FetchSessions
     from flowstone.broker.loop.workers import Workers
     from flowstone.broker.requests.batch_preparation import Preparing
     from flowstone.broker.requests.parked import Waiting
-    from flowstone.broker.requests.transaction_verification import AddsPartitions
     from flowstone.cluster.metadata import Metadata
     from flowstone.config import BrokerConfig, TopicDefaults
     from flowstone.log.manager import LogManager
@@ -41,8 +41,8 @@ def make_services(
     preparing: Preparing,
     workers: Workers,
     groups: GroupCoordinator,
+    transactions: TransactionCoordinator,
     cluster: Clustering | None = None,
-    transactions: AddsPartitions | None = None,
     intercept: Intercept | None = None,
 ) -> Services:
     """Return the services of one broker: the given parts, and new ones that need nothing but these."""
@@ -58,6 +58,7 @@ def make_services(
         preparing=preparing,
         workers=workers,
         groups=groups,
+        transactions=transactions,
         cluster=cluster,
         metrics=Metrics(),
         metadata_parts=MetadataParts(),
@@ -65,7 +66,6 @@ def make_services(
         log_starts=LogStarts(),
         unsent=UnsentTotal(),
         producers=ProducerAdmission(clock, lambda: logs.logs.values()),
-        transactions=transactions,
         verification=TransactionVerification(clock),
         intercept=intercept,
     )

@@ -5,6 +5,9 @@ when it wants to be called again. The runtime encodes the records, appends them 
 `replay` before its next call, and releases the replies, those of reads included, only once everything the state machine
 had seen is committed. When an append fails the runtime throws the state machine away and replays the log into a new
 one: there is no undo.
+
+The exception is a producer that the log has fenced: only its request is refused, and its effects are dropped. A call
+that writes in a transaction therefore changes the state machine by `replay` alone.
 """
 
 from __future__ import annotations
@@ -45,3 +48,4 @@ class Effects(Generic[Record]):
     tasks: list[Any] = field(default_factory=list)
     producer: TransactionalProducer | None = None  # the records are appended in its transaction, and cannot wait
     marker: EndMarker | None = None  # ends the producer's transaction, after the records
+    transaction_version: int = 0  # by whose rules the marker is fenced

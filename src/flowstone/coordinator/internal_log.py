@@ -24,6 +24,10 @@ class InternalLog(Protocol):
         """The largest batch that `append` takes."""
         ...
 
+    def check_producer(self, batch: bytes, transaction_version: int) -> None:
+        """Raise ApiError if the batch's producer epoch or transaction coordinator has been replaced in this log."""
+        ...
+
     def append(self, batch: bytes) -> int:
         """Appends as an acks=all produce would; the log's end after it. ApiError: nothing was appended."""
         ...

@@ -2,7 +2,11 @@
 
 Null topics ask for all that the group has committed; where topics are named by id, those that exist no more are left
 out. What was never committed has offset -1 and no error, and so has everything of a group nobody knows. Version 1 has
-room for errors in partitions only. There are no transactions: every committed offset is a stable one.
+room for errors in partitions only.
+
+Since version 7 a client may ask for stable offsets only: a partition of which an open transaction has written another
+offset has UNSTABLE_OFFSET_COMMIT, and the client asks again. That holds for all that the group has committed, too, where
+Kafka leaves out what is only pending: a reader would begin where the open transaction has read already.
 """
 
 from __future__ import annotations
@@ -55,7 +59,8 @@ def handle(
         groups = request.groups
         if len(groups) > GROUPS_AT_ONCE or any(map(_is_large, groups)):
             return _fetch_many_in_parts(services, context, request)
-    fetches = [_Fetch(image, version >= _TOPIC_IDS_SINCE_VERSION, group) for group in groups]
+    uses_topic_ids, stable = version >= _TOPIC_IDS_SINCE_VERSION, request.require_stable
+    fetches = [_Fetch(image, group, uses_topic_ids=uses_topic_ids, require_stable=stable) for group in groups]
 
     def respond(outcomes: Sequence[object]) -> OffsetFetchResponse:
         answers = [
@@ -76,7 +81,8 @@ def _is_large(group: OffsetFetchRequestGroup) -> bool:
 async def _fetch_many_in_parts(services: Services, context: RequestContext, request: OffsetFetchRequest) -> Message:
     turns = Turns(services.clock.monotonic)
     groups = [
-        await _fetch_group(services, context.api_version, group, turns) async for group in turns.over(request.groups)
+        await _fetch_group(services, context.api_version, group, turns, require_stable=request.require_stable)
+        async for group in turns.over(request.groups)
     ]
     elements = len(groups) + sum(len(topic.partitions) for group in groups for topic in group.topics)
     return await encode_if_long(services, context, OffsetFetchResponse(groups=groups), elements, turns)
@@ -88,17 +94,18 @@ async def _fetch_one_in_parts(services: Services, version: int, request: OffsetF
     if request.topics is not None:
         topics = [_renamed(topic) async for topic in turns.over(request.topics)]
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    answer = await _fetch_group(services, version, group, turns)
+    answer = await _fetch_group(services, version, group, turns, require_stable=request.require_stable)
     await turns.give_way()
     return _only_answer(version, request, answer)
 
 
 async def _fetch_group(
-    services: Services, version: int, group: OffsetFetchRequestGroup, turns: Turns
+    services: Services, version: int, group: OffsetFetchRequestGroup, turns: Turns, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     topics: list[OffsetFetchResponseTopics] = []
     for part, is_continued in _parts(group):
-        fetch = _Fetch(services.metadata.image, version >= _TOPIC_IDS_SINCE_VERSION, part)
+        uses_topic_ids = version >= _TOPIC_IDS_SINCE_VERSION
+        fetch = _Fetch(services.metadata.image, part, uses_topic_ids=uses_topic_ids, require_stable=require_stable)
         outcome = await outcome_of(fetch.ask(services))
         if isinstance(outcome, FetchOffsetsResponse) and part.topics is None and not outcome.error_code:
             topics = await fetch.all_topics(outcome.offsets, turns)
@@ -149,11 +156,14 @@ def _only_answer(version: int, request: OffsetFetchRequest, group: OffsetFetchRe
 class _Fetch:
     """One group's part of a request."""
 
-    def __init__(self, image: ClusterImage, uses_topic_ids: bool, group: OffsetFetchRequestGroup) -> None:
-        self._image, self._uses_topic_ids, self._group = image, uses_topic_ids, group
+    def __init__(
+        self, image: ClusterImage, group: OffsetFetchRequestGroup, *, uses_topic_ids: bool, require_stable: bool
+    ) -> None:
+        self._image, self._group = image, group
+        self._uses_topic_ids, self._require_stable = uses_topic_ids, require_stable
 
     def ask(self, services: Services) -> Token:
-        wanted = FetchOffsetsRequest(self._group.group_id, self._named_partitions())
+        wanted = FetchOffsetsRequest(self._group.group_id, self._named_partitions(), self._require_stable)
         return services.groups.request(
             self._group.group_id, lambda shard, now_ms, token: shard.fetch_offsets(now_ms, token, wanted)
         )
@@ -220,5 +230,5 @@ def _partition(
         committed_offset=committed.offset,
         committed_leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
-        error_code=error,
+        error_code=error or committed.error_code,
     )

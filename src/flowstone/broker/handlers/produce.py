@@ -97,7 +97,7 @@ class _Produce:
         self._version, self._session = context.api_version, context.session
         self._refusal = _why_refused(services, request)
         self._transaction: ProducedTransaction | None = None
-        if request.transactional_id is not None and services.transactions is not None:
+        if request.transactional_id is not None:
             self._transaction = ProducedTransaction(
                 services.verification, services.transactions, request.transactional_id, self._version
             )
@@ -334,8 +334,6 @@ def _why_refused(services: Services, request: ProduceRequest) -> ApiError | None
     """What speaks against the request as a whole; each partition is told."""
     if request.acks not in _VALID_ACKS:
         return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
-    if request.transactional_id is not None and services.transactions is None:
-        return ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     if request.acks == ACKS_ALL and services.waiting.is_full:
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many requests are waiting; try again")
     return None

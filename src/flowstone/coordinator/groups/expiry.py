@@ -4,7 +4,8 @@
 - A group nobody ever joined (stand-alone consumers): each offset that long after it was committed.
 - A Stable consumer group: the same, for topics nobody in it subscribes to any more.
 - A client that gave a retention time of its own: when that is over, in the same three cases.
-- A group without members and offsets: removed a minute after it became empty (`EMPTY_GROUP_KEPT_MS`).
+- An offset of a partition of which a newer one is pending in an open transaction: not before that has ended.
+- A group without members and offsets, pending ones included: removed a minute after it became empty (`EMPTY_GROUP_KEPT_MS`).
 
 The check of offsets runs at an interval and in slices, for a shard may hold millions of offsets. A check in between
 looks only at groups without offsets; it runs as long as there are such groups.
@@ -72,23 +73,24 @@ class Expiry:
 
 
 def _has_nothing(turn: Turn, group: AnyGroup) -> bool:
-    """Return whether the group has neither members, nor anybody about to join, nor offsets."""
-    return group.is_unused and not turn.shard.offsets.of_group(group.group_id)
+    """Return whether the group has neither members, nor anybody about to join, nor offsets, nor pending ones."""
+    shard, group_id = turn.shard, group.group_id
+    return group.is_unused and not shard.offsets.of_group(group_id) and not shard.pending.of_group(group_id)
 
 
 def _check_group(turn: Turn, group: AnyGroup) -> None:
-    offsets = turn.shard.offsets.of_group(group.group_id)
+    offsets, pending = (each.of_group(group.group_id) for each in (turn.shard.offsets, turn.shard.pending))
     topics_in_use, empty_since_ms = group.topics_in_use(), group.empty_since_ms
     if topics_in_use is None:
         return
     expired = [
         record
-        for record in offsets.values()
-        if record.topic not in topics_in_use and _is_expired(turn, record, empty_since_ms)
+        for place, record in offsets.items()
+        if record.topic not in topics_in_use and place not in pending and _is_expired(turn, record, empty_since_ms)
     ]
     for record in expired:
         turn.append(OffsetRemoved(record.group_id, record.topic, record.partition))
-    if len(expired) == len(offsets) and group.is_unused:
+    if len(expired) == len(offsets) and not pending and group.is_unused:
         turn.append(GroupRemoved(group.group_id))
 
 

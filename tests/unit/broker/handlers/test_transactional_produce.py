@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -49,9 +49,10 @@ def topic(app: RunningApp, client: Client, request: pytest.FixtureRequest) -> Tr
 
 @pytest.fixture
 def coordinator(app: RunningApp) -> Iterator[HeldCoordinator]:
-    coordinator = app.app.services.transactions = HeldCoordinator()
+    own, coordinator = app.app.services.transactions, HeldCoordinator()
+    app.app.services.transactions = cast(Any, coordinator)
     yield coordinator
-    app.app.services.transactions = None
+    app.app.services.transactions = own
     assert app.call(lambda: app.app.services.verification.held_bytes) == 0
     assert not app.app.services.verification.is_busy(PID)
 
@@ -80,8 +81,7 @@ def received(client: Client, version: int) -> ProduceResponse:
     """The next response to a request that was sent as bytes."""
     data = memoryview(client.receive())
     _, at = parse_response_header(data, 0, APIS[PRODUCE].has_flexible_response_header(version))
-    response: ProduceResponse = response_decoder(PRODUCE, version)(data, at)
-    return response
+    return cast(ProduceResponse, response_decoder(PRODUCE, version)(data, at))
 
 
 def until(app: RunningApp, condition: Callable[[], Any]) -> None:
