@@ -307,7 +307,7 @@ class App:
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
         self._transactions = TransactionCoordinator(
             HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers),
-            LocalMarkers(self._partitions, self._metadata, self._clock),
+            LocalMarkers(self._partitions, self._metadata, self._clock, self._groups),
             lambda: BrokerPeers(self._inter_broker_listener, self._metadata, self._clock, self._network),
         )
         return make_services(

@@ -10,6 +10,7 @@ from flowstone.broker.requests.broker_metrics import Metrics
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.disk_floor import DiskFloor
 from flowstone.broker.requests.producer_admission import ProducerAdmission
+from flowstone.broker.requests.transaction_verification import TransactionVerification
 from flowstone.broker.topics.encoded_topics import MetadataParts
 
 if TYPE_CHECKING:
@@ -65,5 +66,6 @@ def make_services(
         log_starts=LogStarts(),
         unsent=UnsentTotal(),
         producers=ProducerAdmission(clock, lambda: logs.logs.values()),
+        verification=TransactionVerification(clock),
         intercept=intercept,
     )

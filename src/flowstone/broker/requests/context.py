@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flowstone.broker.requests.disk_floor import DiskFloor
     from flowstone.broker.requests.parked import Waiting
     from flowstone.broker.requests.producer_admission import ProducerAdmission
+    from flowstone.broker.requests.transaction_verification import TransactionVerification
     from flowstone.broker.topics.encoded_topics import MetadataParts
     from flowstone.cluster.metadata import Metadata
     from flowstone.config import BrokerConfig, TopicDefaults
@@ -68,6 +69,7 @@ class Services:
     log_starts: LogStarts
     unsent: UnsentTotal
     producers: ProducerAdmission
+    verification: TransactionVerification
     # A test's wire faults, applied once per route, so that requests cost nothing extra without them.
     intercept: Intercept | None
 

@@ -310,12 +310,12 @@ class PartitionLog:
             return high_watermark
         return min(max(undecided.first_unstable_offset(high_watermark), self.log_start_offset), high_watermark)
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start: int, end: int, read: LogSlice | None = None) -> list[AbortedTransaction]:
         """Return the aborted transactions with records from `start` to before `end`, sorted by their first offsets.
 
-        `end` is at most the last stable offset. NotCached.
+        `end` is at most the last stable offset; with `read`, no more than these records is looked at. NotCached.
         """
-        return self._reader.aborted_transactions(start, end) if self.has_transactions else []
+        return self._reader.aborted_transactions(start, end, read) if self.has_transactions else []
 
     def read(self, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
         """Bytes of one segment from the batch that holds `offset` on, or the first one after it, up to `until`.

@@ -36,6 +36,7 @@ from typing import NamedTuple, NoReturn
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
 from flowstone.log.partition.undecided_transactions import DecidedTransaction, UndecidedTransactions
+from flowstone.log.partition.verification_guards import VerificationGuards
 from flowstone.types import Bytes
 from flowstone.wire.end_markers import NO_COORDINATOR_EPOCH, EndMarker, read_end_marker
 from flowstone.wire.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
@@ -108,6 +109,7 @@ class ProducerStates:
         # None until the first transaction: most logs never have one, and are spared the question.
         self.undecided: UndecidedTransactions | None = None
         self.has_transactions = False  # whether a transaction was begun, or a marker seen
+        self.guards = VerificationGuards()
         self._refused_ms = -GAP_AFTER_REFUSAL_MS  # when a new producer was last refused
 
     def __len__(self) -> int:
@@ -115,6 +117,16 @@ class ProducerStates:
 
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id) or self._in_transaction.get(producer_id)
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Return whether the producer has begun a transaction under this epoch that no marker has ended."""
+        producer = self._in_transaction.get(producer_id)
+        return producer is not None and producer.epoch == epoch
+
+    def is_fenced(self, producer_id: int, epoch: int) -> bool:
+        """Return whether a newer epoch of the producer is known."""
+        producer = self.get(producer_id)
+        return producer is not None and epoch < producer.epoch
 
     # What a leader takes
 
@@ -253,6 +265,7 @@ class ProducerStates:
         producer = self._enter(producer_id, header.producer_epoch, seen_ms)
         producer.coordinator_epoch, producer.seen_ms = marker.coordinator_epoch, seen_ms
         self.has_transactions = True
+        self.guards.marker_applied(producer_id, header.producer_epoch)
         if self._in_transaction.pop(producer_id, None) is None:
             return None
         assert self.undecided is not None

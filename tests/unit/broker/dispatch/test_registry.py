@@ -25,6 +25,10 @@ PERMISSIONS = {
     "DeleteTopics": {"TOPIC DESCRIBE", "TOPIC DELETE"},
     "DeleteRecords": {"TOPIC DELETE"},
     "InitProducerId": {"TRANSACTIONAL_ID WRITE", "CLUSTER IDEMPOTENT_WRITE", "TOPIC WRITE"},
+    "AddPartitionsToTxn": {"TRANSACTIONAL_ID WRITE", "TOPIC WRITE", "CLUSTER CLUSTER_ACTION"},
+    "AddOffsetsToTxn": {"TRANSACTIONAL_ID WRITE", "GROUP READ"},
+    "EndTxn": {"TRANSACTIONAL_ID WRITE"},
+    "WriteTxnMarkers": {"CLUSTER CLUSTER_ACTION", "CLUSTER ALTER"},
     "OffsetForLeaderEpoch": {"TOPIC DESCRIBE", "CLUSTER CLUSTER_ACTION"},
     "TxnOffsetCommit": {"GROUP READ", "TRANSACTIONAL_ID WRITE", "TOPIC READ"},
     "DescribeConfigs": {"TOPIC DESCRIBE_CONFIGS", "GROUP DESCRIBE_CONFIGS", "CLUSTER DESCRIBE_CONFIGS"},
@@ -40,6 +44,8 @@ PERMISSIONS = {
     "UpdateFeatures": {"CLUSTER ALTER"},
     "DescribeCluster": set(),
     "UnregisterBroker": {"CLUSTER ALTER"},
+    "DescribeTransactions": {"TRANSACTIONAL_ID DESCRIBE", "TOPIC DESCRIBE"},
+    "ListTransactions": {"TRANSACTIONAL_ID DESCRIBE"},
     "DescribeTopicPartitions": {"TOPIC DESCRIBE"},
 }
 
