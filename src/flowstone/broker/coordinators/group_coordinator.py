@@ -26,7 +26,7 @@ from flowstone.coordinator.groups import record_format as group_records
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest
-from flowstone.coordinator.runtime import Token
+from flowstone.coordinator.runtime import HostedShard, Token
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.memory_budget import MemoryBudget
 from flowstone.ports.clock import Clock
@@ -88,6 +88,10 @@ class GroupCoordinator:
         """Return the partition that has the group's state, or None while the topic has not been created."""
         return self._host.partition_of(group_id)
 
+    def shard_of(self, group_id: str) -> HostedShard[GroupShard] | None:
+        """Return the shard that has the group's state, or None if this broker does not lead its partition."""
+        return self._host.shard_of(group_id)
+
     async def create_topic(self) -> None:
         """Create `__consumer_offsets`, unless it is there. Raises ApiError if that is not possible."""
         await self._host.create_topic()
@@ -132,9 +136,9 @@ class GroupCoordinator:
     ) -> Promise[None]:
         """End a producer's transaction in a partition of `__consumer_offsets`.
 
-        The promise is kept once the marker is committed and every commit and fetch of offsets sees what it has decided.
-        It fails with the log's ApiError if the producer or its coordinator has been replaced, and with
-        NOT_LEADER_OR_FOLLOWER if the partition is led elsewhere, or if the marker must be sent again for any other cause.
+        The promise is kept once the marker is committed and all commits and fetches see what it has decided. The
+        promise fails with the log's ApiError if the producer or its coordinator has been replaced, and with
+        NOT_LEADER_OR_FOLLOWER if the marker must be sent again: the partition is loaded, or led elsewhere.
         """
         written: Promise[None] = Promise()
         shard = self._host.shard_at(index)

@@ -46,8 +46,8 @@ class PendingOffsets:
         """Return whether any offset is pending."""
         return bool(self._by_group)
 
-    def of_group(self, group_id: str) -> Mapping[_Place, object]:
-        """Return the topics and partitions of which the group has pending offsets."""
+    def of_group(self, group_id: str) -> Mapping[_Place, Mapping[int, _Written]]:
+        """Return what is pending of a group, by topic and partition."""
         return self._by_group.get(group_id, _NONE)
 
     def found_in(self, partitions: Mapping[_Place, object]) -> list[tuple[str, str, int]]:
