@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from flowstone.broker.coordinators.coordinator_host import CoordinatorHost, HostServices
 from flowstone.broker.coordinators.internal_topics import offsets_topic
-from flowstone.broker.coordinators.verification_guards import VerificationGuards
 from flowstone.broker.loop.workers import Workers
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.image.records import MetadataRecord, TopicRecord
@@ -63,8 +62,6 @@ class GroupCoordinator:
         self._waiting_max = config.max_parked_requests
         self.memory = MemoryBudget(config.group_memory_max_bytes, self._memory_refused)
         self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
-        # By partition of `__consumer_offsets`: commits in transactions of which a transaction coordinator is asked.
-        self.guards = VerificationGuards()
         self._closed = False
         group_config = _group_config(config)
         self._host = CoordinatorHost(
@@ -151,8 +148,6 @@ class GroupCoordinator:
             transaction_version,
         )
         token = shard.request(lambda machine, now_ms, token: machine.end_transaction(now_ms, token, request))
-        if not token.done() or token.exception() is None:
-            self.guards.marker_written(index, producer_id, transaction_version)
         token.add_done_callback(partial(_settle_marker, written))
         return written
 

@@ -2,8 +2,10 @@
 
 The offsets count once the transaction's end marker is written (`coordinator.groups.transactional_commits`). Before they
 are stored the transaction coordinator is asked: up to version 4 whether AddOffsetsToTxn has added the group to the
-transaction; from version 5 on the group is added with the request (KIP-890). Versions before 3 name no member. Offsets
-are taken for partitions that exist; the others are refused one by one.
+transaction; from version 5 on the group is added with the request (KIP-890). Where the transaction is open already in the
+group's partition, nobody is asked. A producer's commits and batches are verified in the order in which they came
+(`requests.transaction_verification`). Versions before 3 name no member. Offsets are taken for partitions that exist; the
+others are refused one by one.
 
 Errors of the transaction coordinator that will pass are told as COORDINATOR_LOAD_IN_PROGRESS, with which clients try
 again where they are; others would have them look for the group coordinator, or give up. TRANSACTION_ABORTABLE is known
@@ -12,18 +14,22 @@ from version 4 on, PRODUCER_FENCED in no version.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from flowstone.broker.coordinators.group_answers import outcome_of
-from flowstone.broker.coordinators.verification_guards import Guard
 from flowstone.broker.loop.time_slices import others_turn
 from flowstone.broker.requests.context import RequestContext, Services
-from flowstone.broker.topics.topic_slices import join_topics, split_topics
+from flowstone.broker.topics.topic_slices import TopicsPart, join_topics, split_topics
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse, OffsetToCommit
 from flowstone.coordinator.groups.transactional_commits import TransactionalCommitRequest
+from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition.producer_state import ProducerStates
+from flowstone.log.partition.verification_guards import VerificationGuard
+from flowstone.promise import Promise
 from flowstone.wire.messages import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -49,52 +55,65 @@ _PASSING_ERRORS = frozenset(
 async def handle(
     services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    topics: list[TxnOffsetCommitResponseTopic] = []
+    commits: list[_Commit] = []
     transaction = _Transaction(services, context.api_version, request)
-    try:
-        for part, is_continued in split_topics(request.topics, "partitions"):
-            if topics:
+    async with transaction.turn():
+        for part in split_topics(request.topics, "partitions"):
+            if commits:
                 await others_turn()
             commit = _Commit(services.metadata.image, part)
-            errors = await transaction.commit(commit.offsets) if commit.offsets else ()
-            join_topics(topics, commit.respond(errors), is_continued)
-    finally:
-        transaction.close()
+            if commit.offsets:
+                commit.stored = await transaction.store(commit.offsets)
+            commits.append(commit)
+    topics: list[TxnOffsetCommitResponseTopic] = []
+    for commit in commits:
+        join_topics(topics, await commit.respond(), commit.is_continued)
     return TxnOffsetCommitResponse(topics=topics)
 
 
 class _Transaction:
-    """The transaction that a request writes in, verified once, when the first offsets are to be stored."""
+    """The transaction that a request writes in. The coordinator is asked once, when the first offsets are stored."""
 
     def __init__(self, services: Services, version: int, request: TxnOffsetCommitRequest) -> None:
         self._services, self._version, self._request = services, version, request
+        self._is_implicit = version >= _ADDS_GROUP_SINCE_VERSION
         self._shard = services.groups.shard_of(request.group_id)
-        self._guard: Guard | None = None
+        self._producers: ProducerStates | None = (
+            None  # of the partition that has the group, once it is known to be here
+        )
+        self._guard: VerificationGuard | None = None
         self._verified: ErrorCode | None = None
 
-    async def commit(self, offsets: Sequence[OffsetToCommit]) -> Sequence[ErrorCode]:
-        """Store offsets in the transaction, and return a code for each of them."""
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for the producer's turn. What the coordinator was asked in it is forgotten at its end."""
+        producer_id = self._request.producer_id
+        async with self._services.verification.turn(producer_id):
+            try:
+                yield
+            finally:
+                if self._guard is not None and self._producers is not None:
+                    self._producers.guards.end(producer_id, self._guard)
+
+    async def store(self, offsets: Sequence[OffsetToCommit]) -> Token:
+        """Append offsets, if the transaction is verified; their CommitResponse comes with the promise."""
         if self._verified is None:
             self._verified = await self._verify()
-        code, groups, group_id = self._verified, self._services.groups, self._request.group_id
-        if code is ErrorCode.NONE and groups.shard_of(group_id) is not self._shard:
-            code = ErrorCode.NOT_COORDINATOR  # markers may have been written elsewhere meanwhile
-        elif code is ErrorCode.NONE and self._guard is not None and self._guard.is_broken:
-            code = ErrorCode.INVALID_TXN_STATE
+        code, group_id = self._verified or self._outdated(), self._request.group_id
         if code is not ErrorCode.NONE:
-            return [code] * len(offsets)
+            refused: Token = Promise()
+            refused.set_result(CommitResponse([code] * len(offsets)))
+            return refused
         asked = self._asked(offsets)
-        outcome = await outcome_of(
-            groups.request(group_id, lambda shard, now_ms, token: shard.commit_in_transaction(now_ms, token, asked))
+        return self._services.groups.request(
+            group_id, lambda shard, now_ms, token: shard.commit_in_transaction(now_ms, token, asked)
         )
-        if isinstance(outcome, ApiError):
-            return [outcome.code] * len(offsets)
-        assert isinstance(outcome, CommitResponse)
-        return outcome.errors
 
-    def close(self) -> None:
-        if self._guard is not None:
-            self._guard.end()
+    def _outdated(self) -> ErrorCode:
+        """Return why what the coordinator said does not hold any more, or NONE."""
+        if self._services.groups.shard_of(self._request.group_id) is not self._shard:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.INVALID_TXN_STATE if self._guard is not None and self._guard.is_stale else ErrorCode.NONE
 
     def _asked(self, offsets: Sequence[OffsetToCommit]) -> TransactionalCommitRequest:
         request = self._request
@@ -104,20 +123,24 @@ class _Transaction:
         return TransactionalCommitRequest(TransactionalProducer(request.producer_id, request.producer_epoch), commit)
 
     async def _verify(self) -> ErrorCode:
-        request, groups = self._request, self._services.groups
+        request, services = self._request, self._services
+        producer = request.producer_id, request.producer_epoch
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        place = groups.partition_of(request.group_id)
-        if place is None or self._shard is None:
+        place = services.groups.partition_of(request.group_id)
+        partition = None if place is None else services.partitions.find(place)
+        if place is None or partition is None or self._shard is None:
             return ErrorCode.NOT_COORDINATOR
-        self._guard = groups.guards.begin(place.partition, request.producer_id)
-        codes = await self._services.transactions.add_or_verify(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            [place],
-            verify_only=self._version < _ADDS_GROUP_SINCE_VERSION,
-        )
+        producers = self._producers = partition.log.producers
+        if producers.has_open_transaction(*producer) or producers.is_fenced(*producer):
+            return ErrorCode.NONE  # the log knows as much: the coordinator of groups asks it
+        self._guard = producers.guards.begin(*producer, rises_with_markers=self._is_implicit)
+        try:
+            codes = await services.transactions.add_or_verify(
+                request.transactional_id, *producer, [place], verify_only=not self._is_implicit
+            )
+        except ApiError as error:
+            return self._told(error.code)
         return self._told(codes[place])
 
     def _told(self, code: ErrorCode) -> ErrorCode:
@@ -134,10 +157,11 @@ class _Transaction:
 class _Commit:
     """The offsets of some topics that can be committed, and the answer for all of their partitions."""
 
-    def __init__(self, image: ClusterImage, topics: Sequence[TxnOffsetCommitRequestTopic]) -> None:
-        found = [image.topics.get(topic.name) for topic in topics]
+    def __init__(self, image: ClusterImage, part: TopicsPart) -> None:
+        self.is_continued = part.is_continued
+        found = [image.topics.get(topic.name) for topic in part.topics]
         known = [range(0) if each is None else range(len(each.partitions)) for each in found]
-        self._topics = [*zip(topics, known, strict=True)]
+        self._topics: list[tuple[TxnOffsetCommitRequestTopic, range]] = [*zip(part.topics, known, strict=True)]
         self.offsets: list[OffsetToCommit] = [
             (
                 topic.name,
@@ -151,8 +175,14 @@ class _Commit:
             if each.partition_index in indexes
         ]
 
-    def respond(self, errors: Sequence[ErrorCode]) -> list[TxnOffsetCommitResponseTopic]:
-        """Return the answer: `errors` are those of the offsets, in order."""
+        self.stored: Token | None = None
+
+    async def respond(self) -> list[TxnOffsetCommitResponseTopic]:
+        """Return the answer, once the offsets are committed."""
+        errors: Sequence[ErrorCode] = ()
+        if self.stored is not None:
+            outcome = await outcome_of(self.stored)
+            errors = [outcome.code] * len(self.offsets) if isinstance(outcome, ApiError) else outcome.errors
         told, unknown = iter(errors), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return [
             TxnOffsetCommitResponseTopic(
