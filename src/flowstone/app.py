@@ -250,7 +250,8 @@ class App:
         from flowstone.broker.clustering.cluster_node import Clustering  # without it a single broker starts faster
 
         self._metadata = Metadata(self._consensus.log)
-        self._logs = self._open_logs(await self._metadata.change(partial(found_cluster, new_id=random_id)))
+        found = partial(found_cluster, new_id=random_id, supported=advertised_features())
+        self._logs = self._open_logs(await self._metadata.change(found))
         self._cluster = Clustering(
             self.config,
             self._topic_defaults,

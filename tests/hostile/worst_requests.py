@@ -32,6 +32,7 @@ def cases() -> Iterator[Case]:
     yield from _describing()
     yield from _changing()
     yield from _grouping()
+    yield from _transacting()
 
 
 def _wide(count: int) -> Iterator[int]:
@@ -398,6 +399,61 @@ def _grouping() -> Iterator[Case]:
         lambda n: m.LeaveGroupRequest(
             group_id=GROUP, members=[m.LeaveGroupRequestMember(member_id=name) for name in _names(n)]
         ),
+    )
+
+
+def _transacting() -> Iterator[Case]:
+    yield Case("AddPartitionsToTxn of many partitions", 3, lambda n: _add_partitions([(WIDE, list(_wide(n)))]))
+    yield Case("AddPartitionsToTxn of unknown topics", 3, lambda n: _add_partitions(_each(_names(n))))
+    for verify_only in (False, True):
+        yield Case(
+            f"AddPartitionsToTxn of many transactions, verify_only={verify_only}",
+            5,
+            lambda n, verifies=verify_only: m.AddPartitionsToTxnRequest(
+                transactions=[_transaction(name, [(WIDE, [0])], verify_only=verifies) for name in _names(n)]
+            ),
+        )
+    yield Case(
+        "AddPartitionsToTxn of one large transaction",
+        5,
+        lambda n: m.AddPartitionsToTxnRequest(
+            transactions=[_transaction("large", [(WIDE, list(_wide(n)))], verify_only=False)]
+        ),
+    )
+    yield Case("AddOffsetsToTxn", 4, lambda n: m.AddOffsetsToTxnRequest(transactional_id="n" * 32000, group_id=GROUP))
+    yield Case("EndTxn", 5, lambda n: m.EndTxnRequest(transactional_id="n" * 32000, committed=True))
+    for topics in (lambda n: [(WIDE, list(_wide(n)))], lambda n: _each(_names(n))):
+        yield Case(f"WriteTxnMarkers in {topics(1)[0][0]}", 2, lambda n, f=topics: _markers([f(n)]), 2000, 20_000)
+    yield Case("WriteTxnMarkers of many transactions", 2, lambda n: _markers([[(WIDE, [0])]] * n), 2000, 20_000)
+    yield Case("DescribeTransactions", 0, lambda n: m.DescribeTransactionsRequest(transactional_ids=_names(n)))
+    yield Case(
+        "ListTransactions",
+        2,
+        lambda n: m.ListTransactionsRequest(state_filters=_names(n), producer_id_filters=list(range(n))),
+    )
+
+
+def _transaction(name: str, topics: Any, *, verify_only: bool) -> m.AddPartitionsToTxnRequestTransaction:
+    return m.AddPartitionsToTxnRequestTransaction(transactional_id=name, verify_only=verify_only, topics=_added(topics))
+
+
+def _add_partitions(topics: Any) -> m.AddPartitionsToTxnRequest:
+    return m.AddPartitionsToTxnRequest(v3_and_below_transactional_id="t", v3_and_below_topics=_added(topics))
+
+
+def _added(topics: Any) -> list[m.AddPartitionsToTxnRequestTopic]:
+    return [m.AddPartitionsToTxnRequestTopic(name=name, partitions=indexes) for name, indexes in topics]
+
+
+def _markers(transactions: Any) -> m.WriteTxnMarkersRequest:
+    return m.WriteTxnMarkersRequest(
+        markers=[
+            m.WriteTxnMarkersRequestMarker(
+                producer_id=number,
+                topics=[m.WriteTxnMarkersRequestTopic(name=name, partition_indexes=each) for name, each in topics],
+            )
+            for number, topics in enumerate(transactions)
+        ]
     )
 
 
