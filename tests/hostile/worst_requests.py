@@ -183,11 +183,19 @@ def _describing() -> Iterator[Case]:
             cursor=None,
         ),
     )
+    for name, topics in (("partitions", lambda n: [(WIDE, list(_wide(n)))]), ("topics", lambda n: _each(_names(n)))):
+        yield Case(f"DescribeProducers of {name}", 0, lambda n, topics=topics: _producers(topics(n)))
     yield Case("DescribeCluster", 2, lambda n: m.DescribeClusterRequest())
     yield Case("ListPartitionReassignments", 0, lambda n: _reassignments_under_way(None))
     yield Case("ListPartitionReassignments of topics", 0, lambda n: _reassignments_under_way(_names(n)))
     yield Case(
         "ApiVersions", 3, lambda n: m.ApiVersionsRequest(client_software_name="a" * 32000, client_software_version="1")
+    )
+
+
+def _producers(topics: Any) -> m.DescribeProducersRequest:
+    return m.DescribeProducersRequest(
+        topics=[m.DescribeProducersRequestTopic(name=name, partition_indexes=list(indexes)) for name, indexes in topics]
     )
 
 

@@ -194,10 +194,8 @@ class Partition:
     ) -> Appended:
         """Append one batch, from a client, or one of the broker's own, which is not checked again.
 
-        `transaction_version` is the transaction protocol of a verified transactional batch or of an end marker.
-
         Raises ApiError if the batch is refused, and NeedsWorker if a worker must open it first, whose findings are
-        `opened` then; nothing is written in both cases.
+        `opened` then; nothing is written in both cases. `transaction_version` is that of `PartitionLog.append`.
         """
         local, log = self.local, self.log
         if local.fault is not None or local.closed_with is not None:

@@ -9,8 +9,9 @@ Order: all batches of a producer whose transactions are being verified wait in o
 came, over whatever connection. Other producers do not wait. What waits is a copy of the request's records. Its bytes
 are limited (`HELD_BYTES_MAX`), and a producer that holds much is refused before one that holds little.
 
-An answer is used only as long as it is true: `VerificationGuard` says that no marker has come, and the leader epoch
-must be the same. What the coordinator refuses is told in the codes that the request's version knows.
+An answer is used only as long as it is true. The end marker of the transaction may be in the log before the answer
+arrives: a guard that is made before the question says whether one has come, and the leader epoch must be the same. What
+the coordinator refuses is told in the codes that the request's version knows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from typing import NamedTuple, Protocol
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.producer_state import TRANSACTIONS_V2, UNVERIFIED
-from flowstone.log.partition.verification_guards import VerificationGuard
 from flowstone.memory_budget import MemoryAccount, MemoryBudget
 from flowstone.ports.clock import Clock, done_within
 from flowstone.replication.partition import Partition
@@ -147,10 +147,34 @@ class TransactionVerification:
                 del self._turns[producer_id]
 
 
+class MarkerGuard:
+    """Whether an end marker that forbids a batch was written to a partition while its coordinator was asked.
+
+    Under the second protocol a marker with the batch's own epoch ends the transaction before, because the epoch rises
+    with each end; such a marker forbids nothing. There is one guard of a producer in a partition at a time.
+    """
+
+    __slots__ = ("_epoch", "_is_second_protocol", "_partition", "_producer_id", "is_stale")
+
+    def __init__(self, partition: Partition, producer_id: int, epoch: int, *, is_second_protocol: bool) -> None:
+        self._partition, self._producer_id, self._epoch = partition, producer_id, epoch
+        self._is_second_protocol = is_second_protocol
+        self.is_stale = False
+        partition.log.producers.on_marker[producer_id] = self._marker_applied
+
+    def _marker_applied(self, marker_epoch: int) -> None:
+        self.is_stale |= not self._is_second_protocol or marker_epoch > self._epoch
+
+    def end(self) -> None:
+        """Stop watching for markers."""
+        self.is_stale = True
+        self._partition.log.producers.on_marker.pop(self._producer_id, None)
+
+
 class _Asked(NamedTuple):
     """A partition that the coordinator was asked about, and what it said."""
 
-    guard: VerificationGuard
+    guard: MarkerGuard
     leader_epoch: int
     error: ApiError | None
 
@@ -224,13 +248,13 @@ class ProducedTransaction:
             try:
                 yield
             finally:
-                for partition, asked in self._asked.items():
-                    partition.log.producers.guards.end(producer_id, asked.guard)
+                for asked in self._asked.values():
+                    asked.guard.end()
                 self._asked = {}
 
     async def verify(self, batches: AsyncIterator[tuple[Partition, Bytes]]) -> None:
         """Ask the coordinator about the partitions of those batches that need it; `version_for` knows the answer."""
-        guards: dict[Partition, VerificationGuard] = {}
+        guards: dict[Partition, MarkerGuard] = {}
         async for partition, records in batches:
             if partition in guards or not is_transactional(records) or len(records) < HEADER_BYTES:
                 continue
@@ -239,8 +263,8 @@ class ProducedTransaction:
             except CorruptBatch:  # which the log refuses
                 continue
             if not _needs_no_coordinator(partition, header):
-                guard = partition.log.producers.guards.begin(
-                    header.producer_id, header.producer_epoch, rises_with_markers=self._is_implicit
+                guard = MarkerGuard(
+                    partition, header.producer_id, header.producer_epoch, is_second_protocol=self._is_implicit
                 )
                 guards[partition] = guard
                 self._asked[partition] = _Asked(guard, partition.leader_epoch, None)

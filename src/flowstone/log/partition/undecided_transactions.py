@@ -19,6 +19,12 @@ from flowstone.log.segments.transaction_index import AbortEntry, abort_entry
 DECIDED_MAX = 4096
 
 
+class OpenTransaction(NamedTuple):
+    producer_id: int
+    epoch: int
+    first_offset: int
+
+
 class DecidedTransaction(NamedTuple):
     """What an end marker made of a transaction, with the fields of Kafka's transaction index."""
 

@@ -43,6 +43,7 @@ PERMISSIONS = {
     "OffsetDelete": {"GROUP DELETE", "TOPIC READ"},
     "UpdateFeatures": {"CLUSTER ALTER"},
     "DescribeCluster": set(),
+    "DescribeProducers": {"TOPIC READ"},
     "UnregisterBroker": {"CLUSTER ALTER"},
     "DescribeTransactions": {"TRANSACTIONAL_ID DESCRIBE", "TOPIC DESCRIBE"},
     "ListTransactions": {"TRANSACTIONAL_ID DESCRIBE"},
