@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 from flowstone.broker.coordinators.group_answers import outcome_of
 from flowstone.broker.loop.time_slices import others_turn
 from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.broker.requests.transaction_verification import MarkerGuard
 from flowstone.broker.topics.topic_slices import TopicsPart, join_topics, split_topics
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.coordinator.effects import TransactionalProducer
@@ -27,8 +28,6 @@ from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse,
 from flowstone.coordinator.groups.transactional_commits import TransactionalCommitRequest
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
-from flowstone.log.partition.producer_state import ProducerStates
-from flowstone.log.partition.verification_guards import VerificationGuard
 from flowstone.promise import Promise
 from flowstone.wire.messages import (
     TxnOffsetCommitRequest,
@@ -78,10 +77,7 @@ class _Transaction:
         self._services, self._version, self._request = services, version, request
         self._is_implicit = version >= _ADDS_GROUP_SINCE_VERSION
         self._shard = services.groups.shard_of(request.group_id)
-        self._producers: ProducerStates | None = (
-            None  # of the partition that has the group, once it is known to be here
-        )
-        self._guard: VerificationGuard | None = None
+        self._guard: MarkerGuard | None = None
         self._verified: ErrorCode | None = None
 
     @asynccontextmanager
@@ -92,8 +88,8 @@ class _Transaction:
             try:
                 yield
             finally:
-                if self._guard is not None and self._producers is not None:
-                    self._producers.guards.end(producer_id, self._guard)
+                if self._guard is not None:
+                    self._guard.end()
 
     async def store(self, offsets: Sequence[OffsetToCommit]) -> Token:
         """Append offsets, if the transaction is verified; their CommitResponse comes with the promise."""
@@ -131,10 +127,10 @@ class _Transaction:
         partition = None if place is None else services.partitions.find(place)
         if place is None or partition is None or self._shard is None:
             return ErrorCode.NOT_COORDINATOR
-        producers = self._producers = partition.log.producers
+        producers = partition.log.producers
         if producers.has_open_transaction(*producer) or producers.is_fenced(*producer):
             return ErrorCode.NONE  # the log knows as much: the coordinator of groups asks it
-        self._guard = producers.guards.begin(*producer, rises_with_markers=self._is_implicit)
+        self._guard = MarkerGuard(partition, *producer, is_second_protocol=self._is_implicit)
         try:
             codes = await services.transactions.add_or_verify(
                 request.transactional_id, *producer, [place], verify_only=not self._is_implicit
