@@ -1,8 +1,8 @@
 """The most expensive request of every API that the limits let through: long arrays, many names, repeated parts.
 
 Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions, the group `GROUP`, and the id
-`TRANSACTIONAL_ID`, which has the broker's first producer id. `scale` is how many elements a request has, 100,000 at most
-(`wire.primitives.ARRAY_LENGTH_MAX`).
+`TRANSACTIONAL_ID`, which has the broker's first producer id. `scale` is how many elements a request has, at most
+100,000 (`wire.primitives.ARRAY_LENGTH_MAX`).
 """
 
 from __future__ import annotations

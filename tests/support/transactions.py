@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from flowstone.wire.record_batch import parse_header
 from tests.support.wire_client import Client, whole_batches
 
 TIMEOUT_MS = 60_000
-WAIT_TRIES = 2000
+WAIT_S = 15.0
 TRANSACTION = 1
 # What a client asks again after.
 BUSY = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -38,10 +39,9 @@ class TransactionClient:
     def begin(self, version: int = 5) -> None:
         """Become the producer of the transactional id."""
         assert self.find_coordinator().error_code == ErrorCode.NONE
-        for _ in range(WAIT_TRIES):
-            answer = self.init(version)
-            if answer.error_code not in BUSY:
-                break
+        deadline = time.monotonic() + WAIT_S
+        while (answer := self.init(version)).error_code in BUSY and time.monotonic() < deadline:
+            pass  # it is asked again: nobody tells when the markers of a transaction are written
         assert answer.error_code == ErrorCode.NONE
         self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
 
@@ -103,7 +103,8 @@ class TransactionClient:
 
     def wait_for_state(self, state: str) -> Any:
         """Describe the transactional id until it has the state: nobody tells when markers are written."""
-        for _ in range(WAIT_TRIES):
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
             described = self.describe()
             if described.transaction_state == state:
                 return described

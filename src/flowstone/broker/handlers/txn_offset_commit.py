@@ -2,10 +2,10 @@
 
 The offsets count once the transaction's end marker is written (`coordinator.groups.transactional_commits`). Before they
 are stored the transaction coordinator is asked: up to version 4 whether AddOffsetsToTxn has added the group to the
-transaction; from version 5 on the group is added with the request (KIP-890). Where the transaction is open already in the
-group's partition, nobody is asked. A producer's commits and batches are verified in the order in which they came
-(`requests.transaction_verification`). Versions before 3 name no member. Offsets are taken for partitions that exist; the
-others are refused one by one.
+transaction; from version 5 on the group is added with the request (KIP-890). Where the transaction is open already in
+the group's partition, nobody is asked. A producer's commits and batches are verified in the order in which they came
+(`requests.transaction_verification`). Versions before 3 name no member. Offsets are taken for partitions that exist;
+the others are refused one by one.
 
 Errors of the transaction coordinator that will pass are told as COORDINATOR_LOAD_IN_PROGRESS, with which clients try
 again where they are; others would have them look for the group coordinator, or give up. TRANSACTION_ABORTABLE is known
