@@ -2,10 +2,10 @@
 
 The offsets count once the transaction's end marker is written (`coordinator.groups.transactional_commits`). Before they
 are stored the transaction coordinator is asked: up to version 4 whether AddOffsetsToTxn has added the group to the
-transaction; from version 5 on the group is added with the request (KIP-890). Where the transaction is open already in the
-group's partition, nobody is asked. A producer's commits and batches are verified in the order in which they came
-(`requests.transaction_verification`). Versions before 3 name no member. Offsets are taken for partitions that exist; the
-others are refused one by one.
+transaction; from version 5 on the group is added with the request (KIP-890). Nobody is asked where the transaction is
+open already in the group's partition. A producer's commits and batches are verified in the order in which they came
+(`requests.transaction_verification`). Versions before 3 name no member. Offsets are taken for partitions that exist;
+the others are refused one by one.
 
 Errors of the transaction coordinator that will pass are told as COORDINATOR_LOAD_IN_PROGRESS, with which clients try
 again where they are; others would have them look for the group coordinator, or give up. TRANSACTION_ABORTABLE is known
@@ -67,6 +67,8 @@ async def handle(
             commits.append(commit)
     topics: list[TxnOffsetCommitResponseTopic] = []
     for commit in commits:
+        if topics:
+            await others_turn()
         join_topics(topics, await commit.respond(), commit.is_continued)
     return TxnOffsetCommitResponse(topics=topics)
 
@@ -113,7 +115,14 @@ class _Transaction:
         """Return why what the coordinator said does not hold any more, or NONE."""
         if self._services.groups.shard_of(self._request.group_id) is not self._shard:
             return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.INVALID_TXN_STATE if self._guard is not None and self._guard.is_stale else ErrorCode.NONE
+        if self._guard is None or not self._guard.is_stale or self._is_fenced():
+            return ErrorCode.NONE
+        return ErrorCode.INVALID_TXN_STATE
+
+    def _is_fenced(self) -> bool:
+        """Return whether the log will refuse the producer's epoch, which is what the client must hear then."""
+        request, producers = self._request, self._producers
+        return producers is not None and producers.is_fenced(request.producer_id, request.producer_epoch)
 
     def _asked(self, offsets: Sequence[OffsetToCommit]) -> TransactionalCommitRequest:
         request = self._request
@@ -132,8 +141,8 @@ class _Transaction:
         if place is None or partition is None or self._shard is None:
             return ErrorCode.NOT_COORDINATOR
         producers = self._producers = partition.log.producers
-        if producers.has_open_transaction(*producer) or producers.is_fenced(*producer):
-            return ErrorCode.NONE  # the log knows as much: the coordinator of groups asks it
+        if producers.has_open_transaction(*producer) or self._is_fenced():
+            return ErrorCode.NONE
         self._guard = producers.guards.begin(*producer, rises_with_markers=self._is_implicit)
         try:
             codes = await services.transactions.add_or_verify(
