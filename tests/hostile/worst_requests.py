@@ -434,6 +434,8 @@ def _transacting() -> Iterator[Case]:
         ),
     )
     yield Case("AddOffsetsToTxn", 4, lambda n: m.AddOffsetsToTxnRequest(transactional_id="n" * 32000, group_id=GROUP))
+    for topics in (lambda n: [(WIDE, list(_wide(n)))], lambda n: _each(_names(n))):
+        yield Case(f"TxnOffsetCommit in {topics(1)[0][0]}", 5, lambda n, f=topics: _commit_in_transaction(f(n)))
     yield Case(
         "EndTxn of many partitions",
         4,
@@ -453,6 +455,20 @@ def _transacting() -> Iterator[Case]:
         "ListTransactions",
         2,
         lambda n: m.ListTransactionsRequest(state_filters=_names(n), producer_id_filters=list(range(n))),
+    )
+
+
+def _commit_in_transaction(topics: Any) -> m.TxnOffsetCommitRequest:
+    return m.TxnOffsetCommitRequest(
+        transactional_id="t",
+        group_id=GROUP,
+        topics=[
+            m.TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[m.TxnOffsetCommitRequestPartition(partition_index=index) for index in indexes],
+            )
+            for name, indexes in topics
+        ],
     )
 
 

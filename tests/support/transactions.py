@@ -13,7 +13,7 @@ from flowstone.wire.record_batch import parse_header
 from tests.support.wire_client import Client, whole_batches
 
 TIMEOUT_MS = 60_000
-WAIT_S = 15.0
+WAIT_S = 20.0
 TRANSACTION = 1
 # What a client asks again after.
 BUSY = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -39,9 +39,9 @@ class TransactionClient:
     def begin(self, version: int = 5) -> None:
         """Become the producer of the transactional id."""
         assert self.find_coordinator().error_code == ErrorCode.NONE
-        deadline = time.monotonic() + WAIT_S
-        while (answer := self.init(version)).error_code in BUSY and time.monotonic() < deadline:
-            pass  # it is asked again: nobody tells when the markers of a transaction are written
+        deadline_s = time.monotonic() + WAIT_S
+        while (answer := self.init(version)).error_code in BUSY and time.monotonic() < deadline_s:
+            pass
         assert answer.error_code == ErrorCode.NONE
         self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
 
@@ -103,11 +103,11 @@ class TransactionClient:
 
     def wait_for_state(self, state: str) -> Any:
         """Describe the transactional id until it has the state: nobody tells when markers are written."""
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            described = self.describe()
-            if described.transaction_state == state:
-                return described
+        deadline_s = time.monotonic() + WAIT_S
+        while (described := self.describe()).transaction_state != state and time.monotonic() < deadline_s:
+            pass
+        if described.transaction_state == state:
+            return described
         raise AssertionError(f"{self.transactional_id} is {described.transaction_state}, not {state}")
 
 

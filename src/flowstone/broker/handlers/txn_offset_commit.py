@@ -2,8 +2,8 @@
 
 The offsets count once the transaction's end marker is written (`coordinator.groups.transactional_commits`). Before they
 are stored the transaction coordinator is asked: up to version 4 whether AddOffsetsToTxn has added the group to the
-transaction; from version 5 on the group is added with the request (KIP-890). Where the transaction is open already in
-the group's partition, nobody is asked. A producer's commits and batches are verified in the order in which they came
+transaction; from version 5 on the group is added with the request (KIP-890). Nobody is asked where the transaction is
+open already in the group's partition. A producer's commits and batches are verified in the order in which they came
 (`requests.transaction_verification`). Versions before 3 name no member. Offsets are taken for partitions that exist;
 the others are refused one by one.
 
@@ -28,6 +28,7 @@ from flowstone.coordinator.groups.messages import CommitRequest, CommitResponse,
 from flowstone.coordinator.groups.transactional_commits import TransactionalCommitRequest
 from flowstone.coordinator.runtime import Token
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition.producer_state import ProducerStates
 from flowstone.promise import Promise
 from flowstone.wire.messages import (
     TxnOffsetCommitRequest,
@@ -66,6 +67,8 @@ async def handle(
             commits.append(commit)
     topics: list[TxnOffsetCommitResponseTopic] = []
     for commit in commits:
+        if topics:
+            await others_turn()
         join_topics(topics, await commit.respond(), commit.is_continued)
     return TxnOffsetCommitResponse(topics=topics)
 
@@ -77,6 +80,8 @@ class _Transaction:
         self._services, self._version, self._request = services, version, request
         self._is_implicit = version >= _ADDS_GROUP_SINCE_VERSION
         self._shard = services.groups.shard_of(request.group_id)
+        # Of the partition that has the group, once it is known to be here.
+        self._producers: ProducerStates | None = None
         self._guard: MarkerGuard | None = None
         self._verified: ErrorCode | None = None
 
@@ -109,7 +114,14 @@ class _Transaction:
         """Return why what the coordinator said does not hold any more, or NONE."""
         if self._services.groups.shard_of(self._request.group_id) is not self._shard:
             return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.INVALID_TXN_STATE if self._guard is not None and self._guard.is_stale else ErrorCode.NONE
+        if self._guard is None or not self._guard.is_stale or self._is_fenced():
+            return ErrorCode.NONE
+        return ErrorCode.INVALID_TXN_STATE
+
+    def _is_fenced(self) -> bool:
+        """Return whether the log will refuse the producer's epoch, which is what the client must hear then."""
+        request, producers = self._request, self._producers
+        return producers is not None and producers.is_fenced(request.producer_id, request.producer_epoch)
 
     def _asked(self, offsets: Sequence[OffsetToCommit]) -> TransactionalCommitRequest:
         request = self._request
@@ -127,9 +139,9 @@ class _Transaction:
         partition = None if place is None else services.partitions.find(place)
         if place is None or partition is None or self._shard is None:
             return ErrorCode.NOT_COORDINATOR
-        producers = partition.log.producers
-        if producers.has_open_transaction(*producer) or producers.is_fenced(*producer):
-            return ErrorCode.NONE  # the log knows as much: the coordinator of groups asks it
+        producers = self._producers = partition.log.producers
+        if producers.has_open_transaction(*producer) or self._is_fenced():
+            return ErrorCode.NONE
         self._guard = MarkerGuard(partition, *producer, is_second_protocol=self._is_implicit)
         try:
             codes = await services.transactions.add_or_verify(

@@ -227,7 +227,7 @@ class SlowCoordinator:
     [
         (4, 1, 3, ErrorCode.INVALID_TXN_STATE),
         (5, 2, 3, NONE),  # of the transaction before
-        (5, 2, 4, ErrorCode.INVALID_TXN_STATE),
+        (5, 2, 4, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
 def test_a_marker_that_comes_during_the_verification_makes_the_commit_late(
