@@ -1,4 +1,7 @@
-"""Transactions with stock clients: a read_committed consumer sees what was committed, in order, and nothing else."""
+"""Transactions with stock clients: a read_committed consumer sees what was committed, in order, and nothing else.
+
+`flowstone.read` and the Spark source are among the readers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 
+import flowstone
 from flowstone.embedded import Broker
+from pyspark_flowstone.offsets import Offsets
+from pyspark_flowstone.options import parse_options
+from pyspark_flowstone.planner import StreamPlanner
+from pyspark_flowstone.reader import read_range
 from tests.clients.kafka_python_driver import KafkaConsumer, KafkaProducer, TopicPartition
 
 TIMEOUT_S = 20
@@ -132,8 +140,39 @@ def read_with_aiokafka(bootstrap: str, topic: str) -> list[bytes]:
     return asyncio.run(asyncio.wait_for(read(), TIMEOUT_S))
 
 
+def read_with_flowstone(bootstrap: str, topic: str) -> list[bytes]:
+    table = flowstone.read(topic, columns=["value"], read_committed=True, bootstrap=bootstrap)
+    return [bytes(value) for value in table["value"].to_pylist()]
+
+
+def read_with_spark_source(bootstrap: str, topic: str) -> list[bytes]:
+    """A micro-batch without its JVM: the driver plans the batch, tasks read it."""
+    options = parse_options(
+        {
+            "kafka.bootstrap.servers": bootstrap,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "kafka.isolation.level": "read_committed",
+        }
+    )
+    planner = StreamPlanner(options)
+    try:
+        start: Offsets = planner.initial()
+        end = planner.next_end(start, is_limited=False)
+        batches = [batch for wanted in planner.ranges(start, end) for batch in read_range(options, wanted)]
+    finally:
+        planner.close()
+    return [bytes(value) for batch in batches for value in batch.column("value").to_pylist()]
+
+
 WRITERS = [write_with_confluent, write_with_kafka_python, write_with_aiokafka]
-READERS = [read_with_confluent, read_with_kafka_python, read_with_aiokafka]
+READERS = [
+    read_with_confluent,
+    read_with_kafka_python,
+    read_with_aiokafka,
+    read_with_flowstone,
+    read_with_spark_source,
+]
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda each: each.__name__)
