@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flowstone.errors import ErrorCode
@@ -113,7 +113,19 @@ class TransactionClient:
 
 def markers(client: Client, topic: str, partition: int = 0) -> list[tuple[int, int, bool]]:
     """The end markers in a partition: producer id, epoch, and whether they commit."""
-    return list(_markers(bytes(client.fetch(topic, 0).records or b"")))
+    wanted = m.FetchRequestPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [m.FetchRequestTopic(topic=topic, partitions=[wanted])]
+    request = m.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=topics, session_epoch=-1)
+    (answer,) = client.ask(11, request).responses[0].partitions
+    assert answer.error_code == ErrorCode.NONE
+    return list(_markers(bytes(answer.records or b"")))
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Return when the condition holds. Each look at it asks a broker, so that it needs no pause."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition never came to hold"
 
 
 def _markers(data: bytes) -> Iterator[tuple[int, int, bool]]:
