@@ -250,7 +250,8 @@ class App:
         from flowstone.broker.clustering.cluster_node import Clustering  # without it a single broker starts faster
 
         self._metadata = Metadata(self._consensus.log)
-        self._logs = self._open_logs(await self._metadata.change(partial(found_cluster, new_id=random_id)))
+        found = partial(found_cluster, new_id=random_id, supported=advertised_features())
+        self._logs = self._open_logs(await self._metadata.change(found))
         self._cluster = Clustering(
             self.config,
             self._topic_defaults,
@@ -307,7 +308,7 @@ class App:
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
         self._transactions = TransactionCoordinator(
             HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers),
-            LocalMarkers(self._partitions, self._metadata, self._clock),
+            LocalMarkers(self._partitions, self._metadata, self._clock, self._groups),
             lambda: BrokerPeers(self._inter_broker_listener, self._metadata, self._clock, self._network),
         )
         return make_services(

@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from flowstone.broker.coordinators.coordinator_host import CoordinatorHost, HostServices
 from flowstone.broker.coordinators.internal_topics import offsets_topic
-from flowstone.broker.coordinators.verification_guards import VerificationGuards
 from flowstone.broker.loop.workers import Workers
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.image.records import MetadataRecord, TopicRecord
@@ -26,7 +25,7 @@ from flowstone.coordinator.groups import record_format as group_records
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest
-from flowstone.coordinator.runtime import Token
+from flowstone.coordinator.runtime import HostedShard, Token
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.memory_budget import MemoryBudget
 from flowstone.ports.clock import Clock
@@ -63,8 +62,6 @@ class GroupCoordinator:
         self._waiting_max = config.max_parked_requests
         self.memory = MemoryBudget(config.group_memory_max_bytes, self._memory_refused)
         self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
-        # By partition of `__consumer_offsets`: commits in transactions of which a transaction coordinator is asked.
-        self.guards = VerificationGuards()
         self._closed = False
         group_config = _group_config(config)
         self._host = CoordinatorHost(
@@ -87,6 +84,10 @@ class GroupCoordinator:
     def partition_of(self, group_id: str) -> TopicPartition | None:
         """Return the partition that has the group's state, or None while the topic has not been created."""
         return self._host.partition_of(group_id)
+
+    def shard_of(self, group_id: str) -> HostedShard[GroupShard] | None:
+        """Return the shard that has the group's state, or None if this broker does not lead its partition."""
+        return self._host.shard_of(group_id)
 
     async def create_topic(self) -> None:
         """Create `__consumer_offsets`, unless it is there. Raises ApiError if that is not possible."""
@@ -132,9 +133,9 @@ class GroupCoordinator:
     ) -> Promise[None]:
         """End a producer's transaction in a partition of `__consumer_offsets`.
 
-        The promise is kept once the marker is committed and every commit and fetch of offsets sees what it has decided.
-        It fails with the log's ApiError if the producer or its coordinator has been replaced, and with
-        NOT_LEADER_OR_FOLLOWER if the partition is led elsewhere, or if the marker must be sent again for any other cause.
+        The promise is kept once the marker is committed and all commits and fetches see what it has decided. The
+        promise fails with the log's ApiError if the producer or its coordinator has been replaced, and with
+        NOT_LEADER_OR_FOLLOWER if the marker must be sent again: the partition is loaded, or led elsewhere.
         """
         written: Promise[None] = Promise()
         shard = self._host.shard_at(index)
@@ -147,8 +148,6 @@ class GroupCoordinator:
             transaction_version,
         )
         token = shard.request(lambda machine, now_ms, token: machine.end_transaction(now_ms, token, request))
-        if not token.done() or token.exception() is None:
-            self.guards.marker_written(index, producer_id, transaction_version)
         token.add_done_callback(partial(_settle_marker, written))
         return written
 

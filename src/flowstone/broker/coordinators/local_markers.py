@@ -6,7 +6,7 @@ transaction become visible in its state with it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS, is_internal
 from flowstone.cluster.metadata import Metadata
@@ -29,9 +29,23 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
+class WritesGroupMarkers(Protocol):
+    """The part of the group coordinator that ends transactions in its partitions."""
+
+    def write_marker(
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+    ) -> Promise[None]: ...
+
+
 class LocalMarkers:
-    def __init__(self, partitions: Partitions, metadata: Metadata, clock: Clock) -> None:
-        self._partitions, self._metadata, self._clock = partitions, metadata, clock
+    def __init__(self, partitions: Partitions, metadata: Metadata, clock: Clock, groups: WritesGroupMarkers) -> None:
+        self._partitions, self._metadata, self._clock, self._groups = partitions, metadata, clock, groups
 
     def write(self, where: TopicPartition, marker: Marker) -> Promise[None]:
         """Append a marker. The promise is kept once it is committed, and fails with an ApiError if that fails."""
@@ -48,7 +62,7 @@ class LocalMarkers:
             is_known = self._metadata.image.partition(where) is not None
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if where.topic == CONSUMER_OFFSETS:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "group offsets take no part in transactions yet")
+            return self._groups.write_marker(where.partition, *marker)
         if is_internal(where.topic):
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{where.topic} takes no part in transactions")
         batch = end_marker(

@@ -23,6 +23,7 @@ from flowstone.broker.coordinators.marker_sender import MarkerSender
 from flowstone.broker.coordinators.producer_id_stock import ProducerIdStock
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import NO_LEADER
+from flowstone.cluster.image.features import TRANSACTION_VERSION
 from flowstone.config import MIB, BrokerConfig
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.runtime import HostedShard, Token
@@ -39,8 +40,6 @@ from flowstone.wire.messages import (
     AddPartitionsToTxnRequestTransaction,
     AddPartitionsToTxnResponse,
 )
-
-TRANSACTION_VERSION = "transaction.version"
 
 # How long another broker's coordinator may take to add or verify partitions.
 ADD_OR_VERIFY_TIMEOUT_S = 10.0

@@ -5,8 +5,8 @@ out. What was never committed has offset -1 and no error, and so has everything 
 room for errors in partitions only.
 
 Since version 7 a client may ask for stable offsets only: a partition of which an open transaction has written another
-offset has UNSTABLE_OFFSET_COMMIT, and the client asks again. That holds for all that the group has committed, too, where
-Kafka leaves out what is only pending: a reader would begin where the open transaction has read already.
+offset has UNSTABLE_OFFSET_COMMIT, and the client asks again. Null topics then ask for pending offsets, too, which Kafka
+leaves out where nothing else is committed: a reader would begin before what the open transaction has read.
 """
 
 from __future__ import annotations

@@ -129,7 +129,8 @@ def delete(turn: Turn, token: Any, request: DeleteOffsetsRequest) -> None:
     if not group.has_deletable_offsets:
         turn.reply(token, DeleteOffsetsResponse(ErrorCode.NON_EMPTY_GROUP))
         return
-    committed, pending = (each.of_group(request.group_id) for each in (turn.shard.offsets, turn.shard.pending))
+    committed = turn.shard.offsets.of_group(request.group_id)
+    pending = turn.shard.pending.of_group(request.group_id)
     errors = {}
     for partition in dict.fromkeys(request.partitions):
         if group.is_subscribed_to(partition.topic):

@@ -30,8 +30,9 @@ PENDING_MEMBER_OVERHEAD_BYTES = 768
 OFFSET_OVERHEAD_BYTES = 448
 TEXT_CHARACTER_BYTES = 4
 PENDING_OFFSET_OVERHEAD_BYTES = 1_024
-"""What a group, a member, a protocol of a member, a member id handed out, a committed offset, a character of a name and
-an offset of an open transaction take in memory at most, besides what clients say. `group.memory.max.bytes` limits the sum over all groups."""
+"""What each of these takes in memory at most, besides what clients say: a group, a member, a protocol of a member, a
+member id handed out, a committed offset, a character of a name, an offset of an open transaction.
+`group.memory.max.bytes` limits the sum over all groups."""
 
 EXPIRY_OFFSETS_PER_TICK = 5_000
 """Committed offsets looked at in one go when old ones are removed, so that a large shard does not hold up the loop."""

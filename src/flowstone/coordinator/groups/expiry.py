@@ -5,7 +5,8 @@
 - A Stable consumer group: the same, for topics nobody in it subscribes to any more.
 - A client that gave a retention time of its own: when that is over, in the same three cases.
 - An offset of a partition of which a newer one is pending in an open transaction: not before that has ended.
-- A group without members and offsets, pending ones included: removed a minute after it became empty (`EMPTY_GROUP_KEPT_MS`).
+- A group without members and offsets, pending ones included: removed a minute after it became empty
+  (`EMPTY_GROUP_KEPT_MS`).
 
 The check of offsets runs at an interval and in slices, for a shard may hold millions of offsets. A check in between
 looks only at groups without offsets; it runs as long as there are such groups.
@@ -79,7 +80,8 @@ def _has_nothing(turn: Turn, group: AnyGroup) -> bool:
 
 
 def _check_group(turn: Turn, group: AnyGroup) -> None:
-    offsets, pending = (each.of_group(group.group_id) for each in (turn.shard.offsets, turn.shard.pending))
+    offsets = turn.shard.offsets.of_group(group.group_id)
+    pending = turn.shard.pending.of_group(group.group_id)
     topics_in_use, empty_since_ms = group.topics_in_use(), group.empty_since_ms
     if topics_in_use is None:
         return

@@ -36,24 +36,21 @@ def pending_bytes(metadata: str) -> int:
 
 class PendingOffsets:
     def __init__(self) -> None:
-        # The same offsets, by group, place and producer id, and their places by producer id. No mapping in it is empty.
-        self._by_group: dict[str, dict[_Place, dict[int, _Written]]] = {}
+        # By group, place and producer id, and the places by producer id. No mapping in them is empty. The first one is
+        # read by others: a method would cost each plain commit, which only wants to know that nothing is pending.
+        self.by_group: dict[str, dict[_Place, dict[int, _Written]]] = {}
         self._by_producer: dict[int, dict[tuple[str, _Place], None]] = {}
         self._size_bytes: dict[str, int] = {}
         self._written_count = 0
 
-    def __bool__(self) -> bool:
-        """Return whether any offset is pending."""
-        return bool(self._by_group)
-
-    def of_group(self, group_id: str) -> Mapping[_Place, object]:
-        """Return the topics and partitions of which the group has pending offsets."""
-        return self._by_group.get(group_id, _NONE)
+    def of_group(self, group_id: str) -> Mapping[_Place, Mapping[int, _Written]]:
+        """Return what is pending of a group, by topic and partition."""
+        return self.by_group.get(group_id, _NONE)
 
     def found_in(self, partitions: Mapping[_Place, object]) -> list[tuple[str, str, int]]:
         """Return the group, topic and partition of every pending offset in these partitions."""
         return [
-            (group_id, *place) for group_id, places in self._by_group.items() for place in places if place in partitions
+            (group_id, *place) for group_id, places in self.by_group.items() for place in places if place in partitions
         ]
 
     def size_bytes(self, group_id: str) -> int:
@@ -66,7 +63,7 @@ class PendingOffsets:
             group_id, place = record[0], record[1:3]
             self._forget(group_id, place, producer_id)
             self._written_count += 1
-            writers = self._by_group.setdefault(group_id, {}).setdefault(place, {})
+            writers = self.by_group.setdefault(group_id, {}).setdefault(place, {})
             writers[producer_id] = _Written(self._written_count, record)
             self._by_producer.setdefault(producer_id, {})[group_id, place] = None
             self._size_bytes[group_id] = self._size_bytes.get(group_id, 0) + pending_bytes(record.metadata)
@@ -74,14 +71,14 @@ class PendingOffsets:
     def drop_older(self, records: Iterable[GroupRecord]) -> None:
         """Forget the offsets of places that records outside of any transaction have written or removed since."""
         for record in records:
-            if record[0] in self._by_group and isinstance(record, OffsetCommitted | OffsetRemoved):
+            if record[0] in self.by_group and isinstance(record, OffsetCommitted | OffsetRemoved):
                 self._drop_before(record[0], record[1:3], self._written_count + 1)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[OffsetCommitted]:
         """Forget what the producer has written, and return it; if it is committed, forget what others wrote before."""
         ended = []
         for group_id, place in tuple(self._by_producer.get(producer_id, ())):
-            number, record = self._by_group[group_id][place][producer_id]
+            number, record = self.by_group[group_id][place][producer_id]
             self._forget(group_id, place, producer_id)
             if is_commit:
                 self._drop_before(group_id, place, number)
@@ -95,7 +92,7 @@ class PendingOffsets:
 
     def _forget(self, group_id: str, place: _Place, producer_id: int) -> None:
         """Forget what a producer has written for a place, if it has."""
-        places = self._by_group.get(group_id, {})
+        places = self.by_group.get(group_id, {})
         writers = places.get(place, {})
         written = writers.pop(producer_id, None)
         if written is None:
@@ -107,4 +104,4 @@ class PendingOffsets:
         if not writers:
             del places[place]
         if not places:
-            del self._by_group[group_id], self._size_bytes[group_id]
+            del self.by_group[group_id], self._size_bytes[group_id]

@@ -80,7 +80,7 @@ class GroupShard:
                     self._state.groups[group_id] = Group(group_id)
                 self._state.measure(group_id)
             records = [each for each in records if not isinstance(each, OffsetCommitted)]
-        elif pending:
+        elif pending.by_group:
             pending.drop_older(records)
         self._apply(records)
 

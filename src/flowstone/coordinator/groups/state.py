@@ -37,7 +37,7 @@ class ShardState:
         group = self.groups.get(group_id)
         group_bytes = 0 if group is None else group.size_bytes
         offsets_bytes = self.offsets.size_bytes(group_id)
-        if self.pending:
+        if self.pending.by_group:
             offsets_bytes += self.pending.size_bytes(group_id)
         self.account.set_size(group_id, group_bytes + offsets_bytes)
 

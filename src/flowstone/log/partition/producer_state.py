@@ -118,6 +118,11 @@ class ProducerStates:
         producer = self._in_transaction.get(producer_id)
         return producer is not None and producer.epoch == epoch
 
+    def is_fenced(self, producer_id: int, epoch: int) -> bool:
+        """Return whether a newer epoch of the producer is known."""
+        producer = self.get(producer_id)
+        return producer is not None and epoch < producer.epoch
+
     # What a leader takes
 
     def check(self, header: BatchHeader, now_ms: int, transaction_version: int = UNVERIFIED) -> ProducerBatch | None:

@@ -67,7 +67,7 @@ class AdminBroker:
             groups=groups,
             transactions=TransactionCoordinator(
                 HostServices(config, clock, self.metadata, partitions, unused),
-                LocalMarkers(partitions, self.metadata, clock),
+                LocalMarkers(partitions, self.metadata, clock, groups),
                 lambda: BrokerPeers("INSIDE", self.metadata, clock, unused),
             ),
         )
