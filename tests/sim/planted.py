@@ -161,12 +161,12 @@ def append_again_after_failover() -> Patches:
     write_run, check = PartitionLog._write_run, ProducerStates.check
 
     def write_without_account(self: PartitionLog, *args: Any) -> None:
-        with patch.object(ProducerStates, "update", lambda *_: None):
+        with patch.object(ProducerStates, "apply", lambda *_: None):
             write_run(self, *args)
 
-    def check_those_known(self: ProducerStates, header: BatchHeader, now_ms: int) -> ProducerBatch | None:
+    def check_those_known(self: ProducerStates, header: BatchHeader, *rest: int) -> ProducerBatch | None:
         try:
-            return check(self, header, now_ms)
+            return check(self, header, *rest)
         except ApiError:
             return None
 
