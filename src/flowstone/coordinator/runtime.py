@@ -214,7 +214,7 @@ class HostedShard(Generic[Machine]):
         self._host.reports.appended(self._name)
 
     def _refuse_fenced(self, effects: Effects[Any], error: ProducerFenced) -> None:
-        """Tell whoever asked for records of a fenced producer, in the log's words; the state machine stays."""
+        """Refuse the request of a fenced producer in the log's words; the state machine stays."""
         for token, _ in effects.replies:
             self._unanswered.discard(token)
             if not token.done():

@@ -174,7 +174,7 @@ class GroupCoordinator:
 
 
 def _settle_marker(written: Promise[None], token: Token) -> None:
-    if written.done():  # whoever asked is gone
+    if written.done():  # it was cancelled
         return
     error = token.exception()
     if isinstance(error, ApiError) and error.code not in _MARKER_ERRORS:
