@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING
 
 from flowstone import kernel
 from flowstone.broker.clustering.assignments import Assignments
+from flowstone.broker.coordinators.broker_peers import BrokerPeers
+from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+from flowstone.broker.coordinators.local_markers import LocalMarkers
+from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.fetching.fetch_sessions import FetchSessions
 from flowstone.broker.http.listener import HttpListener, parse_address
@@ -137,6 +141,7 @@ class App:
             self._server = Server(self.services, self._network)
             await self._register(self._bind())
             await self._groups.wait_loaded(COORDINATORS_LOAD_WAIT_S)
+            await self._transactions.wait_loaded(COORDINATORS_LOAD_WAIT_S)
         except BaseException:
             self.kill()
             raise
@@ -158,7 +163,7 @@ class App:
         self.survey.stop()
         if self._cluster is not None:
             await self._cluster.leave()
-        self._groups.close()
+        self._close_coordinators()
         await self._server.stop(self.config.shutdown_timeout_ms / 1000)
         if self._http is not None:
             await self._http.stop()
@@ -179,8 +184,7 @@ class App:
             self.survey.stop()
         if hasattr(self, "_disks"):
             self._disks.stop()
-        if hasattr(self, "_groups"):
-            self._groups.close()
+        self._close_coordinators()
         if self._cluster is not None:
             self._cluster.abort()
         elif self._consensus is not None:
@@ -192,6 +196,12 @@ class App:
         if hasattr(self, "_logs"):
             self._logs.abort()
         self._workers.close()
+
+    def _close_coordinators(self) -> None:
+        if hasattr(self, "_transactions"):
+            self._transactions.close()
+        if hasattr(self, "_groups"):
+            self._groups.close()
 
     async def wait_failed(self) -> StorageFault:
         """Return the fault when the last log directory has failed for good or the metadata needs a newer release."""
@@ -245,11 +255,12 @@ class App:
         from flowstone.broker.clustering.cluster_node import Clustering  # without it a single broker starts faster
 
         self._metadata = Metadata(self._consensus.log)
-        self._logs = self._open_logs(await self._metadata.change(partial(found_cluster, new_id=random_id)))
+        found = partial(found_cluster, new_id=random_id, supported=advertised_features())
+        self._logs = self._open_logs(await self._metadata.change(found))
         self._cluster = Clustering(
             self.config,
             self._topic_defaults,
-            self.config.inter_broker_listener_name or self._listeners[0].name,
+            self._inter_broker_listener,
             self._consensus,
             self._metadata,
             self._logs,
@@ -257,6 +268,11 @@ class App:
             self._clock,
             self._network,
         )
+
+    @property
+    def _inter_broker_listener(self) -> str:
+        """The name of the listener on which brokers reach each other."""
+        return self.config.inter_broker_listener_name or self._listeners[0].name
 
     def _open_zookeeper(self) -> Consensus:
         from flowstone.cluster.logs.local_copy import LocalCopy
@@ -295,6 +311,11 @@ class App:
         self._metadata.on_wait(self._assignments.settled)
         self._metadata.on_failure(self._fail)
         self._groups = GroupCoordinator(self.config, self._clock, self._metadata, self._partitions, self._workers)
+        self._transactions = TransactionCoordinator(
+            HostServices(self.config, self._clock, self._metadata, self._partitions, self._workers),
+            LocalMarkers(self._partitions, self._metadata, self._clock, self._groups),
+            lambda: BrokerPeers(self._inter_broker_listener, self._metadata, self._clock, self._network),
+        )
         return make_services(
             config=self.config,
             topic_defaults=self._topic_defaults,
@@ -309,6 +330,7 @@ class App:
             preparing=Preparing(self._workers, self._clock),
             workers=self._workers,
             groups=self._groups,
+            transactions=self._transactions,
             cluster=self._cluster,
             intercept=self._intercept,
         )

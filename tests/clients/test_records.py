@@ -144,10 +144,3 @@ def test_an_idempotent_producer_numbers_its_records_without_gaps(client: Driver,
     acknowledged = client.produce(topic, [Sent(b"%d" % number, partition=0) for number in range(50)], idempotent=True)
 
     assert acknowledged == [(0, offset) for offset in range(50)]
-
-
-def test_a_transactional_producer_hears_that_it_may_not(client: Driver, topic: str) -> None:
-    with pytest.raises(Refused) as refused:
-        client.produce(topic, [Sent(b"value")], transactional_id="payments")
-
-    assert refused.value.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

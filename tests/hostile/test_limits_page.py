@@ -23,6 +23,7 @@ MODULES = (
     "broker.requests.batch_preparation",
     "broker.requests.parked",
     "broker.requests.producer_admission",
+    "broker.requests.transaction_verification",
     "log.partition.record_checks",
     "log.partition.validation",
     "wire.compression",

@@ -17,10 +17,11 @@ from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.cli.up.process import collector_paused
 from flowstone.wire.apis import APIS
 from tests.support.running_app import RunningApp
+from tests.support.transactions import TransactionClient
 from tests.support.wire_client import Client, Closed, api_key, frame
 
 from .loop_watch import LoopWatch
-from .worst_requests import GROUP, WIDE, WIDE_PARTITIONS, Case, cases
+from .worst_requests import GROUP, TRANSACTIONAL_ID, WIDE, WIDE_PARTITIONS, Case, cases
 
 # Of processor time, on a machine with nothing else to do.
 STRETCH_S_MAX = 0.05
@@ -52,8 +53,12 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
     with RunningApp(data, **settings) as running:
         with Client(running.app.addresses["PLAINTEXT"], TIMEOUT_S) as client:
             assert client.create_topic(WIDE, WIDE_PARTITIONS) == 0
-            find = next(case for case in CASES if case.name == "FindCoordinator")
-            client.ask(find.version, find.make(1))
+            for name in ("FindCoordinator", "FindCoordinator of transactions"):
+                find = next(case for case in CASES if case.name == name)
+                client.ask(find.version, find.make(1))
+            producer = TransactionClient(client, TRANSACTIONAL_ID)
+            producer.begin()
+            assert producer.pair == (0, 0)
             commit = next(case for case in CASES if case.name == "OffsetCommit of many partitions")
             assert client.ask(commit.version, commit.make(WIDE_PARTITIONS)).topics[0].partitions[0].error_code == 0
         yield running

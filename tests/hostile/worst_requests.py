@@ -1,7 +1,8 @@
 """The most expensive request of every API that the limits let through: long arrays, many names, repeated parts.
 
-Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions and the group `GROUP`. `scale` is how
-many elements a request has, 100,000 at most (`wire.primitives.ARRAY_LENGTH_MAX`).
+Each is made for a broker with the topic `WIDE` of `WIDE_PARTITIONS` partitions, the group `GROUP`, and the id
+`TRANSACTIONAL_ID`, which has the broker's first producer id. `scale` is how many elements a request has, at most
+100,000 (`wire.primitives.ARRAY_LENGTH_MAX`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from flowstone.wire import messages as m
 
 WIDE, WIDE_PARTITIONS, WIDE_NAME_BYTES = "wide", 1000, 4
 GROUP = "group"
+TRANSACTIONAL_ID = "transactional"
 TOPIC, BROKER = 2, 4
 TIMEOUT_MS = 60_000
 
@@ -32,6 +34,7 @@ def cases() -> Iterator[Case]:
     yield from _describing()
     yield from _changing()
     yield from _grouping()
+    yield from _transacting()
 
 
 def _wide(count: int) -> Iterator[int]:
@@ -148,6 +151,9 @@ def _describing() -> Iterator[Case]:
             topics=[m.MetadataRequestTopic(name=None, topic_id=index.to_bytes(16, "big")) for index in range(1, n + 1)]
         ),
     )
+    yield Case(
+        "FindCoordinator of transactions", 4, lambda n: m.FindCoordinatorRequest(key_type=1, coordinator_keys=_names(n))
+    )
     yield Case("FindCoordinator", 4, lambda n: m.FindCoordinatorRequest(key_type=0, coordinator_keys=_names(n)))
     for kind, names in ((TOPIC, _names), (BROKER, _names), (TOPIC, lambda n: [WIDE] * n)):
         yield Case(f"DescribeConfigs of {names(1)[0]}, type {kind}", 4, lambda n, k=kind, f=names: _configs(k, f(n)))
@@ -177,11 +183,19 @@ def _describing() -> Iterator[Case]:
             cursor=None,
         ),
     )
+    for name, topics in (("partitions", lambda n: [(WIDE, list(_wide(n)))]), ("topics", lambda n: _each(_names(n)))):
+        yield Case(f"DescribeProducers of {name}", 0, lambda n, topics=topics: _producers(topics(n)))
     yield Case("DescribeCluster", 2, lambda n: m.DescribeClusterRequest())
     yield Case("ListPartitionReassignments", 0, lambda n: _reassignments_under_way(None))
     yield Case("ListPartitionReassignments of topics", 0, lambda n: _reassignments_under_way(_names(n)))
     yield Case(
         "ApiVersions", 3, lambda n: m.ApiVersionsRequest(client_software_name="a" * 32000, client_software_version="1")
+    )
+
+
+def _producers(topics: Any) -> m.DescribeProducersRequest:
+    return m.DescribeProducersRequest(
+        topics=[m.DescribeProducersRequestTopic(name=name, partition_indexes=list(indexes)) for name, indexes in topics]
     )
 
 
@@ -398,6 +412,92 @@ def _grouping() -> Iterator[Case]:
         lambda n: m.LeaveGroupRequest(
             group_id=GROUP, members=[m.LeaveGroupRequestMember(member_id=name) for name in _names(n)]
         ),
+    )
+
+
+def _transacting() -> Iterator[Case]:
+    yield Case("AddPartitionsToTxn of many partitions", 3, lambda n: _add_partitions([(WIDE, list(_wide(n)))]))
+    yield Case("AddPartitionsToTxn of unknown topics", 3, lambda n: _add_partitions(_each(_names(n))))
+    for verify_only in (False, True):
+        yield Case(
+            f"AddPartitionsToTxn of many transactions, verify_only={verify_only}",
+            5,
+            lambda n, verifies=verify_only: m.AddPartitionsToTxnRequest(
+                transactions=[_transaction(name, [(WIDE, [0])], verify_only=verifies) for name in _names(n)]
+            ),
+        )
+    yield Case(
+        "AddPartitionsToTxn of one large transaction",
+        5,
+        lambda n: m.AddPartitionsToTxnRequest(
+            transactions=[_transaction("large", [(WIDE, list(_wide(n)))], verify_only=False)]
+        ),
+    )
+    yield Case("AddOffsetsToTxn", 4, lambda n: m.AddOffsetsToTxnRequest(transactional_id="n" * 32000, group_id=GROUP))
+    for topics in (lambda n: [(WIDE, list(_wide(n)))], lambda n: _each(_names(n))):
+        yield Case(f"TxnOffsetCommit in {topics(1)[0][0]}", 5, lambda n, f=topics: _commit_in_transaction(f(n)))
+    yield Case(
+        "EndTxn of many partitions",
+        4,
+        lambda n: m.EndTxnRequest(transactional_id=TRANSACTIONAL_ID, producer_id=0, producer_epoch=0, committed=True),
+    )
+    yield Case(
+        "InitProducerId of a transaction",
+        4,
+        lambda n: m.InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=TIMEOUT_MS),
+    )
+    yield Case("EndTxn of a long name", 5, lambda n: m.EndTxnRequest(transactional_id="n" * 32000, committed=True))
+    for topics in (lambda n: [(WIDE, list(_wide(n)))], lambda n: _each(_names(n))):
+        yield Case(f"WriteTxnMarkers in {topics(1)[0][0]}", 2, lambda n, f=topics: _markers([f(n)]), 2000, 20_000)
+    yield Case("WriteTxnMarkers of many transactions", 2, lambda n: _markers([[(WIDE, [0])]] * n), 2000, 20_000)
+    yield Case("DescribeTransactions", 0, lambda n: m.DescribeTransactionsRequest(transactional_ids=_names(n)))
+    yield Case(
+        "ListTransactions",
+        2,
+        lambda n: m.ListTransactionsRequest(state_filters=_names(n), producer_id_filters=list(range(n))),
+    )
+
+
+def _commit_in_transaction(topics: Any) -> m.TxnOffsetCommitRequest:
+    return m.TxnOffsetCommitRequest(
+        transactional_id="t",
+        group_id=GROUP,
+        topics=[
+            m.TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[m.TxnOffsetCommitRequestPartition(partition_index=index) for index in indexes],
+            )
+            for name, indexes in topics
+        ],
+    )
+
+
+def _transaction(name: str, topics: Any, *, verify_only: bool) -> m.AddPartitionsToTxnRequestTransaction:
+    return m.AddPartitionsToTxnRequestTransaction(transactional_id=name, verify_only=verify_only, topics=_added(topics))
+
+
+def _add_partitions(topics: Any) -> m.AddPartitionsToTxnRequest:
+    return m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=TRANSACTIONAL_ID,
+        v3_and_below_producer_id=0,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=_added(topics),
+    )
+
+
+def _added(topics: Any) -> list[m.AddPartitionsToTxnRequestTopic]:
+    return [m.AddPartitionsToTxnRequestTopic(name=name, partitions=indexes) for name, indexes in topics]
+
+
+def _markers(transactions: Any) -> m.WriteTxnMarkersRequest:
+    return m.WriteTxnMarkersRequest(
+        markers=[
+            m.WriteTxnMarkersRequestMarker(
+                producer_id=number,
+                topics=[m.WriteTxnMarkersRequestTopic(name=name, partition_indexes=each) for name, each in topics],
+            )
+            for number, topics in enumerate(transactions)
+        ]
     )
 
 

@@ -1,10 +1,14 @@
-"""An internal log in memory, for coordinators: it commits, refuses and fails when a test says so."""
+"""An internal log in memory, for coordinators: it commits, refuses and fails when a test says so.
+
+Producers are fenced by the rules of a partition's log, whose code is used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition.producer_state import UNVERIFIED, ProducerStates
 from flowstone.wire.record_batch import encode_header, parse_header
 
 
@@ -18,13 +22,20 @@ class MemoryInternalLog:
         self.refuses_with: ErrorCode | None = None
         self.log_start_offset = self.log_end_offset = self.committed_offset = 0
         self.batches: list[bytes] = []
+        self.producers = ProducerStates()
         self._waiting: list[tuple[int, Callable[[ErrorCode], None]]] = []
+
+    def check_producer(self, batch: bytes, transaction_version: int) -> None:
+        self.producers.check_own(batch, parse_header(batch), transaction_version)
 
     def append(self, batch: bytes) -> int:
         if self.refuses_with is not None:
             raise ApiError(self.refuses_with)
         assert len(batch) <= self.batch_bytes_max
         header = parse_header(batch)._replace(base_offset=self.log_end_offset)
+        if header.producer_id >= 0:
+            marker = self.producers.check_own(batch, header, UNVERIFIED)
+            self.producers.apply(header, header.base_offset, 0, marker)
         payload = batch[-(header.size_bytes - len(encode_header(header, b""))) :]
         self.batches.append(encode_header(header, payload) + payload)
         self.log_end_offset = header.next_offset

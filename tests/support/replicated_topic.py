@@ -77,6 +77,7 @@ class TopicBroker:
             preparing=Preparing(workers, clock),
             workers=workers,
             groups=cast(Any, None),
+            transactions=cast(Any, None),
         )
         self._workers = workers
         self.network = topic.network.host(f"host-{node_id}")

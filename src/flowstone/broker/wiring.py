@@ -10,11 +10,13 @@ from flowstone.broker.requests.broker_metrics import Metrics
 from flowstone.broker.requests.context import Intercept, Services
 from flowstone.broker.requests.disk_floor import DiskFloor
 from flowstone.broker.requests.producer_admission import ProducerAdmission
+from flowstone.broker.requests.transaction_verification import TransactionVerification
 from flowstone.broker.topics.encoded_topics import MetadataParts
 
 if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
     from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+    from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from flowstone.broker.fetching.fetch_sessions import FetchSessions
     from flowstone.broker.loop.workers import Workers
     from flowstone.broker.requests.batch_preparation import Preparing
@@ -39,6 +41,7 @@ def make_services(
     preparing: Preparing,
     workers: Workers,
     groups: GroupCoordinator,
+    transactions: TransactionCoordinator,
     cluster: Clustering | None = None,
     intercept: Intercept | None = None,
 ) -> Services:
@@ -55,6 +58,7 @@ def make_services(
         preparing=preparing,
         workers=workers,
         groups=groups,
+        transactions=transactions,
         cluster=cluster,
         metrics=Metrics(),
         metadata_parts=MetadataParts(),
@@ -62,5 +66,6 @@ def make_services(
         log_starts=LogStarts(),
         unsent=UnsentTotal(),
         producers=ProducerAdmission(clock, lambda: logs.logs.values()),
+        verification=TransactionVerification(clock),
         intercept=intercept,
     )

@@ -206,6 +206,71 @@ class BrokerConfig(ClusterConfig):
         "Segment size of __consumer_offsets. The last segment is not compacted and is read completely at start.",
         low=MIB,
     )
+    transaction_max_timeout_ms: int = broker_setting(
+        "transaction.max.timeout.ms",
+        Kind.INT,
+        15 * MINUTE_MS,
+        "Maximum transaction timeout that a producer may use.",
+        low=1,
+    )
+    transactional_id_expiration_ms: int = broker_setting(
+        "transactional.id.expiration.ms",
+        Kind.INT,
+        7 * DAY_MS,
+        "Time after which the broker forgets a transactional id that has no open transaction and is not used.",
+        low=1,
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = broker_setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Kind.INT,
+        10 * SECOND_MS,
+        "How often the broker checks for transactions that have timed out, and aborts them.",
+        low=1,
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = broker_setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        Kind.INT,
+        HOUR_MS,
+        "How often the broker checks for expired transactional ids.",
+        low=1,
+    )
+    transaction_memory_max_bytes: int = broker_setting(
+        "transaction.memory.max.bytes",
+        Kind.LONG,
+        256 * MIB,
+        "Maximum memory of all transactional ids of this broker and of the partitions of their transactions. A "
+        "transaction may grow only up to the size of the remaining memory, so that small ones continue to work.",
+        low=MIB,
+    )
+    transaction_state_log_num_partitions: int = broker_setting(
+        "transaction.state.log.num.partitions",
+        Kind.INT,
+        50,
+        "Number of partitions of __transaction_state; it cannot change once transactional ids exist.",
+        low=1,
+    )
+    transaction_state_log_replication_factor: int = broker_setting(
+        "transaction.state.log.replication.factor",
+        Kind.SHORT,
+        3,
+        "Number of replicas of __transaction_state; limited to the number of brokers when it is created.",
+        low=1,
+    )
+    transaction_state_log_min_isr: int = broker_setting(
+        "transaction.state.log.min.isr",
+        Kind.INT,
+        2,
+        "In-sync replicas that __transaction_state needs before a transaction may change; limited to its number of "
+        "replicas when it is created.",
+        low=1,
+    )
+    transaction_state_log_segment_bytes: int = broker_setting(
+        "transaction.state.log.segment.bytes",
+        Kind.INT,
+        4 * MIB,
+        "Segment size of __transaction_state. The last segment is not compacted and is read completely at start.",
+        low=4 * MIB,
+    )
     log_open_files_max: int = broker_setting(
         "log.open.files.max", Kind.INT, 4096, "Maximum number of open log files; lowered to the system's limit.", low=16
     )

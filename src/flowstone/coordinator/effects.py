@@ -5,6 +5,9 @@ must be called again. The runtime encodes the records, appends them to the inter
 before its next call, and sends the replies, those of reads included, only once everything the state machine had seen is
 committed. When an append fails the runtime discards the state machine and replays the log into a new one: there is no
 undo.
+
+The exception is a producer that the log has fenced: only its request is refused, and its effects are dropped. A call
+that writes in a transaction therefore changes the state machine by `replay` alone.
 """
 
 from __future__ import annotations
@@ -47,3 +50,4 @@ class Effects(Generic[Record]):
     tasks: list[Any] = field(default_factory=list)
     producer: TransactionalProducer | None = None  # if set, the records are appended in its transaction, at once
     marker: EndMarker | None = None  # if set, ends the producer's transaction after the records
+    transaction_version: int = 0  # the rules by which the marker is fenced

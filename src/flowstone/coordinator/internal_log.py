@@ -24,6 +24,10 @@ class InternalLog(Protocol):
         """Return the size of the largest batch that `append` accepts."""
         ...
 
+    def check_producer(self, batch: bytes, transaction_version: int) -> None:
+        """Raise ApiError if the batch's producer epoch or transaction coordinator has been replaced in this log."""
+        ...
+
     def append(self, batch: bytes) -> int:
         """Append like an acks=all produce; return the log's end after it. Raises ApiError if nothing was appended."""
         ...

@@ -7,7 +7,8 @@ The rules, the same for every coordinator (D7):
   not even to a read, is sent before everything the state machine had seen is committed.
 - The same holds for tasks: `Host.perform` gets them in order, once everything is committed. It reports back through
   `execute`. Tasks of a state machine that was discarded meanwhile are dropped.
-- Records of a transaction are appended in a batch of their own, as are markers; neither waits for a round.
+- Records of a transaction are appended in a batch of their own, as are markers; neither waits for a round. The
+  runtime asks the log first whether their producer is fenced: then only that request is refused.
 - There is no undo. When an append or a commit fails the state machine is discarded, waiting clients get an error that
   makes them look up the coordinator again, and the log is replayed into a new state machine.
 - Loading is the same `replay`, in steps that do not hold the event loop for long; meanwhile clients get
@@ -33,7 +34,7 @@ from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.internal_log import InternalLog
 from flowstone.coordinator.record_batches import RecordCodec
 from flowstone.coordinator.replay_reports import ReplayReports
-from flowstone.coordinator.shard_log import ReplayedState, ShardLog
+from flowstone.coordinator.shard_log import ProducerFenced, ReplayedState, ShardLog
 from flowstone.coordinator.skipped_records import SkippedRecords
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import Clock, Timer
@@ -177,6 +178,9 @@ class HostedShard(Generic[Machine]):
                 if not effects.can_wait:
                     self._append(now_ms)
                 machine.replay(effects.records)
+        except ProducerFenced as error:
+            self._refuse_fenced(effects, error)
+            return True
         except Exception as error:
             self._call_failed(error)
             return not isinstance(error, ApiError)
@@ -203,16 +207,27 @@ class HostedShard(Generic[Machine]):
     def _append_in_transaction(
         self, machine: Machine, effects: Effects[Any], producer: TransactionalProducer, now_ms: int
     ) -> None:
-        """Append and replay records of a producer's transaction, or its end, after everything that came before."""
+        """Append and replay records of a producer's transaction, or its end, after everything that came before.
+
+        Raises ProducerFenced, and appends nothing, if the log has fenced the producer.
+        """
+        records, marker = effects.records, effects.marker
+        batches = self._log.transaction_batches(producer, records, marker, now_ms, effects.transaction_version)
         if self._unappended:
             self._append(now_ms)
-        if effects.records:
-            self._log.append(effects.records, now_ms, producer)
-            machine.replay(effects.records, producer)
-        if effects.marker is not None:
-            self._log.append_marker(producer, effects.marker, now_ms)
-            machine.replay_marker(producer, effects.marker)
+        self._log.append_batches(batches)
+        if records:
+            machine.replay(records, producer)
+        if marker is not None:
+            machine.replay_marker(producer, marker)
         self._host.reports.appended(self._name)
+
+    def _refuse_fenced(self, effects: Effects[Any], error: ProducerFenced) -> None:
+        """Refuse the request of a fenced producer in the log's words; the state machine stays."""
+        for token, _ in effects.replies:
+            self._unanswered.discard(token)
+            if not token.done():
+                token.set_exception(error)
 
     def _append_in_round(self) -> None:
         self._is_in_round = False

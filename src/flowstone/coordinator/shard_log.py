@@ -25,6 +25,10 @@ from flowstone.wire.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 LOAD_STEP_BYTES = 64 * 1024
 
 
+class ProducerFenced(ApiError):
+    """The log takes nothing of this producer or of this transaction coordinator: another epoch has replaced it."""
+
+
 class ReplayedState(Protocol):
     def replay(self, records: Sequence[Any], producer: TransactionalProducer | None = None) -> None:
         """Apply records of one batch, in their order. With a producer they belong to its open transaction."""
@@ -39,17 +43,38 @@ class ShardLog:
     def __init__(self, name: str, log: InternalLog, codec: RecordCodec, skipped: SkippedRecords) -> None:
         self._name, self._log, self._codec, self._skipped = name, log, codec, skipped
 
-    def append(self, records: Sequence[Any], now_ms: int, producer: TransactionalProducer | None = None) -> None:
-        """Append records, with a producer as a part of its transaction.
+    def append(self, records: Sequence[Any], now_ms: int) -> None:
+        """Append records. Raises ApiError if the log does not take them all; the first ones may be in it then."""
+        self.append_batches(encode_batches(self._codec, records, now_ms, self._log.batch_bytes_max))
 
-        Raises ApiError if the log refuses some; the first ones may be in it then.
+    def transaction_batches(
+        self,
+        producer: TransactionalProducer,
+        records: Sequence[Any],
+        marker: EndMarker | None,
+        now_ms: int,
+        transaction_version: int,
+    ) -> list[bytes]:
+        """Return the batches of records of a producer's transaction, and of its end marker, for `append_batches`.
+
+        Raises ProducerFenced if the log would refuse them for their epochs.
         """
-        for batch in encode_batches(self._codec, records, now_ms, self._log.batch_bytes_max, producer):
-            self._log.append(batch)
+        batches = []
+        if records:
+            batches = encode_batches(self._codec, records, now_ms, self._log.batch_bytes_max, producer)
+        if marker is not None:
+            batches.append(end_marker(*producer, marker.coordinator_epoch, marker.is_commit, now_ms))
+        try:
+            for batch in batches:
+                self._log.check_producer(batch, transaction_version)
+        except ApiError as error:
+            raise ProducerFenced(error.code, str(error)) from error
+        return batches
 
-    def append_marker(self, producer: TransactionalProducer, marker: EndMarker, now_ms: int) -> None:
-        """Append the end marker of a producer's transaction. Raises ApiError if the log refuses it."""
-        self._log.append(end_marker(*producer, marker.coordinator_epoch, marker.is_commit, now_ms))
+    def append_batches(self, batches: Sequence[bytes]) -> None:
+        """Append batches. Raises ApiError if the log does not take them all; the first ones may be in it then."""
+        for batch in batches:
+            self._log.append(batch)
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Call back once everything appended so far is committed, or cannot be."""

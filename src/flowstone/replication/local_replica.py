@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
-from flowstone.log.partition.partition_log import LogPosition, LogSlice, PartitionLog
+from flowstone.log.partition.partition_log import AbortedTransaction, LogPosition, LogSlice, PartitionLog
 from flowstone.replication.known_positions import NOT_LOOKED_UP, KnownPositions
 from flowstone.replication.readers import COMMITTED, UNCOMMITTED, Reader
 from flowstone.replication.services import Flushing
@@ -119,6 +119,13 @@ class LocalReplica:
     def read_as(self, reader: Reader, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
         """Return the bytes at `offset` that such a reader may see, as `read` does."""
         return self.read(offset, max_bytes, self.visible_end(reader), at_least_one=at_least_one)
+
+    def aborted_transactions(self, offset: int, end_offset: int, records: LogSlice) -> list[AbortedTransaction]:
+        """Return the aborted transactions among `records`, which `read` returned for the offsets. Raises NotCached."""
+        try:
+            return self.log.aborted_transactions(offset, end_offset, records)
+        except StorageFault as fault:
+            raise self.failed(fault) from fault
 
     def _look_up(self, end_offset: int) -> LogPosition:
         """Return the position of an offset that a reader may see up to. Raises NotCached."""

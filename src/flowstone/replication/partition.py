@@ -17,6 +17,7 @@ from functools import partial
 
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition.partition_log import Appended, LogPosition, PartitionLog, Timestamps
+from flowstone.log.partition.producer_state import UNVERIFIED
 from flowstone.replication.follower_role import FollowerRole
 from flowstone.replication.leader_role import ACKS_ALL, LeaderRole
 from flowstone.replication.local_replica import LocalReplica, OnFault
@@ -182,11 +183,19 @@ class Partition:
 
     # Taking records
 
-    def append(self, records: Bytes, acks: int, *, is_own: bool = False, opened: Timestamps | None = None) -> Appended:
+    def append(
+        self,
+        records: Bytes,
+        acks: int,
+        *,
+        is_own: bool = False,
+        opened: Timestamps | None = None,
+        transaction_version: int = UNVERIFIED,
+    ) -> Appended:
         """Append one batch: from a client, or one that the broker made itself, which is not checked again.
 
         Raises ApiError if the batch is refused, and NeedsWorker if a worker must open it first and pass the result as
-        `opened` then; nothing is written in both cases.
+        `opened` then; nothing is written in both cases. `transaction_version` is that of `PartitionLog.append`.
         """
         local, log = self.local, self.log
         if local.fault is not None or local.closed_with is not None:
@@ -194,7 +203,13 @@ class Partition:
         if not self._is_alone:
             self._check_may_append(records, acks, is_own=is_own)
         try:
-            appended = log.append(records, leader_epoch=self.leader_epoch, is_own=is_own, opened=opened)
+            appended = log.append(
+                records,
+                leader_epoch=self.leader_epoch,
+                is_own=is_own,
+                opened=opened,
+                transaction_version=transaction_version,
+            )
         except StorageFault as fault:
             raise local.failed(fault) from fault
         except ApiError as error:

@@ -136,6 +136,29 @@ def test_a_record_is_explained_in_lines(call: Call, prepare: Prepare) -> None:
     assert ", committed, in-sync replicas [1] of [1]" in lines["safe"]
 
 
+def test_a_record_held_back_by_an_open_transaction_is_explained(
+    broker: flowstone.Broker, call: Call, prepare: Prepare
+) -> None:
+    prepare("held-back", (None, "committed before", START_MS))
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "holder", "log_level": 0})
+    producer.init_transactions(10)
+    told = []
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce("held-back", b"t")
+        assert producer.flush(10) == 0
+        offset = 1 + len(told)
+        told.append(call("explain", f"held-back/0@{offset}"))
+        end(10)
+        told.append(call("explain", f"held-back/0@{offset}"))
+    transactions = [next(line[12:] for line in text.splitlines() if line.startswith("transaction")) for text in told]
+    assert "wait for the open transaction of producer" in transactions[0]
+    assert "(offset 1)" in transactions[0]
+    assert transactions[1].startswith("committed")
+    assert transactions[3].startswith("aborted")
+    assert "transaction" not in call("explain", "held-back/0@0")
+
+
 def test_a_record_is_explained_to_programs(call: Call, prepare: Prepare) -> None:
     prepare("explained-json", ("k", "a", START_MS))
     assert json.loads(call("explain", "explained-json/0@0", "--json"))["timestamp_ms"] == START_MS

@@ -15,6 +15,7 @@ from flowstone.coordinator.runtime import FAULTY_LOADS_MAX, RELOAD_DELAY_S, Host
 from flowstone.coordinator.skipped_records import SkippedRecords
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import SimulatedClock
+from flowstone.promise import Promise
 from flowstone.wire.end_markers import EndMarker
 from flowstone.wire.record_batch import encode_record, parse_header
 from tests.support.internal_log import MemoryInternalLog
@@ -73,9 +74,9 @@ class Counters:
     def get(self, _now_ms: int, token: Any, name: str) -> Effects[Any]:
         return Effects([], [(token, self.values.get(name, 0))])
 
-    def write_transaction(self, _now_ms: int, token: Any) -> Effects[Any]:
+    def write_transaction(self, _now_ms: int, token: Any, marker: EndMarker = MARKER) -> Effects[Any]:
         """Both records of a transaction and its end, which a real one never writes at once."""
-        return Effects([("t", 1), ("t", 2)], [(token, 2)], producer=PRODUCER, marker=MARKER)
+        return Effects([("t", 1), ("t", 2)], [(token, 2)], producer=PRODUCER, marker=marker)
 
     def give_tasks(self, _now_ms: int, token: Any, *names: str) -> Effects[Any]:
         return Effects([("c", 1)], [(token, 1)], tasks=list(names))
@@ -129,8 +130,8 @@ class Bench:
     def give_tasks(self, *names: str) -> asyncio.Future[int]:
         return self.shard.request(lambda machine, now_ms, token: machine.give_tasks(now_ms, token, *names))
 
-    def write_transaction(self) -> asyncio.Future[int]:
-        return self.shard.request(lambda machine, now_ms, token: machine.write_transaction(now_ms, token))
+    def write_transaction(self, marker: EndMarker = MARKER) -> asyncio.Future[int]:
+        return self.shard.request(lambda machine, now_ms, token: machine.write_transaction(now_ms, token, marker))
 
     def add(self, name: str = "c", *, can_wait: bool = False) -> asyncio.Future[int]:
         return self.shard.request(lambda machine, now_ms, token: machine.add(now_ms, token, name, can_wait=can_wait))
@@ -708,5 +709,36 @@ def test_a_transaction_that_the_log_refuses_throws_the_state_away() -> None:
         bench.log.refuses_with = None
         await bench.reload()
         assert bench.machines[-1].transactions == []
+
+    on_a_bench(test)
+
+
+FENCED_REQUESTS = 1000
+
+
+def test_a_thousand_fenced_requests_cost_everybody_else_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(bench: Bench) -> None:
+        await bench.write_transaction()
+        parked, added = bench.park(1000), bench.add_in_round()
+        written = len(bench.log.batches)
+        codes = {error(bench.write_transaction(EndMarker(True, 0))) for _ in range(FENCED_REQUESTS)}
+        assert codes == {ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+        assert len(bench.log.batches) == written, "not even what waits for its round was appended for them"
+        assert (await added, await bench.get(), parked.done()) == (1, 1, False)
+        assert len(bench.machines) == 1, "the state machine was not thrown away"
+        assert bench.machines[0].transactions == [(("t", 1), ("t", 2)), MARKER]
+
+    on_a_bench(test)
+    assert not caplog.records
+
+
+def test_a_fenced_request_whose_asker_is_gone_is_dropped() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.write_transaction()
+        gone: Promise[int] = Promise()
+        gone.cancel()
+        stale = EndMarker(True, 0)
+        bench.shard.request(lambda machine, now_ms, token: machine.write_transaction(now_ms, token, stale), gone)
+        assert (gone.cancelled(), await bench.get()) == (True, 0)
 
     on_a_bench(test)

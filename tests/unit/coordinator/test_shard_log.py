@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from flowstone.coordinator.effects import TransactionalProducer
-from flowstone.coordinator.shard_log import ShardLog
+from flowstone.coordinator.shard_log import ProducerFenced, ShardLog
 from flowstone.coordinator.skipped_records import SkippedRecords
 from flowstone.errors import ApiError, ErrorCode, StorageFault
+from flowstone.log.partition.producer_state import TRANSACTIONS_V2
 from flowstone.ports.clock import SimulatedClock
 from flowstone.wire.end_markers import EndMarker
 from flowstone.wire.record_batch import Record, build_batch, encode_record, parse_header
@@ -71,6 +72,10 @@ class Bench:
     def put(self, *records: Pair) -> None:
         self.log.append(records, self.clock.time_ms())
         self.state.replay(records)
+
+    def write_transaction(self, *records: Pair, marker: EndMarker | None = None) -> None:
+        now_ms = self.clock.time_ms()
+        self.log.append_batches(self.log.transaction_batches(PRODUCER, records, marker, now_ms, 0))
 
 
 def replayed(memory: MemoryInternalLog) -> dict[str, int]:
@@ -144,8 +149,8 @@ def test_records_below_the_logs_start_are_not_replayed() -> None:
 def test_what_is_written_in_a_transaction_is_replayed_with_its_producer_and_then_its_marker() -> None:
     bench = Bench()
     bench.put(("a", 1))
-    bench.log.append([("a", 2), ("b", 3)], bench.clock.time_ms(), PRODUCER)
-    bench.log.append_marker(PRODUCER, COMMIT, bench.clock.time_ms())
+    bench.write_transaction(("a", 2), ("b", 3))
+    bench.write_transaction(marker=COMMIT)
     bench.put(("c", 4))
     state = loaded(bench.memory)
     assert (state.transactions, dict(state)) == ([(("a", 2), ("b", 3)), COMMIT], {"a": 1, "c": 4})
@@ -153,7 +158,7 @@ def test_what_is_written_in_a_transaction_is_replayed_with_its_producer_and_then
 
 def test_the_header_of_a_transactional_batch_names_its_producer_and_no_sequence() -> None:
     bench = Bench()
-    bench.log.append([("a", 2)], bench.clock.time_ms(), PRODUCER)
+    bench.write_transaction(("a", 2))
     header = parse_header(bench.memory.batches[0])
     assert (header.is_transactional, header.is_control) == (True, False)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, -1)
@@ -170,7 +175,7 @@ def test_a_control_batch_that_is_no_marker_is_passed_over() -> None:
 
 def test_a_marker_below_the_logs_start_is_not_replayed() -> None:
     bench = Bench()
-    bench.log.append_marker(PRODUCER, COMMIT, bench.clock.time_ms())
+    bench.write_transaction(marker=COMMIT)
     bench.put(("a", 1))
     bench.memory.log_start_offset = 1
     assert loaded(bench.memory).transactions == []
@@ -182,3 +187,22 @@ def test_records_of_an_unknown_kind_are_passed_over_with_one_warning(caplog: pyt
     bench.put(("new-3", 1), ("b", 5))
     assert replayed(bench.memory) == {"a": 2, "b": 5}
     assert [record.getMessage().partition(" ")[0] for record in caplog.records] == ["pairs-0"]
+
+
+def test_a_transaction_of_an_older_producer_epoch_is_fenced_before_anything_is_appended() -> None:
+    bench = Bench()
+    bench.write_transaction(("a", 1))
+    older = PRODUCER._replace(producer_epoch=PRODUCER.producer_epoch - 1)
+    with pytest.raises(ProducerFenced) as raised:
+        bench.log.transaction_batches(older, [("a", 2)], None, bench.clock.time_ms(), 0)
+    assert raised.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert len(bench.memory.batches) == 1
+
+
+def test_a_marker_is_fenced_by_the_rules_of_its_transaction_version() -> None:
+    bench = Bench()
+    bench.write_transaction(("a", 1))
+    now_ms = bench.clock.time_ms()
+    assert bench.log.transaction_batches(PRODUCER, (), COMMIT, now_ms, 1)
+    with pytest.raises(ProducerFenced):
+        bench.log.transaction_batches(PRODUCER, (), COMMIT, now_ms, TRANSACTIONS_V2)

@@ -157,6 +157,10 @@ class CoordinatorHost(Generic[Machine]):
                 self._shards_by_key[key] = shard
         return shard
 
+    def shard_at(self, index: int) -> HostedShard[Machine] | None:
+        """Return the shard of a partition of the topic, or None if this broker does not lead it."""
+        return self._shards.get(index)
+
     def _find_shard(self, key: str) -> HostedShard[Machine] | None:
         place = self.partition_of(key)
         if place is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -19,23 +20,28 @@ from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.image.records import MetadataRecord, TopicRecord
 from flowstone.cluster.metadata import Metadata
 from flowstone.config import MIB, MINUTE_MS, BrokerConfig
-from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.groups import record_format as group_records
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.shard import GroupShard
-from flowstone.coordinator.runtime import Token
+from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest
+from flowstone.coordinator.runtime import HostedShard, Token
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.memory_budget import MemoryBudget
 from flowstone.ports.clock import Clock
 from flowstone.promise import Promise
 from flowstone.replication.served_partitions import Partitions
 from flowstone.types import TopicPartition
+from flowstone.wire.end_markers import EndMarker
 
 # A member's id begins with its client's, and must fit where ids are stored and sent, which takes 32 KiB.
 MEMBER_NAME_LENGTH_MAX = 1024
 
 # A refused group may try again and again; the log tells of it this often.
 REFUSAL_LOG_INTERVAL_S = 60.0
+
+# Why a marker is refused for good. Everything else passes: the shard is loaded again, here or elsewhere.
+_MARKER_ERRORS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +85,10 @@ class GroupCoordinator:
         """Return the partition that has the group's state, or None while the topic has not been created."""
         return self._host.partition_of(group_id)
 
+    def shard_of(self, group_id: str) -> HostedShard[GroupShard] | None:
+        """Return the shard that has the group's state, or None if this broker does not lead its partition."""
+        return self._host.shard_of(group_id)
+
     async def create_topic(self) -> None:
         """Create `__consumer_offsets`, unless it is there. Raises ApiError if that is not possible."""
         await self._host.create_topic()
@@ -112,6 +122,35 @@ class GroupCoordinator:
             token.add_done_callback(self._waiting.discard)
         return token
 
+    def write_marker(
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+    ) -> Promise[None]:
+        """End a producer's transaction in a partition of `__consumer_offsets`.
+
+        The promise is kept once the marker is committed and all commits and fetches see what it has decided. The
+        promise fails with the log's ApiError if the producer or its coordinator has been replaced, and with
+        NOT_LEADER_OR_FOLLOWER if the marker must be sent again: the partition is loaded, or led elsewhere.
+        """
+        written: Promise[None] = Promise()
+        shard = self._host.shard_at(index)
+        if shard is None:
+            written.set_exception(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return written
+        request = EndTransactionRequest(
+            TransactionalProducer(producer_id, producer_epoch),
+            EndMarker(is_commit, coordinator_epoch),
+            transaction_version,
+        )
+        token = shard.request(lambda machine, now_ms, token: machine.end_transaction(now_ms, token, request))
+        token.add_done_callback(partial(_settle_marker, written))
+        return written
+
     def request_all(self, call: GroupCall) -> list[Token]:
         """Hand a request to every shard."""
         return self._host.request_all(call)
@@ -132,6 +171,18 @@ class GroupCoordinator:
     def remove_offsets(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove what groups have committed in these partitions; nobody waits for it."""
         self._host.execute_all(lambda machine, now_ms: machine.remove_partitions(now_ms, partitions))
+
+
+def _settle_marker(written: Promise[None], token: Token) -> None:
+    if written.done():  # it was cancelled
+        return
+    error = token.exception()
+    if isinstance(error, ApiError) and error.code not in _MARKER_ERRORS:
+        error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
+    if error is None:
+        written.set_result(None)
+    else:
+        written.set_exception(error)
 
 
 def _partitions(topic: TopicImage) -> list[TopicPartition]:

@@ -10,6 +10,7 @@ from flowstone.broker.loop.workers import Workers
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.replication.partition import ACKS_ALL, Partition
 from flowstone.replication.readers import Reader
+from flowstone.wire.record_batch import parse_header
 
 
 class PartitionInternalLog:
@@ -27,6 +28,9 @@ class PartitionInternalLog:
     @property
     def batch_bytes_max(self) -> int:
         return self._partition.log.config.max_message_bytes
+
+    def check_producer(self, batch: bytes, transaction_version: int) -> None:
+        self._partition.log.producers.check_own(batch, parse_header(batch), transaction_version)
 
     def append(self, batch: bytes) -> int:
         return self._partition.append(batch, ACKS_ALL, is_own=True).last_offset + 1

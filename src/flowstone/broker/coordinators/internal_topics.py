@@ -10,12 +10,15 @@ from dataclasses import dataclass
 
 from flowstone.cluster.decisions.partition_plans import DEFAULT_COUNT, NewTopic
 from flowstone.cluster.decisions.placement import place_replicas
-from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS, is_internal
+from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE, is_internal
 from flowstone.cluster.image.cluster_image import ClusterImage
 from flowstone.config import MIB, BrokerConfig
+from flowstone.coordinator.transactions.config import RECORD_BYTES_MAX
 
 # A group is one record: a megabyte would be too little for some hundred members with long subscriptions.
 OFFSETS_TOPIC_MESSAGE_BYTES_MAX = 16 * MIB
+# A transaction is one record; the rest is for the headers of its batch.
+TRANSACTIONS_TOPIC_MESSAGE_BYTES_MAX = RECORD_BYTES_MAX + MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class InternalTopic:
     partition_count: int
     replication_factor: int
     configs: tuple[tuple[str, str], ...]
+    min_in_sync_replicas: int | None = None  # None: the broker's default
 
     def __post_init__(self) -> None:
         assert is_internal(self.name), f"clients could create and write {self.name}"
@@ -44,6 +48,23 @@ def offsets_topic(config: BrokerConfig) -> InternalTopic:
     )
 
 
+def transactions_topic(config: BrokerConfig) -> InternalTopic:
+    """Return `__transaction_state` as the broker's configuration has it."""
+    return InternalTopic(
+        TRANSACTION_STATE,
+        config.transaction_state_log_num_partitions,
+        config.transaction_state_log_replication_factor,
+        (
+            ("cleanup.policy", "compact"),
+            ("compression.type", "uncompressed"),
+            ("max.message.bytes", str(TRANSACTIONS_TOPIC_MESSAGE_BYTES_MAX)),
+            ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+            ("unclean.leader.election.enable", "false"),
+        ),
+        config.transaction_state_log_min_isr,
+    )
+
+
 def new_topic(topic: InternalTopic, image: ClusterImage) -> NewTopic:
     """Return the request that creates the topic in this cluster, with no more replicas than there are brokers.
 
@@ -52,6 +73,9 @@ def new_topic(topic: InternalTopic, image: ClusterImage) -> NewTopic:
     count = topic.partition_count
     racks = {broker.node_id: broker.rack for broker in image.brokers.values()}
     factor = min(topic.replication_factor, max(len(racks), 1))
+    configs = topic.configs
+    if topic.min_in_sync_replicas is not None:
+        configs = (*configs, ("min.insync.replicas", str(min(topic.min_in_sync_replicas, factor))))
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
     if sum(not broker.is_fenced for broker in image.brokers.values()) < factor <= len(racks):
         placed = place_replicas(sorted(racks), count=count, replication_factor=factor, start=0, racks=racks)
@@ -61,5 +85,5 @@ def new_topic(topic: InternalTopic, image: ClusterImage) -> NewTopic:
         num_partitions=count,
         replication_factor=factor,
         assignments=assignments,
-        configs=topic.configs,
+        configs=configs,
     )

@@ -16,7 +16,7 @@ from flowstone.wire.message import Message
 from flowstone.wire.messages import generated
 from flowstone.wire.schema import ApiSchema, Field, Struct, load_api
 
-ERROR_FIELD = "error_code"
+ERROR_FIELDS = ("error_code", "partition_error_code")
 MESSAGE_FIELD = "error_message"
 # Response fields whose request field has another name.
 _SAME = {"partition_index": "partition"}
@@ -59,9 +59,10 @@ class _Mirror:
         return found
 
     def set_error(self, struct: Struct, answer: Any) -> None:
-        answer.error_code = self._code
         for field in struct.fields:
-            if field.name == MESSAGE_FIELD:
+            if field.name in ERROR_FIELDS:
+                setattr(answer, field.name, self._code)
+            elif field.name == MESSAGE_FIELD:
                 answer.error_message = self._message
             elif field.type == "int64" and not field.default:
                 setattr(answer, field.name, _UNKNOWN)  # offsets, watermarks: zero would be one of them
@@ -103,7 +104,7 @@ def _arrays(struct: Struct, version: int) -> Iterator[Field]:
 
 
 def _has_error(struct: Struct, version: int) -> bool:
-    return any(field.name == ERROR_FIELD and version in field.versions for field in struct.fields)
+    return any(field.name in ERROR_FIELDS and version in field.versions for field in struct.fields)
 
 
 def _tells_errors(struct: Struct, version: int) -> bool:

@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from flowstone.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -24,8 +26,11 @@ from flowstone.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -36,6 +41,7 @@ from flowstone.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -43,8 +49,10 @@ from flowstone.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     update_features,
+    write_txn_markers,
 )
 from flowstone.broker.requests.context import Handler, RequestContext, Services
 from flowstone.broker.requests.permissions import (
@@ -136,6 +144,11 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(21, delete_records.handle, 0, 2, (TOPIC_DELETE,)),
             _serve(22, init_producer_id.handle, 0, 5, (TRANSACTIONAL_ID_WRITE, CLUSTER_IDEMPOTENT_WRITE, TOPIC_WRITE)),
             _serve(23, offset_for_leader_epoch.handle, 2, 4, (TOPIC_DESCRIBE, CLUSTER_ACTION)),
+            _serve(24, add_partitions_to_txn.handle, 0, 5, (TRANSACTIONAL_ID_WRITE, TOPIC_WRITE, CLUSTER_ACTION)),
+            _serve(25, add_offsets_to_txn.handle, 0, 4, (TRANSACTIONAL_ID_WRITE, GROUP_READ)),
+            _serve(26, end_txn.handle, 0, 5, (TRANSACTIONAL_ID_WRITE,)),
+            _serve(27, write_txn_markers.handle, 1, 2, (CLUSTER_ACTION, CLUSTER_ALTER)),
+            _serve(28, txn_offset_commit.handle, 0, 5, (GROUP_READ, TRANSACTIONAL_ID_WRITE, TOPIC_READ)),
             _serve(32, describe_configs.handle, 1, 4, _CONFIG_READS),
             _serve(33, alter_configs.handle, 0, 2, _CONFIG_CHANGES),
             _serve(35, describe_log_dirs.handle, 1, 5, (CLUSTER_DESCRIBE,)),
@@ -148,7 +161,10 @@ ENDPOINTS: Mapping[int, Endpoint] = MappingProxyType(
             _serve(47, offset_delete.handle, 0, 0, (GROUP_DELETE, TOPIC_READ)),
             _serve(57, update_features.handle, 0, 2, (CLUSTER_ALTER,)),
             _serve(60, describe_cluster.handle, 0, 2, NO_PERMISSIONS),
+            _serve(61, describe_producers.handle, 0, 0, (TOPIC_READ,)),
             _serve(64, unregister_broker.handle, 0, 0, (CLUSTER_ALTER,)),
+            _serve(65, describe_transactions.handle, 0, 0, (TRANSACTIONAL_ID_DESCRIBE, TOPIC_DESCRIBE)),
+            _serve(66, list_transactions.handle, 0, 2, (TRANSACTIONAL_ID_DESCRIBE,)),
             _serve(75, describe_topic_partitions.handle, 0, 0, (TOPIC_DESCRIBE,)),
         )
     }

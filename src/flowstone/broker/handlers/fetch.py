@@ -41,6 +41,7 @@ from flowstone.broker.requests.parked import FETCH_WAIT_MS_MAX, ParkedFetch, Wat
 from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
 from flowstone.broker.topics.topic_slices import split_topics
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.log.partition.partition_log import AbortedTransaction
 from flowstone.log.segments.cached_reads import NotCached
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition
@@ -48,6 +49,7 @@ from flowstone.replication.readers import COMMITTED, Reader, consumer
 from flowstone.wire.messages import (
     FetchRequest,
     FetchResponse,
+    FetchResponseAbortedTransaction,
     FetchResponseLeader,
     FetchResponseNodeEndpoint,
     FetchResponsePartition,
@@ -347,6 +349,7 @@ class _Fetch:
         local, reader = partition.local, wanted.reader
         high_watermark = local.high_watermark.offset
         end_offset = local.visible_end(reader)
+        aborted: list[FetchResponseAbortedTransaction] | None = [] if reader is COMMITTED else None
         if wanted.fetch_offset == end_offset:  # as in most partitions of most fetches
             if local.fault is not None or local.closed_with is not None:
                 local.check_serving()
@@ -356,6 +359,8 @@ class _Fetch:
             max_bytes = min(wanted.max_bytes, left_bytes)
             try:
                 records = local.read(wanted.fetch_offset, max_bytes, end_offset, at_least_one=not self._size_bytes)
+                if reader is COMMITTED and records is not None:
+                    aborted = _aborted(local.aborted_transactions(wanted.fetch_offset, end_offset, records))
             except ApiError as error:
                 raise _trusted(error, partition) from error
         return FetchResponsePartition(
@@ -363,7 +368,7 @@ class _Fetch:
             high_watermark=high_watermark,
             last_stable_offset=end_offset if reader is COMMITTED else partition.log.last_stable_offset(high_watermark),
             log_start_offset=partition.log.log_start_offset,
-            aborted_transactions=[] if reader is COMMITTED else None,
+            aborted_transactions=aborted,
             records=records if records is not None else b"",
         )
 
@@ -380,6 +385,10 @@ class _Fetch:
 
 def _topic_response(first: FetchPartition, partitions: list[FetchResponsePartition]) -> FetchResponseTopic:
     return FetchResponseTopic(topic=first.topic, topic_id=first.topic_id, partitions=partitions)
+
+
+def _aborted(transactions: Iterable[AbortedTransaction]) -> list[FetchResponseAbortedTransaction]:
+    return [FetchResponseAbortedTransaction(producer_id=each, first_offset=first) for each, first in transactions]
 
 
 def _trusted(error: ApiError, partition: Partition) -> ApiError:

@@ -1,16 +1,18 @@
 """FindCoordinator, versions 0 to 6; one key per request up to version 3, many from version 4 on.
 
-A group's coordinator is the leader of its partition of `__consumer_offsets`, which is made when it is first asked for;
-while the partition has no leader that is alive, nobody is.
-Transactions are refused for good, for a client would otherwise retry for ever; share groups are not served yet.
+A group's coordinator is the leader of its partition of `__consumer_offsets`, and a transactional id's the leader of its
+partition of `__transaction_state`. The topics are created when they are first asked for. While the partition has no
+live leader, there is no coordinator. Share groups are not served yet.
 """
 
 from __future__ import annotations
 
+from flowstone.broker.coordinators.coordinator_lookup import partition_with
 from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import node_endpoints
 from flowstone.errors import ApiError, ErrorCode
+from flowstone.types import TopicPartition
 from flowstone.wire.messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -20,6 +22,7 @@ from flowstone.wire.messages import (
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 _MANY_KEYS_SINCE_VERSION = 4
 _SHARE_SINCE_VERSION = 6
+_TRANSACTION_SINCE_VERSION = 1
 _NO_NODE, _NO_PORT = -1, -1
 
 
@@ -47,7 +50,8 @@ async def _find(
 ) -> FindCoordinatorResponseCoordinator:
     try:
         _check_type(context, key_type)
-        node_id = await _group_coordinator(services, key)
+        place = await partition_with(services.groups if key_type == GROUP else services.transactions, key)
+        node_id = _leader(services, place)
         reachable = node_endpoints(services.metadata.image, (node_id,), context.session.listener_name)
         if not reachable:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
@@ -66,26 +70,17 @@ async def _find(
 
 
 def _check_type(context: RequestContext, key_type: int) -> None:
-    if key_type == GROUP:
+    if key_type == GROUP or (key_type == TRANSACTION and context.api_version >= _TRANSACTION_SINCE_VERSION):
         return
-    if key_type == TRANSACTION:
-        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
     if key_type == SHARE and context.api_version >= _SHARE_SINCE_VERSION:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Share groups are not served yet.")
     message = f"There is no coordinator of type {key_type} in version {context.api_version}."
     raise ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
-async def _group_coordinator(services: Services, group_id: str) -> int:
-    """The broker that has the group. ApiError while there is none."""
-    place = services.groups.partition_of(group_id)
-    if place is None:
-        try:
-            await services.groups.create_topic()
-        except ApiError as error:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or "") from error
-        place = services.groups.partition_of(group_id)
-    partition = None if place is None else services.metadata.image.partition(place)
-    if partition is None:  # deleted as soon as made
+def _leader(services: Services, place: TopicPartition) -> int:
+    """Return the broker that leads the partition. Raises ApiError if it was deleted meanwhile."""
+    partition = services.metadata.image.partition(place)
+    if partition is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return partition.leader

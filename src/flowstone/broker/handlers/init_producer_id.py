@@ -1,8 +1,9 @@
-"""InitProducerId, versions 0 to 5: an id for an idempotent producer, which every such producer asks for at its start.
+"""InitProducerId, versions 0 to 5: the producer id and epoch of an idempotent or transactional producer.
 
 An idempotent producer has no identity to come back to, so each request gets a fresh id at epoch 0, whatever id it had
-before. Transactions are not served: of the errors that stock clients treat as final and show, rather than retry for
-ever, TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the one that all of them know.
+before. A transactional id has a coordinator, which keeps its producer id and raises the epoch, so that producers with
+the same transactional id from before are fenced; since version 3 the client says which id and epoch it has. Versions
+before 4 do not know PRODUCER_FENCED.
 
 A connection or an address that asks for too many ids is told to ask again later (`producer_admission`).
 
@@ -14,7 +15,10 @@ from __future__ import annotations
 
 import asyncio
 
+from flowstone.broker.coordinators.group_answers import outcome_of
+from flowstone.broker.coordinators.transaction_answers import told
 from flowstone.broker.requests.context import RequestContext, Services
+from flowstone.coordinator.transactions import messages
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import done_within
 from flowstone.wire.messages import InitProducerIdRequest, InitProducerIdResponse
@@ -26,7 +30,7 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
     if request.transactional_id == "":
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
+        return await _transactional(services, context, request)
     try:
         services.producers.check_new_id(context.session.peer)
     except ApiError:
@@ -38,3 +42,26 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
         return InitProducerIdResponse(producer_id=asking.result(), producer_epoch=0)
     finally:
         asking.cancel()
+
+
+async def _transactional(
+    services: Services, context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    assert request.transactional_id is not None
+    initialize = messages.InitProducerIdRequest(
+        request.transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
+    )
+    await services.transactions.producer_ids.wait_filled(PRODUCER_ID_WAIT_S_MAX)
+    outcome = await outcome_of(
+        services.transactions.request(
+            initialize.transactional_id,
+            lambda shard, now_ms, token: shard.init_producer_id(now_ms, token, initialize),
+        )
+    )
+    if isinstance(outcome, ApiError):
+        outcome = messages.InitProducerIdResponse(outcome.code)
+    return InitProducerIdResponse(
+        error_code=told(context.api_key, context.api_version, outcome.error_code),
+        producer_id=outcome.producer_id,
+        producer_epoch=outcome.producer_epoch,
+    )

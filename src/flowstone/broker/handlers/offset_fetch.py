@@ -2,7 +2,11 @@
 
 Null topics ask for all that the group has committed; where topics are named by id, those that exist no more are left
 out. What was never committed has offset -1 and no error, and so has everything of a group nobody knows. Version 1 has
-room for errors in partitions only. There are no transactions: every committed offset is a stable one.
+room for errors in partitions only.
+
+Since version 7 a client may ask for stable offsets only: a partition of which an open transaction has written another
+offset has UNSTABLE_OFFSET_COMMIT, and the client asks again. Null topics then ask for pending offsets, too, which Kafka
+leaves out where nothing else is committed: a reader would begin before what the open transaction has read.
 """
 
 from __future__ import annotations
@@ -55,7 +59,8 @@ def handle(
         groups = request.groups
         if len(groups) > GROUPS_AT_ONCE or any(map(_is_large, groups)):
             return _fetch_many_in_parts(services, context, request)
-    fetches = [_Fetch(image, version >= _TOPIC_IDS_SINCE_VERSION, group) for group in groups]
+    uses_topic_ids, stable = version >= _TOPIC_IDS_SINCE_VERSION, request.require_stable
+    fetches = [_Fetch(image, group, uses_topic_ids=uses_topic_ids, require_stable=stable) for group in groups]
 
     def respond(outcomes: Sequence[object]) -> OffsetFetchResponse:
         answers = [
@@ -76,7 +81,8 @@ def _is_large(group: OffsetFetchRequestGroup) -> bool:
 async def _fetch_many_in_parts(services: Services, context: RequestContext, request: OffsetFetchRequest) -> Message:
     slices = TimeSlices(services.clock.monotonic)
     groups = [
-        await _fetch_group(services, context.api_version, group, slices) async for group in slices.over(request.groups)
+        await _fetch_group(services, context.api_version, group, slices, require_stable=request.require_stable)
+        async for group in slices.over(request.groups)
     ]
     elements = len(groups) + sum(len(topic.partitions) for group in groups for topic in group.topics)
     return await encode_if_long(services, context, OffsetFetchResponse(groups=groups), elements, slices)
@@ -88,16 +94,17 @@ async def _fetch_one_in_parts(services: Services, version: int, request: OffsetF
     if request.topics is not None:
         topics = [_renamed(topic) async for topic in slices.over(request.topics)]
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    answer = await _fetch_group(services, version, group, slices)
+    answer = await _fetch_group(services, version, group, slices, require_stable=request.require_stable)
     return await _only_answer_in_parts(version, request, answer, slices)
 
 
 async def _fetch_group(
-    services: Services, version: int, group: OffsetFetchRequestGroup, slices: TimeSlices
+    services: Services, version: int, group: OffsetFetchRequestGroup, slices: TimeSlices, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     topics: list[OffsetFetchResponseTopics] = []
     for part, is_continued in _parts(group):
-        fetch = _Fetch(services.metadata.image, version >= _TOPIC_IDS_SINCE_VERSION, part)
+        uses_topic_ids = version >= _TOPIC_IDS_SINCE_VERSION
+        fetch = _Fetch(services.metadata.image, part, uses_topic_ids=uses_topic_ids, require_stable=require_stable)
         outcome = await outcome_of(fetch.ask(services))
         if isinstance(outcome, FetchOffsetsResponse) and part.topics is None and not outcome.error_code:
             topics = await fetch.all_topics(outcome.offsets, slices)
@@ -164,11 +171,14 @@ def _refused(topic: OffsetFetchRequestTopic, code: int) -> OffsetFetchResponseTo
 class _Fetch:
     """One group's part of a request."""
 
-    def __init__(self, image: ClusterImage, uses_topic_ids: bool, group: OffsetFetchRequestGroup) -> None:
-        self._image, self._uses_topic_ids, self._group = image, uses_topic_ids, group
+    def __init__(
+        self, image: ClusterImage, group: OffsetFetchRequestGroup, *, uses_topic_ids: bool, require_stable: bool
+    ) -> None:
+        self._image, self._group = image, group
+        self._uses_topic_ids, self._require_stable = uses_topic_ids, require_stable
 
     def ask(self, services: Services) -> Token:
-        wanted = FetchOffsetsRequest(self._group.group_id, self._named_partitions())
+        wanted = FetchOffsetsRequest(self._group.group_id, self._named_partitions(), self._require_stable)
         return services.groups.request(
             self._group.group_id, lambda shard, now_ms, token: shard.fetch_offsets(now_ms, token, wanted)
         )
@@ -236,5 +246,5 @@ def _partition(
         committed_offset=committed.offset,
         committed_leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
-        error_code=error,
+        error_code=error or committed.error_code,
     )

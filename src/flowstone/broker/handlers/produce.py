@@ -10,22 +10,28 @@ connection's next request waits until everything of this one is appended.
 
 Whoever asked a broker that does not lead a partition is told who does, since version 10 with its address (KIP-951).
 
-Deviations: a transactional id is refused as long as there are no transactions.
+The first batch of a transaction in a partition waits until the transaction coordinator has been asked, in such a
+coroutine too (`transaction_verification`). The request's version selects the protocol: the partition must be part of
+the transaction (up to version 11), or becomes part of it now.
+
+Deviations: a transactional batch in a request without a transactional id is refused alone, not with those beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from flowstone.broker.loop.time_slices import yield_to_loop
+from flowstone.broker.loop.time_slices import TimeSlices, yield_to_loop
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.parked import ParkedProduce, Uncommitted
 from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
+from flowstone.broker.requests.transaction_verification import ProducedTransaction, is_transactional
 from flowstone.cluster.decisions.topic_names import INTERNAL_TOPICS
 from flowstone.errors import ApiError, ErrorCode, ProtocolError, RecordError
 from flowstone.log.partition.partition_log import NeedsWorker, Timestamps
+from flowstone.log.partition.producer_state import UNVERIFIED
 from flowstone.promise import Promise
 from flowstone.replication.partition import ACKS_ALL, Partition
 from flowstone.types import Bytes
@@ -63,6 +69,8 @@ def handle(
     batch_count = len(topics[0].partition_data) if len(topics) == 1 else sum(len(t.partition_data) for t in topics)
     if batch_count > BATCHES_AT_ONCE_MAX:
         return produce.append_later([_Later(topic, wanted) for topic in topics for wanted in topic.partition_data])
+    if request.transactional_id is not None:
+        produce.note_producers([wanted for topic in topics for wanted in topic.partition_data])
     later: list[_Later] = []
     slice_ends = services.clock.monotonic() + SLICE_S if batch_count > 1 else None
     for topic in topics:
@@ -88,6 +96,11 @@ class _Produce:
         self._services, self._acks, self._timeout_ms = services, request.acks, request.timeout_ms
         self._version, self._session = context.api_version, context.session
         self._refusal = _why_refused(services, request)
+        self._transaction: ProducedTransaction | None = None
+        if request.transactional_id is not None:
+            self._transaction = ProducedTransaction(
+                services.verification, services.transactions, request.transactional_id, self._version
+            )
         self._topics: list[ProduceResponseTopic] = []
         self._last_topic: ProduceRequestTopic | None = None
         self._results: list[ProduceResponsePartition] = []  # of the last topic
@@ -98,7 +111,8 @@ class _Produce:
     def append(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> bool:
         """Append a batch, or note in the response why it is refused; return whether that is done.
 
-        If it is not, a worker must open the batch first, or it must wait for another batch of its partition.
+        If it is not, a worker must open the batch first, it must wait for another batch of its partition, or its
+        transaction coordinator must be asked.
         """
         partition: Partition | None = None
         result = ProduceResponsePartition(index=wanted.index)
@@ -106,13 +120,24 @@ class _Produce:
             partition, records = self._check(topic, wanted)
             if self._services.preparing.is_due(partition, records):
                 return False
+            if self._transaction is not None and self._transaction.is_due(partition, records):
+                return False
             self._append(partition, result, records, None)
         except NeedsWorker:
             return False
         except ApiError as error:
-            self._refuse(result, self._as_seen(error, topic, wanted.index), partition)
+            self._refuse(result, self._as_seen(error, topic, wanted), partition)
         self._add(topic, result)
         return True
+
+    def note_producers(self, batches: Iterable[ProduceRequestPartition]) -> None:
+        """Note whose transactional batches these are; the whole request is refused if they are of several producers."""
+        try:
+            for wanted in batches:
+                if self._transaction is not None and wanted.records is not None:
+                    self._transaction.note(wanted.records)
+        except ApiError as error:
+            self._refusal = self._refusal or error
 
     def _add(self, topic: ProduceRequestTopic, result: ProduceResponsePartition) -> None:
         """Add a partition's result to the response. They come in the order of the request."""
@@ -127,11 +152,7 @@ class _Produce:
         """Return the partition and the batch. Raises ApiError if the batch is refused before it is looked into."""
         if self._refusal is not None:
             raise self._refusal
-        partitions, records = self._services.partitions, wanted.records
-        if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            partition = partitions.get_by_id(topic.topic_id, wanted.index)
-        else:
-            partition = partitions.get(topic.name, wanted.index)
+        partition, records = self._find(topic, wanted.index), wanted.records
         if partition.topic_partition.topic in INTERNAL_TOPICS:  # whatever is in it its coordinator takes for its own
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators append to internal topics")
         if records is None:
@@ -142,10 +163,19 @@ class _Produce:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
         return partition, records
 
-    def _as_seen(self, error: ApiError, topic: ProduceRequestTopic, index: int) -> ApiError:
+    def _find(self, topic: ProduceRequestTopic, index: int) -> Partition:
+        if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            return self._services.partitions.get_by_id(topic.topic_id, index)
+        return self._services.partitions.get(topic.name, index)
+
+    def _as_seen(self, error: ApiError, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> ApiError:
+        has_no_transaction = self._transaction is None and self._refusal is None
+        if error.code is ErrorCode.INVALID_TXN_STATE and has_no_transaction and is_transactional(wanted.records or b""):
+            told = "a transactional batch needs a request with a transactional id"
+            return ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, told)
         image = self._services.metadata.image
         found = image.topics.get(topic.name) if topic.name else image.topics_by_id.get(topic.topic_id)
-        return as_seen_by_the_cluster(error, found, index)
+        return as_seen_by_the_cluster(error, found, wanted.index)
 
     def finish(self) -> Produced:
         self._last_topic = None  # its records are views of the request's bytes too
@@ -170,7 +200,7 @@ class _Produce:
         """Append the batches in a coroutine; the request's bytes are only there until the handler returns."""
         size_bytes = sum(len(wanted.records) for _, wanted in later if wanted.records is not None)
         try:
-            self._services.preparing.reserve(size_bytes)
+            release = self._hold(later, size_bytes)
         except ApiError as error:
             for topic, wanted in later:
                 result = ProduceResponsePartition(index=wanted.index)
@@ -180,23 +210,53 @@ class _Produce:
         for _, wanted in later:
             if wanted.records is not None:
                 wanted.records = bytes(wanted.records)
-        return self._append_all(later, size_bytes)
+        return self._append_held(later, release)
 
-    async def _append_all(self, later: list[_Later], size_bytes: int) -> Produced:
+    def _hold(self, later: list[_Later], size_bytes: int) -> Callable[[], None]:
+        """Count what the request keeps in memory; return what takes that back. Raises ApiError if it is too much."""
+        preparing, verification, transaction = self._services.preparing, self._services.verification, self._transaction
+        if transaction is not None:
+            self.note_producers(wanted for _, wanted in later)
+            producer_id = transaction.producer_id
+            if producer_id is not None:
+                verification.hold(producer_id, size_bytes)
+                return partial(verification.release, producer_id, size_bytes)
+        preparing.reserve(size_bytes)
+        return partial(preparing.release, size_bytes)
+
+    async def _append_held(self, later: list[_Later], release: Callable[[], None]) -> Produced:
         """Append the batches in order. Returns a promise if they are still to be committed."""
+        try:
+            if self._transaction is None or self._refusal is not None:
+                await self._append_all(later)
+            else:
+                async with self._transaction.turn():
+                    await self._transaction.verify(self._found(later))
+                    await self._append_all(later)
+        finally:
+            release()
+        return self.finish()
+
+    async def _found(self, later: list[_Later]) -> AsyncIterator[tuple[Partition, Bytes]]:
+        """Yield the batches whose partitions are led here; the others are refused when their turn comes."""
+        async for topic, wanted in TimeSlices(self._services.clock.monotonic).over(later):
+            try:
+                partition = self._find(topic, wanted.index)
+            except ApiError:
+                continue
+            if partition.is_leader and wanted.records is not None:
+                yield partition, wanted.records
+
+    async def _append_all(self, later: list[_Later]) -> None:
         monotonic = self._services.clock.monotonic
         slice_ends = 0.0
-        try:
-            for topic, wanted in later:
-                if monotonic() > slice_ends:
-                    await yield_to_loop()
-                    slice_ends = monotonic() + SLICE_S
-                if not self.append(topic, wanted):
-                    await self._append_prepared(topic, wanted)
-                wanted.records = None  # the request is kept until it is answered, its records need not be
-        finally:
-            self._services.preparing.release(size_bytes)
-        return self.finish()
+        for topic, wanted in later:
+            if monotonic() > slice_ends:
+                await yield_to_loop()
+                slice_ends = monotonic() + SLICE_S
+            if not self.append(topic, wanted):
+                await self._append_prepared(topic, wanted)
+            wanted.records = None  # the request is kept until it is answered, its records need not be
 
     async def _append_prepared(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> None:
         partition: Partition | None = None
@@ -205,7 +265,7 @@ class _Produce:
             partition, records = self._check(topic, wanted)
             await self._services.preparing.append(partition, records, partial(self._append, partition, result))
         except ApiError as error:
-            self._refuse(result, self._as_seen(error, topic, wanted.index), partition)
+            self._refuse(result, self._as_seen(error, topic, wanted), partition)
         self._add(topic, result)
 
     def _respond(self) -> ProduceResponse:
@@ -233,9 +293,10 @@ class _Produce:
     def _append(
         self, partition: Partition, result: ProduceResponsePartition, records: Bytes, opened: Timestamps | None
     ) -> None:
-        acks = self._acks
+        acks, transaction = self._acks, self._transaction
+        version = UNVERIFIED if transaction is None else transaction.version_for(partition, records)
         base_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = partition.append(
-            records, acks, opened=opened
+            records, acks, opened=opened, transaction_version=version
         )
         result.base_offset, result.log_append_time_ms = base_offset, append_time_ms
         result.log_start_offset = log_start_offset
@@ -273,8 +334,6 @@ def _why_refused(services: Services, request: ProduceRequest) -> ApiError | None
     """What speaks against the request as a whole; each partition is told."""
     if request.acks not in _VALID_ACKS:
         return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
-    if request.transactional_id is not None:
-        return ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     if request.acks == ACKS_ALL and services.waiting.is_full:
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many requests are waiting; try again")
     return None

@@ -19,6 +19,7 @@ from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.metrics.exposition import Exposition, label_text
 from flowstone.broker.metrics.group_metrics import write_groups
 from flowstone.broker.metrics.replication_metrics import ReplicationMetrics
+from flowstone.broker.metrics.stable_offset_metrics import write_stable_offsets
 from flowstone.broker.network.server import Server
 from flowstone.broker.requests.context import Services
 from flowstone.errors import ErrorCode
@@ -52,6 +53,7 @@ class Scrape:
         await yield_to_loop()
         self._write_topics(page)
         await self._write_partitions(page)
+        await write_stable_offsets(page, self._services.partitions)
         await self._replication.write(page)
         await write_groups(page, self._survey.latest)
         return page.text()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flowstone.broker.clustering.cluster_node import Clustering
     from flowstone.broker.clustering.log_starts import LogStarts
     from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+    from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from flowstone.broker.fetching.fetch_sessions import FetchSessions
     from flowstone.broker.loop.workers import Workers
     from flowstone.broker.network.unsent_bytes import UnsentTotal
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from flowstone.broker.requests.disk_floor import DiskFloor
     from flowstone.broker.requests.parked import Waiting
     from flowstone.broker.requests.producer_admission import ProducerAdmission
+    from flowstone.broker.requests.transaction_verification import TransactionVerification
     from flowstone.broker.topics.encoded_topics import MetadataParts
     from flowstone.cluster.metadata import Metadata
     from flowstone.config import BrokerConfig, TopicDefaults
@@ -58,6 +60,7 @@ class Services:
     preparing: Preparing
     workers: Workers
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     # None if this broker is not part of a cluster.
     cluster: Clustering | None
     metrics: Metrics
@@ -66,6 +69,7 @@ class Services:
     log_starts: LogStarts
     unsent: UnsentTotal
     producers: ProducerAdmission
+    verification: TransactionVerification
     # A test's wire faults, applied once per route, so that they cost requests nothing when there are none.
     intercept: Intercept | None
 

@@ -58,6 +58,7 @@ class Explaining:
             "producer": _producer(header, offset),
             "branched_from": _branched_from(log, offset),
             "durability": self._durability(partition, offset),
+            "transaction": await self._transaction(partition, header, offset),
             "groups": await self._groups(where, offset),
             "retention": await self._retention(partition, offset),
             "compaction": _compaction(log, segment, header, offset),
@@ -72,6 +73,41 @@ class Explaining:
             "high_watermark": partition.high_watermark.offset,
             "replicas": list(placed.replicas) if placed is not None else [],
             "in_sync_replicas": list(placed.isr) if placed is not None else [],
+        }
+
+    async def _transaction(self, partition: Partition, header: BatchHeader, offset: int) -> Document:
+        """Whether read_committed consumers see the record, and which open transaction holds it back from them."""
+        log = partition.log
+        stable_offset = partition.last_stable_offset
+        is_aborted, held_by = False, None
+        if offset < stable_offset and header.is_transactional and not header.is_control:
+            until = min(header.next_offset, stable_offset)
+            aborted = await read_when_cached(
+                self._services.workers, partition, partial(log.aborted_transactions, header.base_offset, until)
+            )
+            is_aborted = header.producer_id in {each.producer_id for each in aborted}
+        elif stable_offset <= offset < partition.high_watermark.offset:
+            held_by = await self._open_transaction(partition)
+        return {
+            "is_visible": offset < stable_offset and not is_aborted and not header.is_control,
+            "is_aborted": is_aborted,
+            "last_stable_offset": stable_offset,
+            "held_by": held_by,
+        }
+
+    async def _open_transaction(self, partition: Partition) -> Document | None:
+        """Return the open transaction that began first; None if there is none, but a marker is not committed yet."""
+        log = partition.log
+        oldest = next(iter(log.producers.open_transactions()), None)
+        if oldest is None:
+            return None
+        first_offset = max(oldest.first_offset, log.log_start_offset)
+        _, _, header = await read_when_cached(self._services.workers, partition, partial(_locate, log, first_offset))
+        return {
+            "producer_id": oldest.producer_id,
+            "producer_epoch": oldest.epoch,
+            "first_offset": oldest.first_offset,
+            "since_ms": header.base_timestamp,
         }
 
     async def _groups(self, where: TopicPartition, offset: int) -> list[Document]:

@@ -64,6 +64,8 @@ def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:
         ("producer", _producer(told["producer"])),
         ("safe", _durability(told["durability"])),
     ]
+    if batch["is_transactional"] or told["transaction"]["held_by"] is not None:
+        lines.append(("transaction", _transaction(told["transaction"], is_control=batch["is_control"])))
     if told["branched_from"] is not None:
         lines.append(("branch", f"from topic {told['branched_from']['topic']}, to which the record was written"))
     lines += [
@@ -90,6 +92,22 @@ def _durability(told: dict[str, Any]) -> str:
     flushed = "on disk" if told["is_flushed"] else f"not on disk yet (flushed to {told['flushed_offset']})"
     committed = "committed" if told["is_committed"] else f"not committed yet (high watermark {told['high_watermark']})"
     return f"{flushed}, {committed}, in-sync replicas {told['in_sync_replicas']} of {told['replicas']}"
+
+
+def _transaction(told: dict[str, Any], *, is_control: bool) -> str:
+    if is_control:
+        return "an end marker, which no consumer sees"
+    if told["is_aborted"]:
+        return "aborted: read_committed consumers do not see the record"
+    if told["is_visible"]:
+        return "committed: read_committed consumers see the record"
+    holder = told["held_by"]
+    if holder is None:
+        return f"not committed yet: read_committed consumers see up to offset {told['last_stable_offset']}"
+    return (
+        f"read_committed consumers wait for the open transaction of producer {holder['producer_id']}, epoch "
+        f"{holder['producer_epoch']}, since {_time(holder['since_ms'])} (offset {holder['first_offset']})"
+    )
 
 
 def _groups(groups: list[dict[str, Any]], *, has_passed: bool) -> str:

@@ -9,15 +9,22 @@ new leader epoch, because the log may have become shorter between the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from flowstone.cluster.decisions.feature_changes import check_supported
 from flowstone.cluster.decisions.partition_states import PartitionChanges, alive_brokers, in_sync_with, settle, withdraw
 from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage
+from flowstone.cluster.image.features import FOUNDING_LEVELS, OFF, FeatureRange
 from flowstone.cluster.image.ids import IdSource, id_text
-from flowstone.cluster.image.records import BrokerRegistered, ClusterCreated, MetadataRecord, ProducerIdsReserved
+from flowstone.cluster.image.records import (
+    BrokerRegistered,
+    ClusterCreated,
+    FeatureLevelChanged,
+    MetadataRecord,
+    ProducerIdsReserved,
+)
 from flowstone.errors import StartupError
 from flowstone.types import TopicPartition
 
@@ -33,12 +40,19 @@ class Registration(NamedTuple):
     epoch: int
 
 
-def found_cluster(image: ClusterImage, new_id: IdSource) -> tuple[list[MetadataRecord], str]:
-    """Return the cluster's id, which the first caller creates."""
+def found_cluster(
+    image: ClusterImage, new_id: IdSource, supported: Mapping[str, FeatureRange]
+) -> tuple[list[MetadataRecord], str]:
+    """Return the cluster's id, and the records that found the cluster if it has none yet.
+
+    `supported` are the feature levels of the broker that founds it: a new cluster begins with the newest protocols.
+    """
     if image.cluster_id:
         return [], image.cluster_id
     cluster_id = id_text(new_id())
-    return [ClusterCreated(cluster_id)], cluster_id
+    levels = {name: min(level, supported.get(name, OFF).max_level) for name, level in FOUNDING_LEVELS.items()}
+    features = [FeatureLevelChanged(name, level) for name, level in levels.items() if level > 0]
+    return [ClusterCreated(cluster_id), *features], cluster_id
 
 
 def register_broker(
@@ -53,7 +67,7 @@ def register_broker(
     does not support the cluster's feature levels.
     """
     check_supported(image, broker)
-    records, cluster_id = found_cluster(image, new_id)
+    records, cluster_id = found_cluster(image, new_id, broker.features)
     known = image.brokers.get(broker.node_id)
     if known is not None and known.incarnation == broker.incarnation and not known.is_fenced:
         same_life = replace(broker, epoch=known.epoch, is_fenced=False)

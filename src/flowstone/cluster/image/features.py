@@ -15,6 +15,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 METADATA_VERSION = "flowstone.metadata.version"
+# 2 is the protocol that raises the producer epoch with every transaction (KIP-890): clients use it from that level on.
+TRANSACTION_VERSION = "transaction.version"
 # The level of a cluster, and of a broker, without a feature record: that of the releases before there were features.
 METADATA_LEVEL_MIN = 1
 
@@ -36,11 +38,13 @@ class FeatureRange(NamedTuple):
 SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
     {
         METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, 1),
-        "transaction.version": FeatureRange(0, 0),
+        TRANSACTION_VERSION: FeatureRange(0, 2),
         "group.version": FeatureRange(0, 0),
         "share.version": FeatureRange(0, 0),
     }
 )
+# The levels with which a new cluster begins, as far as its first broker supports them. Others begin switched off.
+FOUNDING_LEVELS: Mapping[str, int] = MappingProxyType({TRANSACTION_VERSION: 2})
 # The features of a broker whose registration names none.
 FORMER_RELEASE: Mapping[str, FeatureRange] = MappingProxyType(
     {METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, METADATA_LEVEL_MIN)}

@@ -1,4 +1,8 @@
-"""ListGroups, DescribeGroups and DeleteGroups: the requests of operators."""
+"""ListGroups, DescribeGroups and DeleteGroups: the requests of operators.
+
+A group with offsets of an open transaction is not deleted: the transaction would be committed without them. (Kafka
+deletes it.)
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ def delete_groups(turn: Turn, token: Any, group_ids: Iterable[str]) -> None:
         group = turn.shard.groups.get(group_id)
         if group is None:
             errors[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
-        elif not group.is_empty:
+        elif not group.is_empty or turn.shard.pending.of_group(group_id):
             errors[group_id] = ErrorCode.NON_EMPTY_GROUP
         else:
             errors[group_id] = ErrorCode.NONE

@@ -28,13 +28,13 @@ from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
 
 _NOT_COMMITTED = CommittedOffset()
+_UNSTABLE = CommittedOffset(error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
 # Creates one from a tuple of its fields: most of the constructor's time is that it is a Python function.
 _new_committed = partial(tuple.__new__, OffsetCommitted)
 
 
 def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
-    group_id, now_ms = request.group_id, turn.now_ms
-    group = turn.shard.groups.get(group_id)
+    group = turn.shard.groups.get(request.group_id)
     error_code = _check_commit(group, request)
     if error_code is not ErrorCode.NONE:
         turn.reply(token, CommitResponse([error_code] * len(request.offsets)))
@@ -42,6 +42,16 @@ def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
     if not _has_memory(turn, request):
         turn.reply(token, CommitResponse([ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * len(request.offsets)))
         return
+    errors = accept_offsets(turn, request)
+    if group is not None and request.member_id in group.members:
+        turn.keep_session(group, request.member_id)
+    turn.effects.can_wait = True
+    turn.reply(token, CommitResponse(errors))
+
+
+def accept_offsets(turn: Turn, request: CommitRequest) -> list[ErrorCode]:
+    """Append the records of all offsets that can be stored, and return a code for each offset of the request."""
+    group_id, now_ms = request.group_id, turn.now_ms
     errors: list[ErrorCode] = [ErrorCode.NONE] * len(request.offsets)
     accepted: dict[tuple[str, int], OffsetCommitted] = {}  # for a partition named twice, the last one
     expire_timestamp_ms = NO_TIMESTAMP
@@ -56,11 +66,8 @@ def commit(turn: Turn, token: Any, request: CommitRequest) -> None:
         accepted[topic, partition] = new_committed(
             (group_id, topic, partition, offset, leader_epoch, metadata or "", now_ms, expire_timestamp_ms)
         )
-    if group is not None and request.member_id in group.members:
-        turn.keep_session(group, request.member_id)
     turn.effects.records.extend(accepted.values())
-    turn.effects.can_wait = True
-    turn.reply(token, CommitResponse(errors))
+    return errors
 
 
 def _has_memory(turn: Turn, request: CommitRequest) -> bool:
@@ -93,15 +100,18 @@ def _check_commit(group: AnyGroup | None, request: CommitRequest) -> ErrorCode:
 
 def fetch(turn: Turn, token: Any, request: FetchOffsetsRequest) -> None:
     committed = turn.shard.offsets.of_group(request.group_id)
+    pending = turn.shard.pending.of_group(request.group_id) if request.require_stable else ()
     wanted: Iterable[TopicPartition] | None = request.partitions
     if wanted is None:
-        wanted = (TopicPartition(record.topic, record.partition) for record in committed.values())
+        wanted = (TopicPartition(*place) for place in dict.fromkeys((*committed, *pending)))
     offsets = {}
     for partition in wanted:
         record = committed.get(partition)
         offsets[partition] = (
             CommittedOffset(record.offset, record.leader_epoch, record.metadata) if record else _NOT_COMMITTED
         )
+    for partition in offsets.keys() & pending if pending else ():
+        offsets[partition] = _UNSTABLE
     turn.reply(token, FetchOffsetsResponse(request.group_id, offsets))
 
 
@@ -120,13 +130,14 @@ def delete(turn: Turn, token: Any, request: DeleteOffsetsRequest) -> None:
         turn.reply(token, DeleteOffsetsResponse(ErrorCode.NON_EMPTY_GROUP))
         return
     committed = turn.shard.offsets.of_group(request.group_id)
+    pending = turn.shard.pending.of_group(request.group_id)
     errors = {}
     for partition in dict.fromkeys(request.partitions):
         if group.is_subscribed_to(partition.topic):
             errors[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             continue
         errors[partition] = ErrorCode.NONE
-        if partition in committed:
+        if partition in committed or partition in pending:
             turn.append(OffsetRemoved(request.group_id, partition.topic, partition.partition))
     turn.reply(token, DeleteOffsetsResponse(errors=errors))
 
@@ -134,5 +145,6 @@ def delete(turn: Turn, token: Any, request: DeleteOffsetsRequest) -> None:
 def remove_partitions(turn: Turn, partitions: Iterable[TopicPartition]) -> None:
     """These partitions are deleted: an offset in them must not be found by a later topic of the same name."""
     wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
-    for group_id, topic, partition in turn.shard.offsets.found_in(wanted):
+    found = [*turn.shard.offsets.found_in(wanted), *turn.shard.pending.found_in(wanted)]
+    for group_id, topic, partition in dict.fromkeys(found):
         turn.append(OffsetRemoved(group_id, topic, partition))

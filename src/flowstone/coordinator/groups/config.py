@@ -29,8 +29,10 @@ PROTOCOL_OVERHEAD_BYTES = 256
 PENDING_MEMBER_OVERHEAD_BYTES = 768
 OFFSET_OVERHEAD_BYTES = 448
 TEXT_CHARACTER_BYTES = 4
-"""Upper bounds on the memory of a group, a member, a protocol of a member, a member id handed out, a committed offset
-and a character of a name, without clients' own bytes. `group.memory.max.bytes` limits the sum over all groups."""
+PENDING_OFFSET_OVERHEAD_BYTES = 1_024
+"""Upper bounds on the memory of a group, a member, a protocol of a member, a member id handed out, a committed offset,
+a character of a name and a pending offset of a transaction, without clients' own bytes. `group.memory.max.bytes` limits
+the sum over all groups."""
 
 EXPIRY_OFFSETS_PER_TICK = 5_000
 """Committed offsets checked for expiry in one slice, so that a large shard does not hold the event loop."""

@@ -4,7 +4,9 @@
 - A group that no member ever joined (stand-alone consumers): each offset that long after it was committed.
 - A Stable consumer group: the same, for topics that no member subscribes to any more.
 - An offset with a retention time of its client: when that is over, in the same three cases.
-- A group without members and offsets: removed a minute after it became empty (`EMPTY_GROUP_KEPT_MS`).
+- An offset of a partition for which a newer one is pending in an open transaction: not before that transaction ends.
+- A group without members and offsets, pending ones included: removed a minute after it became empty
+  (`EMPTY_GROUP_KEPT_MS`).
 
 The check of offsets runs at an interval and in slices, because a shard may hold millions of offsets. A check in between
 examines only groups without offsets; it runs as long as there are such groups.
@@ -72,23 +74,25 @@ class Expiry:
 
 
 def _has_nothing(turn: Turn, group: AnyGroup) -> bool:
-    """Return whether the group has no members, no member ids handed out, and no offsets."""
-    return group.is_unused and not turn.shard.offsets.of_group(group.group_id)
+    """Return whether the group has no members, no member ids handed out, and no offsets, pending ones included."""
+    shard, group_id = turn.shard, group.group_id
+    return group.is_unused and not shard.offsets.of_group(group_id) and not shard.pending.of_group(group_id)
 
 
 def _check_group(turn: Turn, group: AnyGroup) -> None:
     offsets = turn.shard.offsets.of_group(group.group_id)
+    pending = turn.shard.pending.of_group(group.group_id)
     topics_in_use, empty_since_ms = group.topics_in_use(), group.empty_since_ms
     if topics_in_use is None:
         return
     expired = [
         record
-        for record in offsets.values()
-        if record.topic not in topics_in_use and _is_expired(turn, record, empty_since_ms)
+        for place, record in offsets.items()
+        if record.topic not in topics_in_use and place not in pending and _is_expired(turn, record, empty_since_ms)
     ]
     for record in expired:
         turn.append(OffsetRemoved(record.group_id, record.topic, record.partition))
-    if len(expired) == len(offsets) and group.is_unused:
+    if len(expired) == len(offsets) and not pending and group.is_unused:
         turn.append(GroupRemoved(group.group_id))
 
 

@@ -73,6 +73,10 @@ class AnyGroup(Protocol):
         """Return why the sender may not commit, or NONE."""
         ...
 
+    def check_transactional_commit(self, request: CommitRequest) -> ErrorCode:
+        """Return why the one who asks may not commit in a transaction, or NONE."""
+        ...
+
     def session_timeout_ms(self, member_id: str) -> int:
         """Return the session timeout of a member, counted from its last request."""
         ...

@@ -134,12 +134,14 @@ class CommitResponse(NamedTuple):
 class FetchOffsetsRequest(NamedTuple):
     group_id: str
     partitions: tuple[TopicPartition, ...] | None = None  # null: all of them
+    require_stable: bool = False  # tell of offsets of open transactions, with an error
 
 
 class CommittedOffset(NamedTuple):
     offset: int = NO_OFFSET
     leader_epoch: int = -1
     metadata: str = ""
+    error_code: ErrorCode = ErrorCode.NONE
 
 
 class FetchOffsetsResponse(NamedTuple):

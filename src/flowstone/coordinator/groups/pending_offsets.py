@@ -2,52 +2,106 @@
 
 They count once their producer's marker says commit, and are forgotten if it says abort. What was written of the same
 partition of the same group after them wins, as in Kafka: a plain commit, a tombstone, or the offset of a transaction
-that wrote later and was committed earlier.
+that wrote later and was committed earlier. An offset that cannot win any more is forgotten at once, so that it holds up
+neither readers of stable offsets, nor expiry, nor the deletion of its group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
+from flowstone.coordinator.groups.config import PENDING_OFFSET_OVERHEAD_BYTES, TEXT_CHARACTER_BYTES
 from flowstone.coordinator.groups.records import GroupRecord, OffsetCommitted, OffsetRemoved
 
-# A group, a topic and a partition.
-_Place = tuple[str, str, int]
+# A topic and a partition.
+_Place = tuple[str, int]
+
+
+class _Written(NamedTuple):
+    """A producer's last offset for a place, and its number in the order in which the shard's were written."""
+
+    number: int
+    record: OffsetCommitted
+
+
+_NONE: Mapping[_Place, Mapping[int, _Written]] = MappingProxyType({})
+
+
+def pending_bytes(metadata: str) -> int:
+    """Return about what a pending offset with this metadata takes in memory."""
+    return PENDING_OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(metadata)
 
 
 class PendingOffsets:
     def __init__(self) -> None:
-        # By producer id and place: the offset, and its number in the order in which the shard's were written.
-        self._by_producer: dict[int, dict[_Place, tuple[int, OffsetCommitted]]] = {}
+        # By group, place and producer id, and the places by producer id. No mapping in them is empty. The first one is
+        # read by others: a method would cost each plain commit, which only wants to know that nothing is pending.
+        self.by_group: dict[str, dict[_Place, dict[int, _Written]]] = {}
+        self._by_producer: dict[int, dict[tuple[str, _Place], None]] = {}
+        self._size_bytes: dict[str, int] = {}
         self._written_count = 0
+
+    def of_group(self, group_id: str) -> Mapping[_Place, Mapping[int, _Written]]:
+        """Return what is pending of a group, by topic and partition."""
+        return self.by_group.get(group_id, _NONE)
+
+    def found_in(self, partitions: Mapping[_Place, object]) -> list[tuple[str, str, int]]:
+        """Return the group, topic and partition of every pending offset in these partitions."""
+        return [
+            (group_id, *place) for group_id, places in self.by_group.items() for place in places if place in partitions
+        ]
+
+    def size_bytes(self, group_id: str) -> int:
+        """Return about what a group's pending offsets take in memory."""
+        return self._size_bytes.get(group_id, 0)
 
     def add(self, producer_id: int, records: Iterable[OffsetCommitted]) -> None:
         """Hold offsets that the producer has written in its open transaction."""
-        pending = self._by_producer.setdefault(producer_id, {})
         for record in records:
+            group_id, place = record[0], record[1:3]
+            self._forget(group_id, place, producer_id)
             self._written_count += 1
-            pending[record[:3]] = self._written_count, record
+            writers = self.by_group.setdefault(group_id, {}).setdefault(place, {})
+            writers[producer_id] = _Written(self._written_count, record)
+            self._by_producer.setdefault(producer_id, {})[group_id, place] = None
+            self._size_bytes[group_id] = self._size_bytes.get(group_id, 0) + pending_bytes(record.metadata)
 
     def drop_older(self, records: Iterable[GroupRecord]) -> None:
         """Forget the offsets of places that records outside of any transaction have written or removed since."""
-        if not self._by_producer:
-            return
         for record in records:
-            if isinstance(record, OffsetCommitted | OffsetRemoved):
-                self._drop_before(record[:3], self._written_count + 1)
+            if record[0] in self.by_group and isinstance(record, OffsetCommitted | OffsetRemoved):
+                self._drop_before(record[0], record[1:3], self._written_count + 1)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[OffsetCommitted]:
-        """Forget what the producer has written; return it if it was committed, to be applied."""
-        ended = self._by_producer.pop(producer_id, {})
-        if not is_commit:
-            return []
-        for place, (number, _) in ended.items():
-            self._drop_before(place, number)
-        return [record for _, record in ended.values()]
+        """Forget what the producer has written, and return it; if it is committed, forget what others wrote before."""
+        ended = []
+        for group_id, place in tuple(self._by_producer.get(producer_id, ())):
+            number, record = self.by_group[group_id][place][producer_id]
+            self._forget(group_id, place, producer_id)
+            if is_commit:
+                self._drop_before(group_id, place, number)
+            ended.append(record)
+        return ended
 
-    def _drop_before(self, place: _Place, number: int) -> None:
-        for producer_id, pending in tuple(self._by_producer.items()):
-            if place in pending and pending[place][0] < number:
-                del pending[place]
-                if not pending:
-                    del self._by_producer[producer_id]
+    def _drop_before(self, group_id: str, place: _Place, number: int) -> None:
+        writers = self.of_group(group_id).get(place, {})
+        for producer_id in [each for each, written in writers.items() if written.number < number]:
+            self._forget(group_id, place, producer_id)
+
+    def _forget(self, group_id: str, place: _Place, producer_id: int) -> None:
+        """Forget what a producer has written for a place, if it has."""
+        places = self.by_group.get(group_id, {})
+        writers = places.get(place, {})
+        written = writers.pop(producer_id, None)
+        if written is None:
+            return
+        self._size_bytes[group_id] -= pending_bytes(written.record.metadata)
+        del self._by_producer[producer_id][group_id, place]
+        if not self._by_producer[producer_id]:
+            del self._by_producer[producer_id]
+        if not writers:
+            del places[place]
+        if not places:
+            del self.by_group[group_id], self._size_bytes[group_id]

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flowstone.coordinator.effects import TransactionalProducer
-from flowstone.coordinator.groups import administration, branching, commits
+from flowstone.coordinator.groups import administration, branching, commits, transactional_commits
 from flowstone.coordinator.groups.branching import BranchOffsetsRequest
 from flowstone.coordinator.groups.classic import joining, membership, timeouts
 from flowstone.coordinator.groups.classic.group import Group, as_classic
@@ -42,7 +42,6 @@ from flowstone.coordinator.groups.messages import (
     ListGroupsRequest,
     SyncRequest,
 )
-from flowstone.coordinator.groups.pending_offsets import PendingOffsets
 from flowstone.coordinator.groups.records import (
     GroupRecord,
     GroupRemoved,
@@ -52,6 +51,7 @@ from flowstone.coordinator.groups.records import (
 )
 from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
+from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest, TransactionalCommitRequest
 from flowstone.memory_budget import MemoryAccount, MemoryBudget
 from flowstone.types import TopicPartition
 from flowstone.wire.end_markers import EndMarker
@@ -66,26 +66,33 @@ class GroupShard:
         self._state = ShardState(config, new_member_id, MemoryAccount(budget))
         self.next_deadline = self._state.timers.next_deadline
         self._expiry = Expiry()
-        self._pending: PendingOffsets | None = None  # created with the first transaction: most shards never have one
 
     def replay(self, records: Sequence[GroupRecord], producer: TransactionalProducer | None = None) -> None:
         """Apply stored records, in their order: those just appended, or some read while loading.
 
         Offsets of a producer's transaction are held until its marker is replayed.
         """
+        pending = self._state.pending
         if producer is not None:
-            if self._pending is None:
-                self._pending = PendingOffsets()
-            self._pending.add(producer.producer_id, [each for each in records if isinstance(each, OffsetCommitted)])
+            offsets = [each for each in records if isinstance(each, OffsetCommitted)]
+            pending.add(producer.producer_id, offsets)
+            for group_id in {record.group_id for record in offsets}:
+                if group_id not in self._state.groups:  # a group with nothing but pending offsets is known, as in Kafka
+                    self._state.groups[group_id] = Group(group_id)
+                self._state.measure(group_id)
             records = [each for each in records if not isinstance(each, OffsetCommitted)]
-        elif self._pending is not None:
-            self._pending.drop_older(records)
+        elif pending.by_group:
+            pending.drop_older(records)
         self._apply(records)
 
     def replay_marker(self, producer: TransactionalProducer, marker: EndMarker) -> None:
         """Apply the offsets of a transaction that was committed, and forget those of one that was aborted."""
-        if self._pending is not None:
-            self._apply(self._pending.end(producer.producer_id, is_commit=marker.is_commit))
+        ended = self._state.pending.end(producer.producer_id, is_commit=marker.is_commit)
+        if marker.is_commit:
+            self._apply(ended)
+            return
+        for group_id in {record.group_id for record in ended}:
+            self._state.measure(group_id)
 
     def _apply(self, records: Sequence[GroupRecord]) -> None:
         state, store = self._state, self._state.offsets
@@ -152,6 +159,12 @@ class GroupShard:
 
     def commit_offsets(self, now_ms: int, token: Any, request: CommitRequest) -> GroupEffects:
         return self._run(commits.commit, now_ms, token, request)
+
+    def commit_in_transaction(self, now_ms: int, token: Any, request: TransactionalCommitRequest) -> GroupEffects:
+        return self._run(transactional_commits.commit_in_transaction, now_ms, token, request)
+
+    def end_transaction(self, now_ms: int, token: Any, request: EndTransactionRequest) -> GroupEffects:
+        return self._run(transactional_commits.end_transaction, now_ms, token, request)
 
     def fetch_offsets(self, now_ms: int, token: Any, request: FetchOffsetsRequest) -> GroupEffects:
         return self._run(commits.fetch, now_ms, token, request)

@@ -14,6 +14,7 @@ from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, GroupConfig
 from flowstone.coordinator.groups.group import AnyGroup
 from flowstone.coordinator.groups.offsets import OffsetStore
+from flowstone.coordinator.groups.pending_offsets import PendingOffsets
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.timers import EXPIRY_TIMER, Timer, TimerKind, Timers
 from flowstone.memory_budget import MemoryAccount
@@ -28,13 +29,17 @@ class ShardState:
     account: MemoryAccount
     groups: dict[str, AnyGroup] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
+    pending: PendingOffsets = field(default_factory=PendingOffsets)
     timers: Timers = field(default_factory=Timers)
 
     def measure(self, group_id: str) -> None:
         """Update the memory budget with the group's present size."""
         group = self.groups.get(group_id)
         group_bytes = 0 if group is None else group.size_bytes
-        self.account.set_size(group_id, group_bytes + self.offsets.size_bytes(group_id))
+        offsets_bytes = self.offsets.size_bytes(group_id)
+        if self.pending.by_group:
+            offsets_bytes += self.pending.size_bytes(group_id)
+        self.account.set_size(group_id, group_bytes + offsets_bytes)
 
 
 @dataclass(slots=True)

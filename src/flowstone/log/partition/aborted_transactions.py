@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowstone.log.segments.cached_reads import NotCached, wait_for
+from flowstone.errors import StorageFault
+from flowstone.log.segments.cached_reads import LogSlice, NotCached, wait_for
 from flowstone.log.segments.segment import Segment
 from flowstone.log.segments.transaction_index import AbortEntry
 
@@ -55,6 +56,23 @@ def find_aborted(segments: Sequence[Segment], start: int, end: int, found: Found
     if aborted is None:
         raise LongSearch(segments, start, end, found)
     return aborted
+
+
+def end_of_slice(segments: Sequence[Segment], records: LogSlice, end: int) -> int:
+    """Return an offset at or after the end of `records`, which begin in the first of the segments; at most `end`.
+
+    The offset index gives it, where an entry leads beyond the slice. An entry is believed if it names a batch that is
+    there: an offset too low would hide an aborted transaction from the reader. Raises NotCached.
+    """
+    segment, slice_end = segments[0], records.position + len(records)
+    entry = segment.indexes.offsets.first_to(slice_end) if segment.indexes.offsets is not None else None
+    if entry is None or entry[1] >= segment.size_bytes:
+        return min(end, segments[1].base_offset) if len(segments) > 1 else end
+    try:
+        next_offset = segment.header_at(entry[1]).next_offset
+    except StorageFault:
+        return end
+    return min(end, next_offset) if next_offset == segment.base_offset + entry[0] + 1 else end
 
 
 def _search(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition import timestamps
-from flowstone.log.partition.aborted_transactions import AbortedTransaction, FoundAborts, find_aborted
+from flowstone.log.partition.aborted_transactions import AbortedTransaction, FoundAborts, end_of_slice, find_aborted
 from flowstone.log.partition.file_errors import file_error
 from flowstone.log.segments.cached_reads import LogSlice
 from flowstone.log.segments.partition_directory import LogPosition
@@ -28,10 +28,13 @@ class LogReader:
         self._log = log
         self._found_aborts: FoundAborts = {}
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start: int, end: int, records: LogSlice | None) -> list[AbortedTransaction]:
         log = self._log
         try:
-            return find_aborted(log.store.segments.from_offset(start), start, end, self._found_aborts)
+            segments = log.store.segments.from_offset(start)
+            if records is not None:
+                end = min(end, end_of_slice(segments, records, end))
+            return find_aborted(segments, start, end, self._found_aborts)
         except OSError as error:
             raise file_error(log.topic_partition, error) from error
 

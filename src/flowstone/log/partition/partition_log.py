@@ -313,12 +313,12 @@ class PartitionLog:
             return high_watermark
         return min(max(undecided.first_unstable_offset(high_watermark), self.log_start_offset), high_watermark)
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start: int, end: int, read: LogSlice | None = None) -> list[AbortedTransaction]:
         """Return the aborted transactions with records from `start` to before `end`, sorted by their first offsets.
 
-        `end` is at most the last stable offset. Raises NotCached.
+        `end` is at most the last stable offset. With `read`, only these records are searched. Raises NotCached.
         """
-        return self._reader.aborted_transactions(start, end) if self.has_transactions else []
+        return self._reader.aborted_transactions(start, end, read) if self.has_transactions else []
 
     def read(self, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
         """Return bytes of one segment up to `until`, from the batch that contains `offset`, or the first one after it.

@@ -31,11 +31,12 @@ never ends the next transaction. A marker of a newer epoch forgets the producer'
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
-from flowstone.log.partition.undecided_transactions import DecidedTransaction, UndecidedTransactions
+from flowstone.log.partition.undecided_transactions import DecidedTransaction, OpenTransaction, UndecidedTransactions
 from flowstone.types import Bytes
 from flowstone.wire.end_markers import NO_COORDINATOR_EPOCH, EndMarker, read_end_marker
 from flowstone.wire.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
@@ -82,12 +83,6 @@ class ProducerBatch(NamedTuple):
         return self.last_offset - self.offset_delta if self.is_place_known else NO_OFFSET
 
 
-class OpenTransaction(NamedTuple):
-    producer_id: int
-    epoch: int
-    first_offset: int
-
-
 class Producer:
     __slots__ = ("batches", "coordinator_epoch", "epoch", "is_from_snapshot", "seen_ms")
 
@@ -109,6 +104,8 @@ class ProducerStates:
         # None until the first transaction: most logs never have one, and skip the check.
         self.undecided: UndecidedTransactions | None = None
         self.has_transactions = False  # whether a transaction was begun, or a marker seen
+        # By producer id: called with the producer epoch of each end marker that is applied.
+        self.on_marker: dict[int, Callable[[int], object]] = {}
         self._refused_ms = -GAP_AFTER_REFUSAL_MS  # when a new producer was last refused
 
     def __len__(self) -> int:
@@ -116,6 +113,16 @@ class ProducerStates:
 
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id) or self._in_transaction.get(producer_id)
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Return whether the producer has begun a transaction under this epoch that no marker has ended."""
+        producer = self._in_transaction.get(producer_id)
+        return producer is not None and producer.epoch == epoch
+
+    def is_fenced(self, producer_id: int, epoch: int) -> bool:
+        """Return whether a newer epoch of the producer is known."""
+        producer = self.get(producer_id)
+        return producer is not None and epoch < producer.epoch
 
     # What a leader takes
 
@@ -254,6 +261,8 @@ class ProducerStates:
         producer = self._enter(producer_id, header.producer_epoch, seen_ms)
         producer.coordinator_epoch, producer.seen_ms = marker.coordinator_epoch, seen_ms
         self.has_transactions = True
+        if producer_id in self.on_marker:
+            self.on_marker[producer_id](header.producer_epoch)
         if self._in_transaction.pop(producer_id, None) is None:
             return None
         assert self.undecided is not None
@@ -304,7 +313,11 @@ class ProducerStates:
     # Snapshots
 
     def encode_snapshot(self) -> bytes:
-        return encode_snapshot([self._entry(producer_id, producer) for producer_id, producer in self._all()])
+        return encode_snapshot([*self.entries()])
+
+    def entries(self) -> Iterator[SnapshotEntry]:
+        """Yield what is remembered of each producer; the states may change meanwhile."""
+        return (self._entry(producer_id, producer) for producer_id, producer in self._all())
 
     def _entry(self, producer_id: int, producer: Producer) -> SnapshotEntry:
         first_offset = self.undecided.first_offset_of(producer_id) if self.undecided is not None else None

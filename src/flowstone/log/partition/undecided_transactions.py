@@ -19,6 +19,12 @@ from flowstone.log.segments.transaction_index import AbortEntry, abort_entry
 DECIDED_MAX = 4096
 
 
+class OpenTransaction(NamedTuple):
+    producer_id: int
+    epoch: int
+    first_offset: int
+
+
 class DecidedTransaction(NamedTuple):
     """The outcome of a transaction, from its end marker, with the fields of Kafka's transaction index."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import cast
 
@@ -61,6 +61,11 @@ class IndexEntries:
             (keys[at - 1], values[at - 1]) if at else None,
             (keys[at], values[at]) if at < len(keys) else None,
         )
+
+    def first_to(self, value: int) -> Entry | None:
+        """Return the first entry that leads to `value` or beyond."""
+        at = bisect_left(self.values, value)
+        return (self.keys[at], self.values[at]) if at < len(self.values) else None
 
     def extend(self, other: IndexEntries, first: int) -> None:
         """Append the entries of `other` from its entry number `first` on."""
@@ -150,6 +155,14 @@ class SealedIndex:
             else:
                 high = middle
         return self._found_in(_read(file, low * entry.size, (high - low) * entry.size), key)
+
+    def first_to(self, value: int) -> Entry | None:
+        """Return the first entry that leads to `value` or beyond. Raises NotCached."""
+        file, entry, size = self._handle.get(), self._entry, self._entry.size
+        at = bisect_left(
+            range(self._count), value, key=lambda at: cast(int, entry.unpack(_read(file, at * size, size))[1])
+        )
+        return cast(Entry, entry.unpack(_read(file, at * size, size))) if at < self._count else None
 
     def _guess(self, file: File, key: int) -> int:
         """Return where the key would be if entries were spaced evenly between the first and the last."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowstone.broker.dispatch.error_responses import error_response
+from flowstone.broker.dispatch.error_responses import ERROR_FIELDS, error_response
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages
@@ -44,7 +44,7 @@ def errors_in(message: Any) -> list[int]:
     found = []
     for name in message.__slots__:
         value = getattr(message, name)
-        if name == "error_code" and value:
+        if name in ERROR_FIELDS and value:
             found.append(value)
         for each in value if isinstance(value, list) else ():
             found += errors_in(each) if isinstance(each, Message) else []

@@ -25,7 +25,12 @@ PERMISSIONS = {
     "DeleteTopics": {"TOPIC DESCRIBE", "TOPIC DELETE"},
     "DeleteRecords": {"TOPIC DELETE"},
     "InitProducerId": {"TRANSACTIONAL_ID WRITE", "CLUSTER IDEMPOTENT_WRITE", "TOPIC WRITE"},
+    "AddPartitionsToTxn": {"TRANSACTIONAL_ID WRITE", "TOPIC WRITE", "CLUSTER CLUSTER_ACTION"},
+    "AddOffsetsToTxn": {"TRANSACTIONAL_ID WRITE", "GROUP READ"},
+    "EndTxn": {"TRANSACTIONAL_ID WRITE"},
+    "WriteTxnMarkers": {"CLUSTER CLUSTER_ACTION", "CLUSTER ALTER"},
     "OffsetForLeaderEpoch": {"TOPIC DESCRIBE", "CLUSTER CLUSTER_ACTION"},
+    "TxnOffsetCommit": {"GROUP READ", "TRANSACTIONAL_ID WRITE", "TOPIC READ"},
     "DescribeConfigs": {"TOPIC DESCRIBE_CONFIGS", "GROUP DESCRIBE_CONFIGS", "CLUSTER DESCRIBE_CONFIGS"},
     "AlterConfigs": {"TOPIC ALTER_CONFIGS", "GROUP ALTER_CONFIGS", "CLUSTER ALTER_CONFIGS"},
     "DescribeLogDirs": {"CLUSTER DESCRIBE"},
@@ -38,7 +43,10 @@ PERMISSIONS = {
     "OffsetDelete": {"GROUP DELETE", "TOPIC READ"},
     "UpdateFeatures": {"CLUSTER ALTER"},
     "DescribeCluster": set(),
+    "DescribeProducers": {"TOPIC READ"},
     "UnregisterBroker": {"CLUSTER ALTER"},
+    "DescribeTransactions": {"TRANSACTIONAL_ID DESCRIBE", "TOPIC DESCRIBE"},
+    "ListTransactions": {"TRANSACTIONAL_ID DESCRIBE"},
     "DescribeTopicPartitions": {"TOPIC DESCRIBE"},
 }
 

@@ -94,6 +94,8 @@ def throttle_time_of(key: int, version: int, frame: bytes) -> int:
 def has_field(key: int, version: int) -> bool:
     """Whether a throttle time survives being encoded in this version, as the codec has it."""
     response = APIS[key].response()
+    if not hasattr(response, "throttle_time_ms"):
+        return False
     response.throttle_time_ms = 1
     encoded = b"".join(response_encoder(key, version)(response))
     return bool(response_decoder(key, version)(memoryview(encoded), 0).throttle_time_ms)

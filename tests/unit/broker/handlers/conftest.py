@@ -9,7 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from flowstone.broker.coordinators.broker_peers import BrokerPeers
+from flowstone.broker.coordinators.coordinator_host import HostServices
 from flowstone.broker.coordinators.group_coordinator import GroupCoordinator
+from flowstone.broker.coordinators.local_markers import LocalMarkers
+from flowstone.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.requests.context import RequestContext
 from flowstone.broker.requests.encoded_response import EncodedResponse
@@ -48,6 +52,7 @@ class AdminBroker:
             asyncio.run(self.metadata.change(register))
         unused = cast(Any, None)
         clock, partitions = SimulatedClock(), Partitions()
+        groups = GroupCoordinator(config, clock, self.metadata, partitions, unused)
         self.services = make_services(
             config=config,
             topic_defaults=topic_defaults,
@@ -59,7 +64,12 @@ class AdminBroker:
             fetch_sessions=unused,
             preparing=unused,
             workers=unused,
-            groups=GroupCoordinator(config, clock, self.metadata, partitions, unused),
+            groups=groups,
+            transactions=TransactionCoordinator(
+                HostServices(config, clock, self.metadata, partitions, unused),
+                LocalMarkers(partitions, self.metadata, clock, groups),
+                lambda: BrokerPeers("INSIDE", self.metadata, clock, unused),
+            ),
         )
 
     @property

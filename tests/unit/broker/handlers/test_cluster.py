@@ -113,10 +113,9 @@ def test_a_producer_hears_soon_that_this_broker_has_no_id_for_it(broker: Any) ->
 
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize(
-    ("transactional_id", "error"),
-    [("", ErrorCode.INVALID_REQUEST), ("t", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+    ("transactional_id", "error"), [("", ErrorCode.INVALID_REQUEST), ("t", ErrorCode.NOT_COORDINATOR)]
 )
-def test_a_transactional_producer_is_refused_for_good(
+def test_a_transactional_producer_needs_its_coordinator(
     broker: Any, version: int, transactional_id: str, error: ErrorCode
 ) -> None:
     answer = broker.call(version, InitProducerIdRequest(transactional_id=transactional_id))
@@ -163,7 +162,7 @@ def test_groups_are_spread_over_the_brokers(make_broker: Any) -> None:
 @pytest.mark.parametrize(
     ("version", "key_type", "error"),
     [
-        (1, TRANSACTION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (1, 5, ErrorCode.INVALID_REQUEST),
         (3, SHARE, ErrorCode.INVALID_REQUEST),
         (3, 9, ErrorCode.INVALID_REQUEST),
     ],
@@ -174,6 +173,14 @@ def test_a_coordinator_that_will_never_come_is_refused_for_good(
     response = broker.call(version, FindCoordinatorRequest(key="k", key_type=key_type))
     assert response.error_code == error
     assert response.error_message
+
+
+@pytest.mark.parametrize("key_type", [GROUP, TRANSACTION])
+def test_the_coordinators_topic_is_created_when_one_is_asked_for(broker: Any, key_type: int) -> None:
+    name = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state"}[key_type]
+    assert name not in broker.image.topics
+    assert broker.call(1, FindCoordinatorRequest(key="k", key_type=key_type)).node_id == 1
+    assert name in broker.image.topics
 
 
 def test_share_coordinators_exist_since_version_6(broker: Any) -> None:

@@ -26,6 +26,7 @@ from flowstone.wire.messages import (
 from flowstone.wire.schema import load_api
 from tests.support.group_commits import commit
 from tests.support.running_app import RunningApp
+from tests.support.transactional_topic import TransactionalTopic
 from tests.support.wire_client import batch_of, fetch_request, frame, produce_request
 
 PAGE = Path(__file__).parents[4] / "docs" / "monitoring.md"
@@ -69,6 +70,7 @@ def test_the_page_lists_what_is_scraped_with_types_and_labels(broker: RunningApp
         client.create_topic("events")
         client.produce("events", batch_of(b"a"))
         client.produce("nowhere", batch_of(b"a"))
+        TransactionalTopic(broker, "events").write(1, b"in a transaction")
         commit(client, "readers", "events", 0)
         broker.run(broker.app.survey.look())
         text = broker.get("/metrics")[1]

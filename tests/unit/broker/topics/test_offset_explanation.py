@@ -15,6 +15,7 @@ from flowstone.wire.compression import Codec
 from flowstone.wire.record_batch import Record, build_batch
 from tests.support.group_commits import commit
 from tests.support.running_app import RunningApp
+from tests.support.transactional_topic import TransactionalTopic
 from tests.support.wire_client import Client, batch_of
 
 TOPIC = "orders"
@@ -165,3 +166,45 @@ def test_what_is_no_number_is_refused(broker: RunningApp, offset: object, partit
 
 def test_a_partition_that_is_not_there_is_not_found(broker: RunningApp) -> None:
     assert ask(broker, 0, topic="nothing")[0] == 404
+
+
+ONE, TWO = 9001, 9002
+VISIBLE = {"is_visible": True, "is_aborted": False, "held_by": None}
+
+
+def test_it_says_which_open_transaction_holds_a_record_back_and_since_when(broker: RunningApp, client: Client) -> None:
+    client.create_topic(TOPIC)
+    topic = TransactionalTopic(broker, TOPIC)
+    topic.write_plain(b"before")
+    before_ms = now_ms()
+    topic.write(ONE, b"open", epoch=4)
+    after_ms = now_ms()
+    topic.write(TWO, b"also open")
+    topic.write_plain(b"after")
+    assert explain(broker, 0)["transaction"] == VISIBLE | {"last_stable_offset": 1}
+    for offset in (1, 2, 3):
+        told = explain(broker, offset)["transaction"]
+        since_ms = told["held_by"].pop("since_ms")
+        assert told == {
+            "is_visible": False,
+            "is_aborted": False,
+            "last_stable_offset": 1,
+            "held_by": {"producer_id": ONE, "producer_epoch": 4, "first_offset": 1},
+        }
+        assert before_ms <= since_ms <= after_ms
+
+
+def test_it_says_whether_a_record_was_aborted(broker: RunningApp, client: Client) -> None:
+    client.create_topic(TOPIC)
+    topic = TransactionalTopic(broker, TOPIC)
+    topic.write(ONE, b"aborted")
+    topic.write(TWO, b"committed")
+    topic.end(ONE, commits=False)
+    topic.end(TWO, commits=True)
+    told = [explain(broker, offset)["transaction"] for offset in range(4)]
+    assert [(each["is_visible"], each["is_aborted"]) for each in told] == [
+        (False, True),
+        (True, False),
+        (False, False),
+        (False, False),
+    ]

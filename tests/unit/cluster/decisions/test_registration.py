@@ -8,6 +8,12 @@ import pytest
 
 from flowstone.cluster.decisions.registration import NAMED_PARTITIONS_MAX, Registration, controller_id, register_broker
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, BrokerImage, ClusterImage, Endpoint, PartitionImage
+from flowstone.cluster.image.features import (
+    METADATA_VERSION,
+    TRANSACTION_VERSION,
+    FeatureRange,
+    advertised_features,
+)
 from flowstone.cluster.image.ids import random_id
 from flowstone.cluster.image.records import (
     BrokerFenced,
@@ -68,6 +74,19 @@ def test_a_brokers_epoch_is_the_offset_of_its_registration() -> None:
         assert registration.epoch == image.version + 1 + position
         image = apply(image, records)
         assert image.brokers[1].epoch == registration.epoch
+
+
+def test_a_new_cluster_begins_with_the_newest_transaction_protocol_that_its_first_broker_supports() -> None:
+    for highest in (0, 1, 2):
+        features = {METADATA_VERSION: FeatureRange(1, 1), TRANSACTION_VERSION: FeatureRange(0, highest)}
+        image = registered(EMPTY_IMAGE, replace(MEMBER, features=features))
+        assert image.feature_level(TRANSACTION_VERSION) == highest
+
+
+def test_a_cluster_of_a_former_release_keeps_its_levels_when_a_new_broker_registers() -> None:
+    former = registered(EMPTY_IMAGE, MEMBER)
+    image = registered(former, replace(MEMBER, incarnation="new", features=advertised_features()))
+    assert image.feature_level(TRANSACTION_VERSION) == 0
 
 
 def test_a_member_that_was_fenced_registers_again_with_a_larger_epoch() -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import itertools
 import struct
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.memory_budget import MemoryBudget
 from flowstone.types import TopicPartition
+from flowstone.wire.end_markers import EndMarker
 
 MEMORY_BYTES = 256 << 20
 START_MS = 1_700_000_000_000
@@ -49,11 +50,19 @@ def written(partitions: frozenset[TopicPartition]) -> str:
     return ",".join(str(partition) for partition in sorted(partitions))
 
 
+class InTransaction(NamedTuple):
+    """What a producer has appended as a part of its transaction: records, or its end."""
+
+    producer: TransactionalProducer
+    records: tuple[GroupRecord, ...]
+    marker: EndMarker | None
+
+
 class Coordinator:
     def __init__(self, config: GroupConfig, on_reply: Callable[[Any, Any], None]) -> None:
         self.config = config
         self.now_ms = START_MS
-        self.log: list[GroupRecord] = []
+        self.log: list[GroupRecord | InTransaction] = []
         self.committed = 0
         self.commits_at_once = True
         self._on_reply = on_reply
@@ -64,8 +73,12 @@ class Coordinator:
         self.shard.loaded(self.now_ms)
 
     def take(self, effects: Effects[GroupRecord]) -> None:
-        self.log.extend(effects.records)
-        self.shard.replay(effects.records)
+        if effects.producer is not None:
+            self.log.append(InTransaction(effects.producer, tuple(effects.records), effects.marker))
+            self._replay(self.log[-1:])
+        else:
+            self.log.extend(effects.records)
+            self.shard.replay(effects.records)
         self._held.extend((len(self.log), token, response) for token, response in effects.replies)
         if self.commits_at_once:
             self.commit()
@@ -92,9 +105,18 @@ class Coordinator:
         self._held.clear()
         self.shard.close()
         self.shard = self._new_shard()
-        self.shard.replay(self.log)
+        self._replay(self.log)
         self.take(self.shard.loaded(self.now_ms))
         self.commit()
+
+    def _replay(self, log: Sequence[GroupRecord | InTransaction]) -> None:
+        for entry in log:
+            if not isinstance(entry, InTransaction):
+                self.shard.replay([entry])
+            elif entry.marker is None:
+                self.shard.replay(entry.records, entry.producer)
+            else:
+                self.shard.replay_marker(entry.producer, entry.marker)
 
     def _new_shard(self) -> GroupShard:
         return GroupShard(self.config, lambda prefix: f"{prefix}-{next(self._ids)}", self.budget)

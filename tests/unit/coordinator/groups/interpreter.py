@@ -5,6 +5,8 @@
     sync a [a=t-0 b=t-1]          the leader gives assignments by client name
     heartbeat a | leave a [reason=] | remove instance=i     (an operator removes a static member)
     commit a t-0=5 [epoch=] [metadata=] [retention=] | commit-alone t-0=5 | fetch [t-0 ...] | delete-offsets t-0 ...
+    txn-commit a producer=1 t-0=5 | txn-commit-alone producer=1 t-0=5      in the transaction of this producer id
+    end producer=1 commit | end producer=1 abort | fetch stable [t-0 ...]
     list [states=] | describe | delete-group | topic-deleted t-0 ...
     form a b ...                  joins, waits and syncs until these are a Stable group; client n has partition t-n
     wait 3000                     milliseconds
@@ -21,12 +23,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.effects import Effects, TransactionalProducer
 from flowstone.coordinator.groups import messages as m
 from flowstone.coordinator.groups.config import GroupConfig
 from flowstone.coordinator.groups.records import GroupRecord
+from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest, TransactionalCommitRequest
 from flowstone.errors import ErrorCode
 from flowstone.types import TopicPartition
+from flowstone.wire.end_markers import EndMarker
 from tests.unit.coordinator.groups.harness import START_MS, Coordinator, assignment, subscription
 from tests.unit.coordinator.groups.trace import said, stored
 
@@ -145,21 +149,30 @@ class Interpreter:
     def do_commit_alone(self, names: list[str], options: Options, take: Any) -> None:
         self._commit("nobody", Client("nobody"), options, take)
 
+    def do_txn_commit(self, names: list[str], options: Options, take: Any) -> None:
+        client = self.clients[names[0]]
+        self._commit_in_transaction(client.name, client, options, take)
+
+    def do_txn_commit_alone(self, names: list[str], options: Options, take: Any) -> None:
+        self._commit_in_transaction("nobody", Client("nobody"), options, take)
+
+    def _commit_in_transaction(self, who: str, client: Client, options: Options, take: Any) -> None:
+        request, partitions = _commit_request(client, options)
+        asked = TransactionalCommitRequest(_producer(options), request)
+        self._ask(take, Token(who, "txn-commit", partitions), self.coordinator.shard.commit_in_transaction, asked)
+
+    def do_end(self, names: list[str], options: Options, take: Any) -> None:
+        marker = EndMarker(names == ["commit"], 0)
+        request = EndTransactionRequest(_producer(options), marker, 1)
+        self._ask(take, Token("producer", f"end {names[0]}"), self.coordinator.shard.end_transaction, request)
+
     def _commit(self, who: str, client: Client, options: Options, take: Any) -> None:
-        metadata, epoch = options.get("metadata"), int(options.get("epoch", "-1"))
-        partitions = [key for key in options if "-" in key]
-        request = m.CommitRequest(
-            "g",
-            [(*_partition(key), int(options[key]), epoch, metadata) for key in partitions],
-            options.get("member", client.member_id),
-            int(options.get("generation", client.generation)),
-            client.options.get("instance"),
-            int(options.get("retention", "-1")),
-        )
+        request, partitions = _commit_request(client, options)
         self._ask(take, Token(who, "commit", partitions), self.coordinator.shard.commit_offsets, request)
 
     def do_fetch(self, names: list[str], options: Options, take: Any) -> None:
-        request = m.FetchOffsetsRequest(options.get("group", "g"), _partitions(names) or None)
+        is_stable = names[:1] == ["stable"]
+        request = m.FetchOffsetsRequest(options.get("group", "g"), _partitions(names[is_stable:]) or None, is_stable)
         self._ask(take, Token("nobody", "fetch"), self.coordinator.shard.fetch_offsets, request)
 
     # What operators do
@@ -223,7 +236,11 @@ class Interpreter:
             self.lines.append(f"{token.who}: {token.what} waits")
 
     def _take(self, effects: Effects[GroupRecord]) -> None:
-        self.lines.extend(f"record: {stored(record)}" for record in effects.records)
+        where = f" in the transaction of {effects.producer.producer_id}" if effects.producer is not None else ""
+        self.lines.extend(f"record: {stored(record)}{where}" for record in effects.records)
+        if effects.producer is not None and effects.marker is not None:
+            outcome = "commit" if effects.marker.is_commit else "abort"
+            self.lines.append(f"marker: {outcome} of {effects.producer.producer_id}")
         self.coordinator.take(effects)
         self._write_changes()
 
@@ -273,6 +290,25 @@ class Interpreter:
             client.member_id = response.member_id if learns else client.member_id
             client.generation = response.generation_id if learns else client.generation
         self.lines.append(f"{token.who}: {token.what} {said(response, token.partitions)}")
+
+
+def _commit_request(client: Client, options: Options) -> tuple[m.CommitRequest, list[str]]:
+    """Return the request and the partitions that it names, as the command names them."""
+    metadata, epoch = options.get("metadata"), int(options.get("epoch", "-1"))
+    partitions = [key for key in options if "-" in key]
+    request = m.CommitRequest(
+        options.get("group", "g"),
+        [(*_partition(key), int(options[key]), epoch, metadata) for key in partitions],
+        options.get("member", client.member_id),
+        int(options.get("generation", client.generation)),
+        client.options.get("instance"),
+        int(options.get("retention", "-1")),
+    )
+    return request, partitions
+
+
+def _producer(options: Options) -> TransactionalProducer:
+    return TransactionalProducer(int(options["producer"]), 0)
 
 
 def _partition(text: str) -> TopicPartition:

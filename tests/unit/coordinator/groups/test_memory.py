@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowstone.coordinator.effects import TransactionalProducer
 from flowstone.coordinator.groups.config import OFFSET_OVERHEAD_BYTES, GroupConfig
 from flowstone.coordinator.groups.messages import (
     CommitRequest,
@@ -13,13 +14,17 @@ from flowstone.coordinator.groups.messages import (
     LeavingMember,
     SyncRequest,
 )
+from flowstone.coordinator.groups.pending_offsets import pending_bytes
 from flowstone.coordinator.groups.records import NO_LEADER_EPOCH
+from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest, TransactionalCommitRequest
 from flowstone.errors import ErrorCode
 from flowstone.memory_budget import MemoryBudget
+from flowstone.wire.end_markers import EndMarker
 from tests.unit.coordinator.groups.harness import Coordinator
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALL = b"x" * 100
+PRODUCER = TransactionalProducer(1, 0)
 CONFIG = GroupConfig(initial_rebalance_delay_ms=0)
 
 
@@ -146,3 +151,51 @@ def test_member_ids_that_nobody_uses_count() -> None:
     assert codes[-1] is ErrorCode.GROUP_MAX_SIZE_REACHED
     groups.coordinator.advance(10_000)
     assert groups.budget.used_bytes == 0
+
+
+def commit_in_transaction(groups: Groups, count: int, metadata: str | None = None, first: int = 0) -> Any:
+    offsets = [("t", first + number, 1, NO_LEADER_EPOCH, metadata) for number in range(count)]
+    request = TransactionalCommitRequest(PRODUCER, CommitRequest("g", offsets))
+    return groups.ask("commit_in_transaction", request).errors[0]
+
+
+def end_transaction(groups: Groups, *, is_commit: bool) -> None:
+    groups.ask("end_transaction", EndTransactionRequest(PRODUCER, EndMarker(is_commit, 0), 1))
+
+
+def test_offsets_of_open_transactions_count_until_they_end() -> None:
+    groups = Groups(MIB)
+    groups.commit("g", 1)
+    before_bytes = groups.budget.used_bytes
+    commit_in_transaction(groups, 10, metadata="x" * 10)
+    assert groups.budget.used_bytes == before_bytes + 10 * pending_bytes("x" * 10)
+    commit_in_transaction(groups, 10, metadata="x" * 20)
+    assert groups.budget.used_bytes == before_bytes + 10 * pending_bytes("x" * 20)
+    end_transaction(groups, is_commit=False)
+    assert groups.budget.used_bytes == before_bytes
+
+
+def test_an_end_takes_over_what_was_pending_into_the_committed_offsets() -> None:
+    groups, plain = Groups(MIB), Groups(MIB)
+    commit_in_transaction(groups, 10)
+    end_transaction(groups, is_commit=True)
+    plain.commit("g", 10)
+    assert groups.budget.used_bytes == plain.budget.used_bytes
+
+
+def test_a_plain_commit_gives_back_what_was_pending_before_it() -> None:
+    groups, plain = Groups(MIB), Groups(MIB)
+    commit_in_transaction(groups, 10)
+    groups.commit("g", 10)
+    plain.commit("g", 10)
+    assert groups.budget.used_bytes == plain.budget.used_bytes
+
+
+def test_offsets_in_transactions_are_refused_when_memory_runs_out() -> None:
+    groups = Groups(MIB)
+    codes = [commit_in_transaction(groups, 100, first=100 * number) for number in range(20)]
+    assert codes[0] is ErrorCode.NONE
+    assert codes[-1] is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert groups.budget.used_bytes <= MIB
+    end_transaction(groups, is_commit=True)
+    assert groups.commit("g", 1) is ErrorCode.NONE

@@ -30,6 +30,8 @@ def said(response: Any, partitions: list[str]) -> str:
         case m.FetchOffsetsResponse():
             offsets = (_fetched(str(partition), each) for partition, each in response.offsets.items())
             return " ".join(offsets) or "nothing"
+        case None:
+            return "NONE"
         case m.CommitResponse():
             codes = zip(partitions, response.errors, strict=True)
             return " ".join(f"{partition}={code.name}" for partition, code in codes)
@@ -63,6 +65,8 @@ def _assigned(member: m.DescribedMember | StoredMember) -> str:
 
 
 def _fetched(partition: str, committed: m.CommittedOffset) -> str:
+    if committed.error_code is not ErrorCode.NONE:
+        return f"{partition}={committed.error_code.name}"
     line = f"{partition}={committed.offset}"
     if committed.leader_epoch != -1:
         line += f" epoch={committed.leader_epoch}"

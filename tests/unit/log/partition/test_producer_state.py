@@ -158,6 +158,12 @@ def test_an_older_epoch_is_fenced(states: ProducerStates) -> None:
     assert refused(states, header(1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+def test_an_epoch_is_fenced_once_a_newer_one_is_known(states: ProducerStates) -> None:
+    states.apply(header(0, epoch=3), 200, seen_ms=2000)
+    assert [states.is_fenced(PRODUCER, epoch) for epoch in (2, 3, 4)] == [True, False, False]
+    assert not states.is_fenced(PRODUCER + 1, 0)
+
+
 def test_a_newer_epoch_begins_at_sequence_zero(states: ProducerStates) -> None:
     assert states.check(header(0, epoch=1), NOW_MS) is None
     assert refused(states, header(8, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

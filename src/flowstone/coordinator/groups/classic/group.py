@@ -118,15 +118,24 @@ class Group:
             return ErrorCode.NONE
         if not claims_generation and request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error_code = self.check_member(request.member_id, request.group_instance_id)
-        if error_code is not ErrorCode.NONE:
-            return error_code
-        if request.generation_id != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        error_code = self._check_generation(request)
+        if error_code is ErrorCode.NONE and self.state is GroupState.COMPLETING_REBALANCE:
             # The member has joined the new generation but has no assignment in it: it does not own what it commits.
             return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
+        return error_code
+
+    def check_transactional_commit(self, request: CommitRequest) -> ErrorCode:
+        claims_generation = request.generation_id >= 0
+        claims_member = request.member_id != UNKNOWN_MEMBER_ID or request.group_instance_id is not None
+        if not claims_generation and (self.state is GroupState.EMPTY or not claims_member):
+            return ErrorCode.NONE
+        return self._check_generation(request)
+
+    def _check_generation(self, request: CommitRequest) -> ErrorCode:
+        error_code = self.check_member(request.member_id, request.group_instance_id)
+        if error_code is ErrorCode.NONE and request.generation_id != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error_code
 
     def described(self) -> DescribedGroup:
         # Unless the group is Stable, the protocol of the members' metadata is not chosen yet.

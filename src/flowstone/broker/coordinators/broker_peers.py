@@ -1,0 +1,68 @@
+"""Connections to the other brokers of the cluster for the requests of coordinators, one connection per broker.
+
+A connection is made when it is first needed, and again after it has failed. A broker that asks about retries does so
+itself. Requests to one broker share its connection, which answers in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from flowstone.client.connection import Address
+from flowstone.client.errors import Disconnected
+from flowstone.client.peer import Peer
+from flowstone.client.wire_session import Response
+from flowstone.cluster.metadata import Metadata
+from flowstone.ports.clock import Clock
+from flowstone.ports.network import Network
+from flowstone.wire.message import Message
+
+CONNECT_TIMEOUT_S = 5.0
+CLIENT_ID = "transaction-coordinator"
+
+
+class BrokerPeers:
+    def __init__(self, listener_name: str, metadata: Metadata, clock: Clock, network: Network) -> None:
+        """`listener_name` is the listener on which brokers reach each other."""
+        self._listener_name, self._metadata = listener_name, metadata
+        self._clock, self._network = clock, network
+        self._connections: dict[int, tuple[Address, asyncio.Task[Peer]]] = {}
+
+    async def ask(self, node_id: int, request: Message, kind: type[Response], timeout_s: float) -> Response:
+        """Return the broker's response. Raises ClientError if there is none in time."""
+        peer = await asyncio.shield(self._connection(node_id))
+        return await peer.ask(request, kind, timeout_s)
+
+    def close(self) -> None:
+        for _, connecting in self._connections.values():
+            _discard(connecting)
+        self._connections.clear()
+
+    def _connection(self, node_id: int) -> asyncio.Task[Peer]:
+        endpoint = self._metadata.image.endpoint(node_id, self._listener_name)
+        if endpoint is None:
+            raise Disconnected(f"broker {node_id} has no address on the listener {self._listener_name}")
+        address = Address(endpoint.host, endpoint.port)
+        known = self._connections.get(node_id)
+        if known is not None:
+            if known[0] == address and _is_usable(known[1]):
+                return known[1]
+            _discard(known[1])
+        connecting = asyncio.ensure_future(
+            Peer.connect(self._network, self._clock, address, CLIENT_ID, CONNECT_TIMEOUT_S)
+        )
+        self._connections[node_id] = address, connecting
+        return connecting
+
+
+def _is_usable(connecting: asyncio.Task[Peer]) -> bool:
+    if not connecting.done():
+        return True
+    return not connecting.cancelled() and connecting.exception() is None and connecting.result().is_open
+
+
+def _discard(connecting: asyncio.Task[Peer]) -> None:
+    if not connecting.done():
+        connecting.cancel()
+    elif not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().close()

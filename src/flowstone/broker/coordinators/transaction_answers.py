@@ -1,0 +1,17 @@
+"""What clients are told of the transaction coordinator's answers, by API and version."""
+
+from __future__ import annotations
+
+from flowstone.coordinator.transactions.messages import error_for_version
+from flowstone.errors import ErrorCode
+
+
+def told(api_key: int, api_version: int, code: ErrorCode) -> ErrorCode:
+    """Return the error code for a client of this version.
+
+    A mistake of the broker is COORDINATOR_NOT_AVAILABLE: to UNKNOWN_SERVER_ERROR clients react in ways of their own,
+    and one that does not know how its transaction ended must ask again.
+    """
+    if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error_for_version(api_key, api_version, code)

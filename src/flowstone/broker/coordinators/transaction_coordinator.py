@@ -1,0 +1,211 @@
+"""The transaction coordinator of this broker: transactional ids and their transactions, in `__transaction_state`.
+
+Owns what is about transactions and about all of a broker's shards together: the memory they take, the producer ids they
+give, and the markers that end their transactions. Where shards are hosted is the business of `CoordinatorHost`, what
+becomes of a request that of the state machine (`coordinator.transactions`).
+
+Leaders of partitions and group coordinators ask it too, for producers that write without having added the partition
+(`add_or_verify`): the shard may be on another broker, which is then asked by AddPartitionsToTxn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flowstone.broker.coordinators.broker_peers import BrokerPeers
+from flowstone.broker.coordinators.coordinator_host import CoordinatorHost, HostServices
+from flowstone.broker.coordinators.internal_topics import transactions_topic
+from flowstone.broker.coordinators.local_markers import LocalMarkers
+from flowstone.broker.coordinators.marker_sender import MarkerSender
+from flowstone.broker.coordinators.producer_id_stock import ProducerIdStock
+from flowstone.client.errors import ClientError
+from flowstone.cluster.image.cluster_image import NO_LEADER
+from flowstone.cluster.image.features import TRANSACTION_VERSION
+from flowstone.config import MIB, BrokerConfig
+from flowstone.coordinator.effects import Effects
+from flowstone.coordinator.runtime import HostedShard, Token
+from flowstone.coordinator.transactions import record_format as transaction_records
+from flowstone.coordinator.transactions.config import TransactionConfig
+from flowstone.coordinator.transactions.messages import V2, AddPartitionsRequest
+from flowstone.coordinator.transactions.shard import TransactionShard
+from flowstone.errors import ApiError, ErrorCode
+from flowstone.memory_budget import MemoryBudget
+from flowstone.types import TopicPartition
+from flowstone.wire.messages import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnRequestTransaction,
+    AddPartitionsToTxnResponse,
+)
+
+# How long another broker's coordinator may take to add or verify partitions.
+ADD_OR_VERIFY_TIMEOUT_S = 10.0
+# Refused transactional ids may come again and again; the log tells of it this often.
+REFUSAL_LOG_INTERVAL_S = 60.0
+
+logger = logging.getLogger(__name__)
+
+TransactionCall = Callable[[TransactionShard, int, Token], Effects[Any]]
+
+
+class TransactionCoordinator:
+    def __init__(
+        self, services: HostServices, local_markers: LocalMarkers, make_peers: Callable[[], BrokerPeers]
+    ) -> None:
+        """`make_peers` makes connections to other brokers. Markers have some of their own: they wait for commits."""
+        config = services.config
+        self._node_id, self._clock, self._metadata = config.node_id, services.clock, services.metadata
+        self.local_markers = local_markers
+        self.memory = MemoryBudget(config.transaction_memory_max_bytes, self._memory_refused)
+        self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
+        self.producer_ids = ProducerIdStock(services.metadata, services.clock)
+        self._peers, self._marker_peers = make_peers(), make_peers()
+        self._sender = MarkerSender(
+            config.node_id, services.metadata, services.clock, local_markers, self._marker_peers, self._is_hosted
+        )
+        transaction_config = _transaction_config(config)
+        self._host = CoordinatorHost(
+            transactions_topic(config),
+            transaction_records,
+            lambda leader_epoch: TransactionShard(
+                transaction_config, leader_epoch, self.producer_ids.take, self._transaction_version, self.memory
+            ),
+            services,
+            self._sender.send,
+        )
+
+    def close(self) -> None:
+        """Answer everybody who waits, send no more markers, and take no more requests: the broker stops."""
+        self._sender.close()
+        self._host.close()
+        self.producer_ids.close()
+        self._peers.close()
+        self._marker_peers.close()
+
+    async def wait_loaded(self, timeout_s: float) -> None:
+        """Return when what is hosted now has been loaded, or has failed to; or when it has taken too long."""
+        await self._host.wait_loaded(timeout_s)
+
+    def partition_of(self, transactional_id: str) -> TopicPartition | None:
+        """Return the partition that has the transactional id's state, or None while the topic has not been created."""
+        return self._host.partition_of(transactional_id)
+
+    async def create_topic(self) -> None:
+        """Create `__transaction_state`, unless it is there. Raises ApiError if that is not possible."""
+        await self._host.create_topic()
+
+    def request(self, transactional_id: str, call: TransactionCall, token: Token | None = None) -> Token:
+        """Hand a request to the id's shard; its response, or ApiError, comes with the promise: the one given."""
+        return self._host.request(transactional_id, call, token)
+
+    def request_all(self, call: TransactionCall) -> list[Token]:
+        """Hand a request to every shard."""
+        return self._host.request_all(call)
+
+    # For partition leaders and group coordinators
+
+    async def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Add partitions to a transaction, or look for them in it; return the coordinator's code of each of them.
+
+        COORDINATOR_NOT_AVAILABLE is the code of all if the coordinator cannot be reached.
+        """
+        asked = AddPartitionsRequest(transactional_id, producer_id, producer_epoch, frozenset(partitions), V2)
+        try:
+            if self._host.shard_of(transactional_id) is not None:
+                codes = await self.add_or_verify_here(asked, verify_only=verify_only)
+            else:
+                codes = await self._ask_coordinator(asked, verify_only=verify_only)
+        except ApiError as error:
+            codes = dict.fromkeys(partitions, error.code)
+        return codes
+
+    async def add_or_verify_here(
+        self, asked: AddPartitionsRequest, *, verify_only: bool
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Do as `add_or_verify` with a shard of this broker. Raises ApiError if it is not here, or not loaded."""
+        key = asked.transactional_id
+        if verify_only:
+            verified = await self.request(
+                key, lambda shard, now_ms, token: shard.verify_partitions(now_ms, token, asked)
+            )
+            errors: Mapping[TopicPartition, ErrorCode] = verified.errors
+            return errors
+        added = await self.request(key, lambda shard, now_ms, token: shard.add_partitions(now_ms, token, asked))
+        return dict.fromkeys(asked.partitions, added.error_code)
+
+    async def _ask_coordinator(
+        self, asked: AddPartitionsRequest, *, verify_only: bool
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        place = self.partition_of(asked.transactional_id)
+        placed = None if place is None else self._metadata.image.partition(place)
+        if placed is None or placed.leader in (NO_LEADER, self._node_id):
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        request = AddPartitionsToTxnRequest(transactions=[_transaction_of(asked, verify_only=verify_only)])
+        try:
+            response = await self._peers.ask(
+                placed.leader, request, AddPartitionsToTxnResponse, ADD_OR_VERIFY_TIMEOUT_S
+            )
+        except ClientError as error:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        if response.error_code:
+            raise ApiError(ErrorCode(response.error_code))
+        told = {
+            TopicPartition(topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+            for transaction in response.results_by_transaction
+            for topic in transaction.topic_results
+            for each in topic.results_by_partition
+        }
+        return {each: told.get(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in asked.partitions}
+
+    # For the shards
+
+    def _transaction_version(self) -> int:
+        return self._metadata.image.feature_level(TRANSACTION_VERSION)
+
+    def _is_hosted(self, shard: HostedShard[TransactionShard], transactional_id: str) -> bool:
+        return self._host.shard_of(transactional_id) is shard
+
+    def _memory_refused(self) -> None:
+        """Log that a transaction was refused because all together take too much memory, at most once a minute."""
+        now_s = self._clock.monotonic()
+        if now_s - self._refusal_logged_s >= REFUSAL_LOG_INTERVAL_S:
+            self._refusal_logged_s = now_s
+            logger.warning(
+                "a transactional id or a partition of a transaction was refused: all transactional ids take %d MiB of "
+                "memory and transaction.memory.max.bytes is %d MiB; raise it, or use fewer transactional ids",
+                self.memory.used_bytes // MIB,
+                self.memory.limit_bytes // MIB,
+            )
+
+
+def _transaction_of(asked: AddPartitionsRequest, *, verify_only: bool) -> AddPartitionsToTxnRequestTransaction:
+    indexes: defaultdict[str, list[int]] = defaultdict(list)
+    for each in asked.partitions:
+        indexes[each.topic].append(each.partition)
+    return AddPartitionsToTxnRequestTransaction(
+        transactional_id=asked.transactional_id,
+        producer_id=asked.producer_id,
+        producer_epoch=asked.producer_epoch,
+        verify_only=verify_only,
+        topics=[AddPartitionsToTxnRequestTopic(name=name, partitions=each) for name, each in indexes.items()],
+    )
+
+
+def _transaction_config(config: BrokerConfig) -> TransactionConfig:
+    return TransactionConfig(
+        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        remove_expired_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+    )
