@@ -7,6 +7,7 @@ the outcome of a task under way void: its bytes may be those that went.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -19,14 +20,20 @@ if TYPE_CHECKING:
 
 
 class Durability:
-    __slots__ = ("_closed_at", "_generation", "_is_held", "_log", "is_checkpoint_due")
+    __slots__ = ("_closed_at", "_generation", "_is_held", "_owner", "is_checkpoint_due")
 
     def __init__(self, log: PartitionLog) -> None:
-        self._log = log
+        self._owner = weakref.ref(log)  # a log that is deleted must be freed without the garbage collector
         self.is_checkpoint_due = False  # the first records or a sealed segment are durable: a checkpoint should say so
         self._generation = 0
         self._is_held = False
         self._closed_at: tuple[LogPosition, int] | None = None  # the end at which a clean close last wrote everything
+
+    @property
+    def _log(self) -> PartitionLog:
+        log = self._owner()
+        assert log is not None, "the caller has the log"
+        return log
 
     def take_dirty(self) -> FlushTask | None:
         """Return what makes all of the log durable up to its end, or None if it is. `flushed` must follow."""

@@ -1,7 +1,7 @@
 """Reading one log without waiting for the disk: what is not in the page cache raises `NotCached`.
 
-Finds batches by offset and by time, and the aborted transactions among them. Reads the log's offsets and segments as
-they are at each call, and changes nothing.
+Finds batches by offset and by time, and the aborted transactions among them: the implementation of `PartitionLog`'s
+methods with the same names. Reads the log's offsets and segments as they are at each call, and changes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition import timestamps
-from flowstone.log.partition.aborted_transactions import AbortedTransaction, FoundAborts, end_of_slice, find_aborted
+from flowstone.log.partition.aborted_transactions import AbortedTransaction, end_of_slice, find_aborted
 from flowstone.log.partition.file_errors import file_error
 from flowstone.log.segments.cached_reads import LogSlice
 from flowstone.log.segments.partition_directory import LogPosition
@@ -19,61 +19,51 @@ if TYPE_CHECKING:
     from flowstone.log.partition.partition_log import PartitionLog
 
 
-class LogReader:
-    """The implementation of `PartitionLog`'s methods with the same names."""
+def aborted_transactions(log: PartitionLog, start: int, end: int, records: LogSlice | None) -> list[AbortedTransaction]:
+    try:
+        segments = log.store.segments.from_offset(start)
+        if records is not None:
+            end = min(end, end_of_slice(segments, records, end))
+        return find_aborted(segments, start, end, log.found_aborts)
+    except OSError as error:
+        raise file_error(log.topic_partition, error) from error
 
-    __slots__ = ("_found_aborts", "_log")
 
-    def __init__(self, log: PartitionLog) -> None:
-        self._log = log
-        self._found_aborts: FoundAborts = {}
+def read(log: PartitionLog, offset: int, max_bytes: int, until: LogPosition, at_least_one: bool) -> LogSlice | None:
+    if not log.log_start_offset <= offset <= log.end.offset:
+        raise ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{log.topic_partition} has {log.log_start_offset} to {log.end.offset}, not {offset}",
+        )
+    if offset >= until.offset:
+        return None
+    try:
+        segment, position, batch_bytes = log.store.segments.locate(offset)
+        if batch_bytes > max_bytes:
+            if not at_least_one:
+                return None
+            max_bytes = batch_bytes
+        file = segment.log.get()
+    except OSError as error:
+        raise file_error(log.topic_partition, error) from error
+    end = segment.size_bytes
+    if segment.base_offset == until.segment_base_offset:
+        end = min(end, until.position)  # the segment may have been compacted since
+    return LogSlice(file, position, min(max_bytes, end - position))
 
-    def aborted_transactions(self, start: int, end: int, records: LogSlice | None) -> list[AbortedTransaction]:
-        log = self._log
-        try:
-            segments = log.store.segments.from_offset(start)
-            if records is not None:
-                end = min(end, end_of_slice(segments, records, end))
-            return find_aborted(segments, start, end, self._found_aborts)
-        except OSError as error:
-            raise file_error(log.topic_partition, error) from error
 
-    def read(self, offset: int, max_bytes: int, until: LogPosition, at_least_one: bool) -> LogSlice | None:
-        log = self._log
-        if not log.log_start_offset <= offset <= log.end.offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{log.topic_partition} has {log.log_start_offset} to {log.end.offset}, not {offset}",
-            )
-        if offset >= until.offset:
-            return None
-        try:
-            segment, position, batch_bytes = log.store.segments.locate(offset)
-            if batch_bytes > max_bytes:
-                if not at_least_one:
-                    return None
-                max_bytes = batch_bytes
-            file = segment.log.get()
-        except OSError as error:
-            raise file_error(log.topic_partition, error) from error
-        end = segment.size_bytes
-        if segment.base_offset == until.segment_base_offset:
-            end = min(end, until.position)  # the segment may have been compacted since
-        return LogSlice(file, position, min(max_bytes, end - position))
+def position_of(log: PartitionLog, offset: int) -> LogPosition:
+    assert log.log_start_offset <= offset <= log.end.offset
+    if offset == log.end.offset:
+        return log.end
+    segment, position, _batch_bytes = log.store.segments.locate(offset)
+    return LogPosition(offset, segment.base_offset, position)
 
-    def position_of(self, offset: int) -> LogPosition:
-        log = self._log
-        assert log.log_start_offset <= offset <= log.end.offset
-        if offset == log.end.offset:
-            return log.end
-        segment, position, _batch_bytes = log.store.segments.locate(offset)
-        return LogPosition(offset, segment.base_offset, position)
 
-    def find_timestamp(self, target_ms: int) -> LogSlice | None:
-        log = self._log
-        segments = log.store.segments.from_offset(log.log_start_offset)
-        return timestamps.find_batch(segments, target_ms, log.log_start_offset)
+def find_timestamp(log: PartitionLog, target_ms: int) -> LogSlice | None:
+    segments = log.store.segments.from_offset(log.log_start_offset)
+    return timestamps.find_batch(segments, target_ms, log.log_start_offset)
 
-    def max_timestamp(self) -> tuple[int, LogSlice] | None:
-        log = self._log
-        return timestamps.newest_batch(log.store.segments.from_offset(log.log_start_offset))
+
+def max_timestamp(log: PartitionLog) -> tuple[int, LogSlice] | None:
+    return timestamps.newest_batch(log.store.segments.from_offset(log.log_start_offset))

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowstone.config import TopicConfig
-from flowstone.log.partition.aborted_transactions import AbortedTransaction
+from flowstone.log.partition import log_reader
+from flowstone.log.partition.aborted_transactions import AbortedTransaction, FoundAborts
 from flowstone.log.partition.durability import Durability
 from flowstone.log.partition.file_errors import file_error
 from flowstone.log.partition.leader_epochs import LeaderEpochs
-from flowstone.log.partition.log_reader import LogReader
 from flowstone.log.partition.producer_state import UNVERIFIED, ProducerStates
 from flowstone.log.partition.record_checks import Timestamps
 from flowstone.log.partition.replica_append import Replicated, UnfitRecords, check_batches
@@ -72,8 +72,8 @@ class Appended(NamedTuple):
 class PartitionLog:
     # With a thousand partitions an append finds little in the processor's cache: slots keep the fields close together.
     __slots__ = (
+        "__weakref__",
         "_clock",
-        "_reader",
         "branch_point",
         "config",
         "directory",
@@ -83,6 +83,7 @@ class PartitionLog:
         "epochs",
         "first_dirty_offset",
         "flushed_end",
+        "found_aborts",
         "is_forgotten",
         "log_start_offset",
         "names_lock",
@@ -116,7 +117,7 @@ class PartitionLog:
         self.producers = ProducerStates()
         self._clock = clock
         self.directory = directory
-        self._reader = LogReader(self)
+        self.found_aborts: FoundAborts = {}  # what `log_reader` has found in sealed segments
         self.first_dirty_offset = 0  # compaction has seen to all below it
         self.stored_high_watermark = 0  # as last checkpointed in an earlier life
         self.names_lock = asyncio.Lock()  # held while files change their names in several steps
@@ -318,7 +319,7 @@ class PartitionLog:
 
         `end` is at most the last stable offset. With `read`, only these records are searched. Raises NotCached.
         """
-        return self._reader.aborted_transactions(start, end, read) if self.has_transactions else []
+        return log_reader.aborted_transactions(self, start, end, read) if self.has_transactions else []
 
     def read(self, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
         """Return bytes of one segment up to `until`, from the batch that contains `offset`, or the first one after it.
@@ -326,19 +327,19 @@ class PartitionLog:
         Returns None if there are none, or if the first batch is above `max_bytes` and `at_least_one` is not set. Raises
         NotCached.
         """
-        return self._reader.read(offset, max_bytes, until, at_least_one)
+        return log_reader.read(self, offset, max_bytes, until, at_least_one)
 
     def position_of(self, offset: int) -> LogPosition:
         """Return where the batch that contains `offset`, or the first one after it, begins. Raises NotCached."""
-        return self._reader.position_of(offset)
+        return log_reader.position_of(self, offset)
 
     def find_timestamp(self, target_ms: int) -> LogSlice | None:
         """Return the batch with the first record at or after `target_ms` (see `timestamps`). Raises NotCached."""
-        return self._reader.find_timestamp(target_ms)
+        return log_reader.find_timestamp(self, target_ms)
 
     def max_timestamp(self) -> tuple[int, LogSlice] | None:
         """Return the newest timestamp and the first batch that has it, or None for an empty log. Raises NotCached."""
-        return self._reader.max_timestamp()
+        return log_reader.max_timestamp(self)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.end.offset)

@@ -147,5 +147,6 @@ def test_a_throttled_client_is_answered_at_once_and_its_next_request_waits_for_t
         assert 0 < client.ask(12, MetadataRequest(topics=[])).throttle_time_ms <= MUTE_MS
         answering.throttle_ms = 0
         assert other.ask(12, MetadataRequest(topics=[])).throttle_time_ms == 0
-        assert client.ask(12, MetadataRequest(topics=[])).throttle_time_ms == 0
+        # The loop's timers may fire within the last millisecond, of which the response still tells.
+        assert client.ask(12, MetadataRequest(topics=[])).throttle_time_ms <= 1
         assert time.monotonic() - started >= MUTE_MS / 1000

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from flowstone.broker.handlers import offset_fetch
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import RequestContext
 from flowstone.broker.requests.session import ClientSession
 from flowstone.ports.clock import Clock
@@ -40,7 +40,7 @@ async def turns_of_others(work: Coroutine[Any, Any, m.OffsetFetchResponse]) -> t
     async def others() -> None:
         nonlocal turns
         while True:
-            await others_turn()
+            await yield_to_loop()
             turns += 1
 
     beside = asyncio.ensure_future(others())

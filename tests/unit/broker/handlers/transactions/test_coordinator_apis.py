@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,7 @@ def test_transactions_are_listed_by_pattern_and_duration(producer: TransactionCl
     own, client = producer.transactional_id, producer.client
     assert listed(client, 2, transactional_id_pattern="test_.*duration") == {own}
     producer.add((TOPIC, [0]))
+    time.sleep(0.002)  # a duration above 0 ms
     assert own in listed(client, 1, duration_filter=0)
     assert own not in listed(client, 1, duration_filter=TIMEOUT_MS)
 
