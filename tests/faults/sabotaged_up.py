@@ -200,7 +200,7 @@ def recover_one_batch_less() -> None:
             cut = cut_at(log, log.end.offset - 1, self._now_ms)
             log.durability.lower(cut.untouched_end)
             cut_log(log, cut)
-            log.durability.flushed_end = log.end
+            log.flushed_end = log.end
 
     _replace(log_recovery._Recovery, "run", short)
 

@@ -95,10 +95,10 @@ def append(
 
 
 def flush(log: PartitionLog) -> None:
-    task = log.take_dirty()
+    task = log.durability.take_dirty()
     if task is not None:
         task.run()
-        log.flushed(task)
+        log.durability.flushed(task)
 
 
 def fill(log: PartitionLog, batches: int, records: int = 3, *, codec: Codec = Codec.NONE) -> None:

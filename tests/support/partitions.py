@@ -51,10 +51,10 @@ def a_partition(config: TopicConfig) -> tuple[Partition, Flusher]:
 
 
 def flush(partition: Partition) -> None:
-    task = partition.log.take_dirty()
+    task = partition.log.durability.take_dirty()
     assert task is not None
     task.run()
-    partition.log.flushed(task)
+    partition.log.durability.flushed(task)
     partition.flushed()
 
 

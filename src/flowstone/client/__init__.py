@@ -1,6 +1,6 @@
 """A thin blocking client for our own readers and writers of whole record batches: Spark, Arrow, tools.
 
-Not a general client: no groups to join, no records one by one, no threads; those who need that use a Kafka client.
+Not a general client: it joins no groups, handles no single records, and has no threads. Use a Kafka client for those.
 """
 
 from flowstone.client.cluster import Cluster

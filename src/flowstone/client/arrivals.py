@@ -1,8 +1,8 @@
-"""Waiting until a log goes on: for whoever would otherwise ask again and again where it ends.
+"""Waits until a log grows, for callers that would otherwise poll its end offset.
 
-A fetch from the end of a log is answered when there is more. One goes to each leader, for all of its partitions; the
-first that brings records ends the wait. It is a hint and no more: nothing that was fetched is looked at, an error
-waits or returns early like an answer without records, and the caller asks where the logs end either way.
+A fetch from the end of a log is answered when there are more records. One fetch is sent to each leader, for all of its
+partitions; the first response with records ends the wait. The return is only a hint: fetched records are ignored, an
+error waits or returns early like a response without records, and the caller lists the end offsets in any case.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from flowstone.ports.network import wait_readable
 from flowstone.types import TopicPartition
 from flowstone.wire.messages import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 
-# As little as can be asked for. Brokers send one whole batch all the same.
+# The least that can be requested. Brokers send one whole batch nevertheless.
 FETCH_BYTES = 1
-# What an answer may come late, before its connection is given up.
+# How late a response may come before its connection is closed.
 LATE_S = 1.0
 
 
 def wait_for_records(
     brokers: Brokers, ends: Mapping[TopicPartition, int], timeout_s: float, *, read_committed: bool
 ) -> None:
-    """Returns when a partition has something at or after its offset, or after `timeout_s`. Retriable."""
-    if not ends:  # a pattern without topics, for now
+    """Return when a partition has something at or after its offset, or on timeout. Raises Retriable."""
+    if not ends:  # for example a pattern that matches no topic yet
         wait_readable((), timeout_s)
     asked: list[Connection] = []
     try:

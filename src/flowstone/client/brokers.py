@@ -1,8 +1,8 @@
-"""Where the brokers are, who leads which partition, and the connections to them.
+"""The addresses of the brokers, the leaders of partitions, and the connections to them.
 
-Each broker has one connection for requests that are answered before the next is sent. Whoever sends ahead (fetches,
-produces) borrows a connection of its own, since answers come in order. What is known of leaders is forgotten when a
-broker says otherwise, and asked for when it is next needed.
+Each broker has one connection for requests that are answered before the next is sent. Pipelined requests (fetches,
+produces) borrow a connection of their own, since responses come in order. A known leader is forgotten when a broker
+answers that it is not the leader, and looked up when it is next needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_PORT = 9092
 PORT_MAX, PORT_DIGITS_MAX = 0xFFFF, 5
 REQUEST_TIMEOUT_S = 30.0
 IDLE_CONNECTIONS_MAX = 4  # per broker
-FAILURES_TOLD_MAX = 3  # reasons in one message, where no broker answers
+FAILURES_TOLD_MAX = 3  # reasons in one message if no broker answers
 
 
 class Leader(NamedTuple):
@@ -33,7 +33,7 @@ class Leader(NamedTuple):
 
 class Brokers:
     def __init__(self, bootstrap: str, client_id: str) -> None:
-        """BadAddress if `bootstrap` is not HOST:PORT, or several with commas."""
+        """Create the set without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT."""
         self._client_id = client_id
         self._bootstrap = _addresses(bootstrap)
         self._nodes: dict[int, Address] = {}
@@ -47,16 +47,16 @@ class Brokers:
         timeout_s = min(timeout_s, REQUEST_TIMEOUT_S)
         connection = self._shared.pop(address, None) or self._connect(address, timeout_s)
         answer = connection.ask(request, kind, timeout_s)
-        self._shared[address] = connection  # not before: one that failed is closed
+        self._shared[address] = connection  # stored only after the connection succeeded
         return answer
 
     def ask_any(self, request: Message, kind: type[Response], timeout_s: float) -> Response:
-        """Return the answer of the first broker that gives one; Disconnected, with every reason, if none does.
+        """Return the answer of the first broker that gives one. Raises Disconnected, with every reason, if none does.
 
-        Each broker that is asked has its share of the time that is left, so that one that is silent leaves some.
+        Each broker gets a share of the time that is left, so that a silent one leaves time for the others.
         """
         failures: list[Disconnected] = []
-        # Those that have a connection first, then those we were told of, then those we were given.
+        # Brokers with a connection first, then those that metadata named, then the bootstrap addresses.
         addresses = list(dict.fromkeys((*self._shared, *self._nodes.values(), *self._bootstrap)))
         ends_at_s = monotonic() + timeout_s
         for asked, address in enumerate(addresses):
@@ -76,12 +76,12 @@ class Brokers:
         return self.ask(self._nodes[node_id], request, kind, timeout_s)
 
     def borrow(self, address: Address, timeout_s: float) -> Connection:
-        """A connection for sending ahead."""
+        """Return a connection for requests that are pipelined."""
         idle = self._idle.get(address)
         return idle.pop() if idle else self._connect(address, timeout_s)
 
     def give_back(self, connection: Connection) -> None:
-        """It is kept for the next borrower if nothing is left unanswered on it."""
+        """Return a connection. It is kept for the next borrower if no response is outstanding."""
         idle = self._idle.setdefault(connection.address, [])
         if connection.is_idle and len(idle) < IDLE_CONNECTIONS_MAX:
             idle.append(connection)
@@ -98,7 +98,7 @@ class Brokers:
         try:
             return Connection(address, self._client_id, min(timeout_s, CONNECT_TIMEOUT_S))
         except Disconnected:
-            # Its partitions may be led by others by now, and its other connections are as dead.
+            # Its partitions may have other leaders by now, and its other connections have failed too.
             self._leaders = {each: leader for each, leader in self._leaders.items() if leader.address != address}
             for connection in self._idle.pop(address, ()):
                 connection.close()
@@ -107,7 +107,7 @@ class Brokers:
     # Leaders
 
     def leader(self, partition: TopicPartition, timeout_s: float) -> Leader:
-        """LeaderMoved while an election goes on; UnknownTopic; Disconnected."""
+        """Return a partition's leader. Raises LeaderMoved while an election runs, UnknownTopic, or Disconnected."""
         leader = self._leaders.get(partition)
         if leader is None:
             for topic in self.describe([partition.topic], timeout_s):
@@ -122,7 +122,7 @@ class Brokers:
     ) -> dict[Address, list[tuple[TopicPartition, Leader]]]:
         partitions = list(partitions)
         unknown = {each.topic for each in partitions if each not in self._leaders}
-        if len(unknown) > 1:  # one request for all of them, not one each
+        if len(unknown) > 1:  # one request for all of them
             self.describe(sorted(unknown), timeout_s)
         shares: dict[Address, list[tuple[TopicPartition, Leader]]] = {}
         for partition in partitions:
@@ -131,7 +131,7 @@ class Brokers:
         return shares
 
     def forget(self, partition: TopicPartition) -> None:
-        """Its leader moved."""
+        """Forget a partition's leader, because it has moved."""
         self._leaders.pop(partition, None)
 
     def describe(

@@ -1,10 +1,10 @@
-"""`Cluster`: what a program without an event loop asks of a cluster.
+"""`Cluster`: the blocking interface to a cluster, for programs without an event loop.
 
 Blocking, and not thread-safe: one for each process, or thread, and bootstrap address. A thin client for our own readers
 and writers of whole batches (Spark, Arrow); for records one by one there are Kafka's clients.
 
-Every call goes on through leader changes, refused connections and timeouts until nothing has succeeded for
-`deadline_s`, then raises a `ClientError`.
+Every call is retried through leader changes, refused connections and timeouts until nothing has succeeded for
+`deadline_s`; then it raises a `ClientError`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from flowstone.client.topics import ensure_topics, partition_counts
 from flowstone.types import TopicPartition
 
 DEADLINE_S = 60.0
-# What stands around the records of a fetch response: aborted transactions, as a rule none.
+# Bytes in a fetch response besides the records: aborted transactions, usually none.
 RESPONSE_OVERHEAD_BYTES = 64 << 10
 
 
 class Cluster:
     def __init__(self, bootstrap: str, *, client_id: str = "flowstone", deadline_s: float = DEADLINE_S) -> None:
-        """Nothing is asked yet. BadAddress if `bootstrap` is not HOST:PORT, or several with commas."""
+        """Create the client without connecting. Raises BadAddress if `bootstrap` is not a list of HOST:PORT."""
         self.bootstrap, self._deadline_s = bootstrap, deadline_s
         self.brokers = Brokers(bootstrap, client_id)
         self._groups = GroupOffsets(self.brokers)
@@ -47,11 +47,11 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Connections are made again if it is used after."""
+        """Close the connections, which are made again if the client is used afterwards."""
         self.brokers.close()
 
     def topics(self, names: Sequence[str] | None = None, *, deadline_s: float | None = None) -> dict[str, int]:
-        """Topics and how many partitions each has; None: all but internal ones. Unknown ones are absent.
+        """Return the topics and their numbers of partitions; None: all but internal ones. Unknown ones are absent.
 
         Raises GaveUp, which names the addresses, if no broker answers within `deadline_s`; None: within the cluster's.
         """
@@ -68,37 +68,37 @@ class Cluster:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset]:
-        """For each partition EARLIEST, LATEST, or a timestamp in ms: the first record at or after it.
+        """Return for each partition EARLIEST, LATEST, or for a timestamp in ms the first record at or after it.
 
-        With `read_committed` LATEST is the last stable offset. `UnknownTopic`.
+        With `read_committed` LATEST is the last stable offset. Raises UnknownTopic.
         """
         return list_offsets(self.brokers, wanted, RetryDeadline(self._deadline_s), read_committed=read_committed)
 
     def wait_for_records(
         self, ends: Mapping[TopicPartition, int], timeout_s: float, *, read_committed: bool = False
     ) -> None:
-        """Returns when a partition has something at or after its offset, or after `timeout_s`.
+        """Return when a partition has something at or after its offset, or after `timeout_s`.
 
-        It may return sooner, and in vain: where a log ends is told by `list_offsets`, which also tells what went wrong.
+        May return early without new records. `list_offsets` tells where a log ends, and raises errors.
         """
         with suppress(Retriable):
             wait_for_records(self.brokers, ends, timeout_s, read_committed=read_committed)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The group's offsets; partitions without one are absent."""
+        """Return the group's committed offsets; partitions without one are absent."""
         return self._groups.committed(group, partitions, RetryDeadline(self._deadline_s))
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """As a consumer that stands alone; `Refused` if the group has members."""
+        """Commit offsets as a consumer outside the group's membership. Raises Refused if the group has members."""
         self._groups.commit(group, offsets, metadata, RetryDeadline(self._deadline_s))
 
     def fetch(
         self, partition: TopicPartition, start: int, end: int, *, read_committed: bool = False
     ) -> Iterator[Fetched]:
-        """The batches with the offsets from `start` on, to `end` without it. See `fetching` for where it ends.
+        """Yield the batches with the offsets from `start` to before `end`. See `fetching` for where the range ends.
 
         What it yields stays valid for as long as it is held; memory is used again as soon as it is not. Several may be
-        read in turn. `OffsetsLost`, `OffsetsNotWritten`, `UnknownTopic`.
+        read in turn. Raises OffsetsLost, OffsetsNotWritten or UnknownTopic.
         """
         assert start >= 0
         reader = RangeReader(

@@ -1,8 +1,8 @@
 """A blocking connection to one broker: requests out, responses in, in order.
 
-Owns the socket and the order; versions and frames are `wire_session`'s. Requests may be sent ahead of the responses to
-earlier ones; a broker answers in order. Knows nothing of leaders, topics or retries: a failure is `Disconnected`, after
-which the connection is closed. What is not Kafka's protocol is `BadAnswer`.
+Owns the socket and the order of requests; `wire_session` owns versions and frames. Requests may be pipelined; a broker
+answers in order. Does not know leaders, topics or retries: a failure raises `Disconnected` and closes the connection.
+Bytes that are not Kafka's protocol raise `BadAnswer`.
 
 Invariant: whatever interrupts a call closes the connection, so no later call can take an answer that is not its own.
 """
@@ -52,8 +52,8 @@ from flowstone.wire.messages import (
 CONNECT_TIMEOUT_S = 10.0
 _HINT = ": Flowstone, and Apache Kafka from 3.0 on, have one"
 
-# What this client is written for; the names of topics stand in requests, so the versions that have only ids are left
-# out. Kafka 3.0 and later have a version in each range; of DescribeCluster, which is to tell of dead brokers, 4.0.
+# The API versions that this client is written for. Topic names are needed in requests, so versions with ids only are
+# left out. Kafka 3.0 and later have a version in each range; of DescribeCluster, which is to tell of dead brokers, 4.0.
 VERSIONS: dict[type[Message], VersionRange] = {
     AlterPartitionReassignmentsRequest: (0, 1),
     ApiVersionsRequest: (0, 4),
@@ -84,7 +84,7 @@ class Address(NamedTuple):
 
 class Connection:
     def __init__(self, address: Address, client_id: str, timeout_s: float) -> None:
-        """Disconnected if nobody answers there; BadAnswer if who does is not a broker."""
+        """Connect. Raises Disconnected if the address does not answer, BadAnswer if it is not a broker's."""
         self.address = address
         self._session = WireSession(str(address), client_id, _known_versions, _HINT)
         self._unanswered: deque[SentRequest] = deque()
@@ -97,7 +97,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open and every answer has been received."""
+        """Return whether the connection is open and every response has been received."""
         return not self._unanswered and self.stream.fileno() >= 0
 
     def ask(self, request: Message, kind: type[Response], timeout_s: float) -> Response:
@@ -105,7 +105,7 @@ class Connection:
         return self.receive(kind, timeout_s)
 
     def send(self, request: Message, timeout_s: float, *, is_answered: bool = True) -> None:
-        """`timeout_s` is for how long the broker may take nothing; a produce with acks=0 is not answered."""
+        """Send a request; `timeout_s` is how long the broker may accept no bytes. With acks=0 there is no response."""
         with self._closed_by_failure():
             sent, parts = self._session.encode(request)
             self.stream.send_all(parts, timeout_s)
@@ -113,7 +113,7 @@ class Connection:
             self._unanswered.append(sent)
 
     def receive(self, kind: type[Response], timeout_s: float, buffers: ReceiveBuffers | None = None) -> Response:
-        """The response to the oldest request not answered yet; its records are a view of the memory taken for it."""
+        """Return the response to the oldest unanswered request; its records are views of the receive buffer."""
         sent = self._unanswered.popleft()
         with self._closed_by_failure():
             response = decode(sent, self._receive_frame(timeout_s, buffers))

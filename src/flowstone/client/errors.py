@@ -1,8 +1,8 @@
-"""What the client raises: one sentence for people, and for programs a type.
+"""The errors that the client raises: one sentence for people, and a type for programs.
 
-`Retriable` never leaves the package while there is time: it is caught, and the call is retried (`retry_deadline`). The
-other errors are final. An error code of the cluster becomes one or the other here (`refusal`), so that every caller
-agrees on what is worth another try.
+`Retriable` stays inside the package until the deadline: it is caught, and the call is retried (`retry_deadline`). The
+other errors are final. `refusal` turns an error code of the cluster into one or the other, so that every caller retries
+the same errors.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from math import inf
 from flowstone.errors import ErrorCode, FlowstoneError
 from flowstone.types import TopicPartition
 
-# A topic that was just created may not have reached every broker; one that is still unknown then does not exist.
+# A new topic may not have reached every broker; one that is still unknown after this time does not exist.
 UNKNOWN_TOPIC_RETRY_S_MAX = 3.0
 
 
 class ClientError(FlowstoneError):
-    """The cluster did not do what was asked.
+    """The cluster did not do what was requested.
 
-    Spark carries errors from one process to another: `args` of each are what it is made of.
+    Spark pickles errors between processes: `args` are the constructor's arguments.
     """
 
 
@@ -28,15 +28,15 @@ class BadAddress(ClientError):
 
 
 class GaveUp(ClientError):
-    """What was tried again and again did not succeed before the deadline; the cause is the last failure."""
+    """A call was retried until the deadline without success; the cause is the last failure."""
 
 
 class BadAnswer(ClientError):
-    """What answers is not a broker, or one too old."""
+    """The server is not a broker, or its release is too old."""
 
 
 class Refused(ClientError):
-    """The cluster refused for good."""
+    """The cluster refused a request for good."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(code, message)
@@ -47,7 +47,7 @@ class Refused(ClientError):
 
 
 class OffsetsLost(ClientError):
-    """The log starts after an offset that was to be read: retention or a deletion took the records."""
+    """The log starts after an offset to be read: retention or a deletion removed the records."""
 
     def __init__(self, partition: TopicPartition, start: int, log_start: int) -> None:
         super().__init__(partition, start, log_start)
@@ -62,7 +62,7 @@ class OffsetsLost(ClientError):
 
 
 class OffsetsNotWritten(ClientError):
-    """The log ends before an offset that was to be read: the topic was made anew, or its log lost its end."""
+    """The log ends before an offset to be read: the topic was created again, or the log lost its end."""
 
     def __init__(self, partition: TopicPartition, start: int, log_end: int) -> None:
         super().__init__(partition, start, log_end)
@@ -76,7 +76,7 @@ class OffsetsNotWritten(ClientError):
 
 
 class DeliveryFailed(ClientError):
-    """A batch, and what was to follow it, is not known to be written. The producer takes no more."""
+    """A batch, and what follows it, may not have been written. The producer accepts no more."""
 
     def __init__(self, partition: TopicPartition, reason: str) -> None:
         super().__init__(partition, reason)
@@ -87,7 +87,7 @@ class DeliveryFailed(ClientError):
 
 
 class Retriable(ClientError):
-    """May succeed if it is asked for again, for at most `retry_s_max`."""
+    """A failure that may pass: the call is retried, for at most `retry_s_max`."""
 
     retry_s_max = inf
 
@@ -97,7 +97,7 @@ class Disconnected(Retriable):
 
 
 class LeaderMoved(Retriable):
-    """The broker that was asked does not lead the partition, or not any more."""
+    """The broker does not lead the partition, or no longer does."""
 
 
 class UnknownTopic(Retriable):
@@ -124,7 +124,7 @@ _BUSY = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.CORRUPT_MESSAGE,  # the network's doing, as a rule: the broker checks what arrives
+        ErrorCode.CORRUPT_MESSAGE,  # usually damaged in the network: the broker verifies what arrives
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
@@ -147,7 +147,7 @@ _ADVICE = {
 
 
 def refusal(code: int, what: object, message: str | None = None) -> Retriable | Refused:
-    """The error that an error code, not NONE, stands for; `what` it concerns begins the sentence."""
+    """Return the error for an error code other than NONE; `what` it concerns begins the sentence."""
     try:
         error_code = ErrorCode(code)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Fetch: the record batches of a range of one partition's offsets, in order, whatever happens to its leader.
+"""Fetches the record batches of an offset range of one partition, in order, through changes of its leader.
 
 While a response is being used the next request is on the wire. The next offset comes from the last batch's header, the
-sizes of batches from theirs; no record is looked at, and checksums are the decoder's to check.
+sizes of batches from theirs; no record is read, and the decoder verifies checksums.
 
 Rules:
 - the range ends where a batch reaches its end, or where the log proves that there is nothing left: an answer without
@@ -34,13 +34,13 @@ from flowstone.wire.messages import (
 )
 from flowstone.wire.record_batch import BATCH_LENGTH_MIN, HEADER_BYTES, LOG_OVERHEAD, CorruptBatch, parse_header
 
-# Measured from the page cache: 1 MB costs a quarter of the rate in turns between requests, and above 4 MB the bytes no
-# longer stay in the processor's cache until they are used.
+# Measured from the page cache: with 1 MB a quarter of the rate is lost to request turns, and above 4 MB the bytes leave
+# the processor's cache before they are used.
 FETCH_BYTES_MAX = 4 << 20
 FETCH_BYTES_MIN = 128 << 10
 FETCH_WAIT_MS = 500
 NO_SESSION_EPOCH = -1
-# How much more than the records so far suggest is asked for, so that the end of a range rarely takes a request more.
+# How much more than the records so far suggest is requested, so that the end of a range rarely takes another request.
 MARGIN = 1.25
 
 _BATCH_LENGTH = Struct(">8xi")
@@ -52,7 +52,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Whole batches. The first may begin below the range, the last may end beyond it: who decodes them trims."""
+    """Whole batches. The first may begin below the range, the last may end beyond it: the decoder trims them."""
 
     records: memoryview
     aborted: tuple[AbortedTransaction, ...]
@@ -61,7 +61,7 @@ class Fetched(NamedTuple):
 
 
 class RangeReader:
-    """Reads [start, end) once."""
+    """Reads the offsets from `start` to before `end` once."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class RangeReader:
             return None
         self._deadline.succeeded()
         if self._position < self._end:
-            # A failure closes the connection, and the next turn begins with another.
+            # A failure closes the connection; the next attempt uses another.
             with suppress(Retriable):
                 self._send()
         return fetched
@@ -133,14 +133,14 @@ class RangeReader:
             raise
 
     def _wanted_bytes(self) -> int:
-        """The whole range may be far larger than one response, or far smaller, the log going on after its end."""
+        """Return how much to request: the range may be far larger than one response, or far smaller than the log."""
         if not self._bytes_per_offset:
             return FETCH_BYTES_MAX
         left_bytes = int((self._end - self._position) * self._bytes_per_offset * MARGIN)
         return min(max(left_bytes, FETCH_BYTES_MIN), FETCH_BYTES_MAX)
 
     def _take(self, answer: FetchResponse) -> Fetched | None:
-        """Moves the position past what the answer has; None if it has no records."""
+        """Advance the position past a response's records; return them, or None if there are none."""
         part = self._part(answer)
         records = part.records
         assert records is None or isinstance(records, memoryview)
@@ -165,7 +165,7 @@ class RangeReader:
         return Fetched(records[:size_bytes], aborted, part.log_start_offset, part.high_watermark)
 
     def _part(self, answer: FetchResponse) -> FetchResponsePartition:
-        """What concerns the partition; an error is raised."""
+        """Return the partition's part of a response. Raises its error."""
         if answer.error_code:
             raise refusal(answer.error_code, self._partition)
         for topic in answer.responses:
@@ -178,7 +178,8 @@ class RangeReader:
                     self._brokers.forget(self._partition)
                     raise refusal(part.error_code, self._partition)
                 return part
-        raise Retriable(f"{self._partition} is missing in the answer")  # its bytes never stayed in the page cache
+        # The broker leaves out a partition whose bytes are evicted from its page cache again and again.
+        raise Retriable(f"{self._partition} is missing in the answer")
 
     def _pass_gap(self, part: FetchResponsePartition) -> None:
         bound = part.last_stable_offset if self._read_committed else part.high_watermark
@@ -208,7 +209,7 @@ class RangeReader:
 
 
 def measure_batches(records: memoryview) -> tuple[int, int, int]:
-    """The bytes of the whole batches, their first offset, and the offset after the last. CorruptBatch."""
+    """Return the whole batches, their first offset, and the offset after the last. Raises CorruptBatch."""
     available_bytes = len(records)
     last, end = -1, 0
     read_length = _BATCH_LENGTH.unpack_from

@@ -1,4 +1,4 @@
-"""A group's committed offsets, read and written by one that is not a member of it."""
+"""Reads and writes a group's committed offsets without being a member of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flowstone.wire.messages import (
     OffsetFetchResponse,
 )
 
-NO_GENERATION = -1  # of a consumer that stands alone
+NO_GENERATION = -1  # of a consumer outside the group's membership
 NO_MEMBER = ""
 NOT_COMMITTED = -1
 _GROUP_KEY = 0
@@ -49,7 +49,7 @@ class GroupOffsets:
             member_id=NO_MEMBER,
             topics=[OffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
         )
-        while topics:  # nothing to commit, nobody to ask
+        while topics:  # without topics there is nothing to commit
             try:
                 answer = self._ask(group, request, OffsetCommitResponse, deadline)
                 for topic in answer.topics:

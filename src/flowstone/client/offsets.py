@@ -1,4 +1,4 @@
-"""ListOffsets: where partitions start, end, or stood at a point in time."""
+"""ListOffsets: the offsets where partitions start, end, or were at a point in time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class ListedOffset(NamedTuple):
-    """-1 and -1 if there is no record that late; the timestamp is -1 where only a place in the log was asked for."""
+    """An offset and its timestamp, both -1 if no record is that late; only a lookup by time has a timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -54,7 +54,7 @@ def _ask(
     deadline: RetryDeadline,
     found: dict[TopicPartition, ListedOffset],
 ) -> None:
-    """Adds to `found`; raises for the first partition that has an error once the others are noted."""
+    """Add one broker's offsets to `found`; raise the first partition's error after noting the others."""
     topics: dict[str, list[ListOffsetsRequestPartition]] = {}
     for partition, leader, timestamp_ms in times:
         topics.setdefault(partition.topic, []).append(

@@ -1,11 +1,12 @@
 """A broker's connection to another broker, on the event loop: requests out, responses in, in order.
 
-Owns the channel and the order; versions and frames are `wire_session`'s. Several requests may be on their way. What is
-received lies in memory that is used again once nobody holds a view of it: a response's records are such views. Knows
-nothing of leaders or retries.
+Owns the channel and the order of requests; `wire_session` owns versions and frames. Several requests may be in flight.
+Receive buffers are reused once no view of them is held: a response's records are such views. Does not know leaders or
+retries.
 
 Invariant: whatever fails (the stream, a timeout, bytes that are not Kafka's protocol, a caller that gives up) closes
-the connection, and everybody who waits hears `Disconnected` or `BadAnswer`: no answer goes to the wrong question.
+the connection, and all waiting requests raise `Disconnected` or `BadAnswer`: no response is taken for the wrong
+request.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from flowstone.wire.apis import Api
 from flowstone.wire.message import Message
 from flowstone.wire.messages import ApiVersionsResponse, FetchRequest
 
-# Small responses come whole, with their length, in one call.
+# Small responses are received whole, with their length, in one call.
 RECEIVE_BYTES = 64 << 10
-# Above it fresh memory is taken for a response, as for one that a single large batch makes longer than was asked for.
+# A response larger than this gets new memory, as does one that a single large batch makes longer than was requested.
 BUFFER_BYTES = 10 << 20
 READS_PER_WAKEUP_MAX = 16
 
-# Brokers are one release apart at most while a cluster is upgraded, and each knows these of the other: a follower gives
+# Brokers differ by one release at most while a cluster is upgraded, and each supports these versions: a follower sends
 # its broker epoch since version 15 of Fetch, which names topics by their ids.
 VERSIONS_MIN: dict[type[Message], int] = {FetchRequest: 15}
 
@@ -52,14 +53,14 @@ class _Question(NamedTuple):
 
 class Peer:
     def __init__(self, channel: Channel, clock: Clock, address: Address, client_id: str) -> None:
-        """For `connect`, which also agrees on the versions."""
+        """Create the peer for `connect`, which also negotiates the versions."""
         self.address = address
         self._channel, self._clock = channel, clock
         self._session = WireSession(str(address), client_id, _known_versions, "")
         self._unanswered: deque[_Question] = deque()
         self._closed_with: ClientError | None = None
         self._unsent: list[memoryview] = []
-        # Received and not looked at yet: less than a whole frame.
+        # Received and not parsed yet: less than a whole frame.
         self._kept = memoryview(bytearray(RECEIVE_BYTES))
         self._kept_bytes = 0
         self._frame: memoryview | None = None
@@ -69,7 +70,7 @@ class Peer:
 
     @classmethod
     async def connect(cls, network: Network, clock: Clock, address: Address, client_id: str, timeout_s: float) -> Peer:
-        """Disconnected if nobody answers there; BadAnswer if who does is not a broker."""
+        """Connect. Raises Disconnected if the address does not answer, BadAnswer if it is not a broker's."""
         try:
             channel = await network.connect(*address, timeout_s)
         except OSError as error:
@@ -83,7 +84,7 @@ class Peer:
         return self._closed_with is None
 
     async def ask(self, request: Message, kind: type[Response], timeout_s: float) -> Response:
-        """The response; its records are views that keep their memory for as long as they are held."""
+        """Return the response; its records are views that keep their memory for as long as they are held."""
         if self._closed_with is not None:
             raise self._closed_with
         sent, parts = self._session.encode(request)
@@ -95,7 +96,7 @@ class Peer:
         try:
             response = await answer
         except asyncio.CancelledError:
-            self.close()  # its answer would be in the way of the next one's
+            self.close()  # the late response would be taken for the next one's
             raise
         finally:
             deadline.cancel()
@@ -149,9 +150,9 @@ class Peer:
             self._fail(BadAnswer(f"what answers at {self.address} does not speak Kafka's protocol ({error})"))
 
     def _receive(self) -> bool:
-        """Whole frames are answered from copies of their own; one that has only begun gets memory to go on in.
+        """Read frames: whole ones are copied and answered; an incomplete one gets a buffer for the rest.
 
-        False if nothing more can have arrived yet: asking once more would only cost a call.
+        Returns False if nothing more can have arrived yet: another call would be wasted.
         """
         end = self._kept_bytes + self._received_into(self._kept[self._kept_bytes :])
         at = 0

@@ -1,7 +1,7 @@
-"""The produce requests on their way to one broker.
+"""The produce requests in flight to one broker.
 
-A link gathers the batches that are ready, at most one of each partition, into requests, keeps a few requests on the
-wire, and gives every batch its answer in the order they were sent. What an answer means is the producer's business.
+A link gathers the batches that are ready, at most one of each partition, into requests, keeps a few requests in flight,
+and settles every batch with its response, in the order in which they were sent. The producer interprets the responses.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from flowstone.wire.messages import (
     ProduceResponsePartition,
 )
 
-# While one is written to disk the next is on the wire.
+# While one request is written to disk the next is in flight.
 REQUESTS_IN_FLIGHT_MAX = 3
-# How long the broker may wait for other replicas, and how long its answer may take then.
+# How long the broker may wait for other replicas, and how long its response may take after that.
 PRODUCE_TIMEOUT_MS = 30_000
 ANSWER_TIMEOUT_S = 40.0
 
-NOT_ANSWERED = 0  # the acks of a producer that asks for no answers
+NOT_ANSWERED = 0  # the acks of a producer that requests no responses
 
 
 class Batch(NamedTuple):
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class PartitionQueue:
-    """The batches of one partition, in order; the first may be on its way."""
+    """The batches of one partition, in order; the first may be in flight."""
 
     __slots__ = ("batches", "deadline", "end_offset", "partition", "sequence")
 
@@ -50,7 +50,7 @@ class PartitionQueue:
         self.end_offset: int | None = None
 
 
-# What became of the first batch of a queue: the broker's answer, None where none is given, or why there is none.
+# The outcome of a queue's first batch: the broker's response, None with acks=0, or the error.
 Outcome = ProduceResponsePartition | ClientError | None
 Settle = Callable[[PartitionQueue, Outcome], None]
 
@@ -65,16 +65,16 @@ class ProduceLink:
 
     @property
     def stream(self) -> Stream | None:
-        """What becomes readable when there is an answer; None while none is awaited."""
+        """Return the stream that becomes readable with a response; None while none is expected."""
         return self._connection.stream if self._connection is not None and self._requests else None
 
     @property
     def due(self) -> float:
-        """When the oldest request must have been answered."""
+        """Return when the oldest request must have been answered."""
         return self._requests[0][1]
 
     def add(self, queue: PartitionQueue) -> None:
-        """Its first batch is to be sent; it is settled once, whatever happens."""
+        """Add a queue whose first batch is to be sent; it is settled exactly once."""
         self._ready.append(queue)
 
     def send_ready(self) -> None:
@@ -94,7 +94,7 @@ class ProduceLink:
                     self._settle(queue, None)
 
     def receive(self) -> None:
-        """An answer has begun to arrive."""
+        """Receive the responses that have begun to arrive."""
         assert self._connection is not None
         try:
             answer = self._connection.receive(ProduceResponse, ANSWER_TIMEOUT_S)
@@ -111,11 +111,11 @@ class ProduceLink:
             self._settle(queue, results.get(queue.partition) or Retriable("missing in the broker's answer"))
 
     def expire(self) -> None:
-        """The oldest request was not answered in time."""
+        """Fail the requests in flight, because the oldest was not answered in time."""
         self._broken(Disconnected(f"no answer from {self._address} within {ANSWER_TIMEOUT_S:g} s"))
 
     def close(self) -> None:
-        """What is on its way stays unsettled."""
+        """Close the link; what is in flight stays unsettled."""
         self._requests.clear()
         self._ready.clear()
         self._drop()
@@ -142,7 +142,7 @@ class ProduceLink:
         )
 
     def _broken(self, error: ClientError) -> None:
-        """Whether what was on its way was written is not known: the sequence numbers of a second attempt tell."""
+        """Fail the requests in flight. Whether they were written is unknown: sequence numbers of a retry tell."""
         self._drop()
         lost = [queue for queues, _ in self._requests for queue in queues]
         self._requests.clear()

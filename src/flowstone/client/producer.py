@@ -1,11 +1,11 @@
 """An idempotent producer of whole batches.
 
 Stamps each batch with the producer's id and the partition's next sequence number, so that a batch sent again is written
-once. Of each partition one batch is on its way at a time, the others wait behind it: order survives any retry. Batches
-of other partitions, and other leaders, are on their way meanwhile.
+once. Each partition has one batch in flight, and the others wait: order survives any retry. Batches of other
+partitions, and other leaders, are in flight meanwhile.
 
 Fails for good: after a `DeliveryFailed` the sequence numbers of that partition have a hole, so the producer takes no
-more. Whoever wants to go on makes another.
+more. To continue, create another producer.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from flowstone.wire.record_batch import (
 ACKS_ALL = -1
 DEADLINE_S = 120.0
 REQUEST_BYTES_MAX = 4 << 20
-# Batches not acknowledged yet; beyond it `send` waits.
+# Bytes of batches that are not acknowledged; beyond it `send` waits.
 QUEUED_BYTES_MAX = 32 << 20
-TRANSACTION_TIMEOUT_MS = 60_000  # brokers check it even of those who have no transactions
+TRANSACTION_TIMEOUT_MS = 60_000  # brokers check it even without transactions
 
 _PRODUCER = Struct(">qhi")  # id, epoch, base sequence
 _PRODUCER_POSITION = 43
@@ -57,7 +57,7 @@ class Producer:
         request_bytes_max: int = REQUEST_BYTES_MAX,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        """`deadline_s` is for how long one batch is tried again. ValueError."""
+        """Create a producer that retries a batch for `deadline_s`. Raises ValueError if the arguments conflict."""
         if acks not in (ACKS_ALL, NOT_ANSWERED, 1):
             raise ValueError(f"acks is 0, 1 or -1, not {acks}")
         if idempotent and acks != ACKS_ALL:
@@ -85,8 +85,11 @@ class Producer:
             self.close()
 
     def send(self, partition: TopicPartition, batch: bytearray, record_count: int) -> None:
-        """Takes a whole batch, base offset 0, which is the producer's from now on; its producer fields and checksum
-        are filled in. Waits while too much is unacknowledged. DeliveryFailed, for this batch or one before."""
+        """Send a whole batch with base offset 0, which belongs to the producer from now on.
+
+        Fills in the producer fields and the checksum. Waits while too much is unacknowledged. Raises DeliveryFailed,
+        for this batch or one before.
+        """
         self._check()
         assert len(batch) >= HEADER_BYTES
         queue = self._queues.get(partition)
@@ -102,9 +105,10 @@ class Producer:
             self._turn(wait=True)
 
     def flush(self) -> dict[TopicPartition, int]:
-        """Waits for everything sent; the offset after the last record written, per partition. DeliveryFailed.
+        """Wait for everything sent; return the offset after the last record written, per partition. Raises
+        DeliveryFailed.
 
-        A partition is absent if its broker was asked for no answers (acks=0).
+        A partition is absent if its broker sends no responses (acks=0).
         """
         self._check()
         while self._queued_bytes:
@@ -112,7 +116,7 @@ class Producer:
         return {each.partition: each.end_offset for each in self._queues.values() if each.end_offset is not None}
 
     def close(self) -> None:
-        """Gives up what was not flushed: it may be written or not."""
+        """Drop what was not flushed: it may be written or not."""
         for link in self._links.values():
             link.close()
         self._links.clear()
@@ -145,7 +149,9 @@ class Producer:
     # Sending
 
     def _turn(self, *, wait: bool) -> None:
-        """Sends what can be sent and takes the answers that are there; with `wait`, once something has happened."""
+        """Send what can be sent and receive the responses that have arrived; with `wait`, wait until something
+        happens.
+        """
         now = monotonic()
         rested = [queue for due, queue in self._resting if due <= now]
         self._resting = [(due, queue) for due, queue in self._resting if due > now]
@@ -189,7 +195,7 @@ class Producer:
         batch = queue.batches[0]
         if outcome is not None:
             code = outcome.error_code
-            # Written by an attempt whose answer was lost: all that is missing is its offset.
+            # Written by an attempt whose response was lost: only its offset is unknown.
             if code and code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 what = f"a batch of {batch.record_count} records and {len(batch.data)} bytes"
                 self._refused(queue, refusal(code, what, outcome.error_message))

@@ -1,20 +1,20 @@
-"""Memory that responses are received into, used again: fresh memory costs a page fault for each 4 KB.
+"""Reusable receive buffers: new memory costs a page fault for each 4 KB.
 
-A buffer is free again when nobody holds a view of it any more. That is asked of the buffer itself, so whoever keeps a
-view keeps its bytes, and the pool only loses a buffer by it.
+A buffer is free again when no view of it exists any more. The buffer itself is checked, so a view that is held keeps
+its bytes valid, and the pool is only one buffer smaller.
 """
 
 from __future__ import annotations
 
-# One is used, one is received into, and one more for whoever reads two ranges in turn.
+# One is in use, one is received into, and one more if the caller reads two ranges in turn.
 BUFFERS_KEPT_MAX = 3
-# Below it fresh memory is as cheap.
+# For fewer bytes new memory is as cheap.
 POOLED_BYTES_MIN = 64 << 10
 
 
 class ReceiveBuffers:
     def __init__(self, buffer_bytes: int) -> None:
-        """Of one size; what is larger is not kept."""
+        """Create a pool of buffers of one size; larger ones are not kept."""
         self._buffer_bytes = buffer_bytes
         self._buffers: list[bytearray] = []
 
@@ -30,7 +30,7 @@ class ReceiveBuffers:
 
 
 def _is_free(buffer: bytearray) -> bool:
-    """A bytearray refuses to change its length while there are views of it."""
+    """Return whether no view of the buffer exists: a bytearray refuses to change its length while there are any."""
     try:
         buffer.pop()
     except BufferError:

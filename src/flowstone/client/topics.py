@@ -1,4 +1,4 @@
-"""Which topics there are and how many partitions each has; creating those that a writer misses.
+"""Lists topics with their numbers of partitions, and creates those that a writer needs.
 
 A topic is created the way Kafka's producers do it: by a Metadata request that allows the creation, if the broker's
 auto.create.topics.enable is true. Flowstone has the new topic in its answer. Apache Kafka answers that the topic is

@@ -22,7 +22,7 @@ from flowstone.wire.frames import encode_request_header, parse_response_header
 from flowstone.wire.message import Message
 from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 
-# A batch of the largest request that brokers take by default (100 MiB), and what stands around it.
+# A batch of the largest request that brokers take by default (100 MiB), and the rest of its frame.
 RESPONSE_BYTES_MAX = 128 << 20
 SIZE_BYTES = 4  # in front of each frame
 
@@ -47,7 +47,8 @@ class SentRequest(NamedTuple):
 
 class WireSession:
     def __init__(self, broker: str, client_id: str, known_versions: Callable[[Api], VersionRange], hint: str) -> None:
-        """`broker` names the other side in errors, and `hint` says there which brokers have the versions wanted.
+        """Create a session. `broker` names the other side in errors, and `hint` says which releases have the versions
+        needed.
 
         `known_versions` returns the lowest and the highest version that this side has of an API.
         """
@@ -67,7 +68,7 @@ class WireSession:
         self._versions[API_VERSIONS_KEY] = 0
 
     def agree(self, answer: ApiVersionsResponse) -> None:
-        """Remember which versions the broker serves. Raises BadAnswer if it does not tell."""
+        """Note the versions that the broker serves. Raises BadAnswer if the response does not list them."""
         if answer.error_code:
             raise BadAnswer(f"the broker at {self._broker} does not say what it speaks: error {answer.error_code}")
         self._served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
@@ -100,7 +101,7 @@ class WireSession:
         try:
             body: list[Bytes] = request_encoder(api.key, version)(request)  # type: ignore[assignment]
         except struct_error as error:
-            reason = f"a number is beyond what the protocol has room for: {error}"
+            reason = f"a number does not fit its field: {error}"
             raise ClientError(f"{type(request).__name__}: {reason}") from None
         header = encode_request_header(api.key, version, self._correlation_id, self._client_id)
         size = _SIZE.pack(len(header) + sum(map(len, body)))

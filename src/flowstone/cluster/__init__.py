@@ -1,8 +1,8 @@
-"""The cluster's metadata: one ordered log of changes, the image they add up to, and the decisions that make them.
+"""The cluster's metadata: an ordered log of changes, the image that results from them, and the decisions behind them.
 
-`metadata_log` (with its homes `file_log`, `memory_log`, `zookeeper_log`) keeps `records`; `replay` turns them into an
-`image`; `metadata` is a broker's running copy. `consensus` (with its homes `memory_ensemble`, `zookeeper`) says who
-is a member. `topic_changes`, `config_changes`, `elections`, `in_sync_changes`, `reassignments`, `withdrawals` and
-`controller` decide which records a request, a death or a return makes: pure functions of an image, so that they can
-be tested, simulated and read without a broker.
+`logs` has the metadata log's interface and its forms in a file and in memory, `zookeeper` the one in ZooKeeper. `image`
+has the records and the image that replaying them makes; `metadata` is a broker's running copy. `logs/consensus` (in
+`memory_ensemble` and `zookeeper`) tells which brokers are members. `decisions` determines which records follow from a
+request, a broker's death or its return: pure functions of an image, so that they can be tested, simulated and read
+without a broker.
 """

@@ -1,8 +1,8 @@
-"""What ZooKeeper is to a cluster, in memory: for the brokers of one process, in one event loop or one each.
+"""An in-memory stand-in for ZooKeeper: for the brokers of one process, in one event loop or one each.
 
-Every broker has a tie of its own to the ensemble. A membership ends when it is given up, or when it was not renewed for
-the session timeout: that is found out whenever anybody renews, joins or asks who is a member, by the clock of who does.
-So clocks that are moved must be moved together.
+Every broker has a connection of its own to the ensemble. A membership ends when it is given up, or when it was not
+renewed for the session timeout: that is checked whenever a broker renews, joins or lists the members, by that broker's
+clock. So clocks that are moved must be moved together.
 
 `cut` and `heal` make a broker unreachable and reachable again: meanwhile it hears nothing, its renewals fail and its
 appends wait. `deliver` (see `memory_log`) delays what a broker says and hears.
@@ -22,7 +22,7 @@ from flowstone.cluster.logs.memory_log import Deliver, MemoryLog, SharedLog, str
 from flowstone.errors import StartupError
 from flowstone.ports.clock import Clock
 
-# Kafka's, for brokers.
+# Kafka's default for brokers.
 SESSION_TIMEOUT_S = 18.0
 
 
@@ -46,14 +46,14 @@ class MemoryEnsemble:
     def tie(
         self, clock: Clock, loop: asyncio.AbstractEventLoop | None = None, deliver: Deliver = straight
     ) -> MemoryConsensus:
-        """One broker's. Without a `loop` all brokers are in one."""
+        """Return one broker's connection. Without a `loop` all brokers are in one."""
         tie = MemoryConsensus(self, clock, loop, deliver)
         with self._lock:
             self._ties.append(tie)
         return tie
 
     def cut(self, node_id: int) -> None:
-        """From any thread; takes effect on the broker's loop."""
+        """Make a broker unreachable. May be called from any thread; takes effect on the broker's loop."""
         for tie in self._ties_of(node_id):
             tie.on_loop(tie.cut)
 
@@ -62,13 +62,13 @@ class MemoryEnsemble:
             tie.on_loop(tie.heal)
 
     def prolong(self, node_ids: Collection[int], seconds: float) -> None:
-        """The memberships of these count as renewed so much later: their clocks are about to leap."""
+        """Count the memberships of these brokers as renewed this much later: their clocks are about to jump."""
         with self._lock:
             for session in self._sessions:
                 if session.member.node_id in node_ids:
                     session.renewed_s += seconds
 
-    # What the ties ask for
+    # Called by the connections
 
     def members(self, now_s: float) -> tuple[int, tuple[Member, ...]]:
         """Return how often the membership has changed, and the members, the senior first."""
@@ -155,7 +155,7 @@ class MemoryConsensus:
     @property
     def members(self) -> Sequence[Member]:
         if self._reachable.is_set() and not self._is_aborted:
-            self._ensemble.members(self._clock.monotonic())  # whoever has to be told of an end is told
+            self._ensemble.members(self._clock.monotonic())  # so that listeners are told of memberships that have ended
         return self._members
 
     def on_members(self, listener: Callable[[], None]) -> None:
@@ -193,7 +193,7 @@ class MemoryConsensus:
     # Called by the ensemble, on this broker's loop
 
     def on_loop(self, callback: Callable[[], None]) -> None:
-        """From any thread."""
+        """Call back on the broker's loop. May be called from any thread."""
         self.log.on_loop(callback)
 
     def cut(self) -> None:
@@ -206,7 +206,7 @@ class MemoryConsensus:
         self.log.heal()
 
     def hear(self, changes: int, members: tuple[Member, ...]) -> None:
-        """Take note of the members as of so many changes, unless this broker knows newer ones."""
+        """Note the members after this many changes, unless this broker knows newer ones."""
         if changes <= self._membership_changes or not self._reachable.is_set() or self._is_aborted:
             return
         self._membership_changes = changes
@@ -215,7 +215,7 @@ class MemoryConsensus:
             for listener in self._listeners:
                 listener()
 
-    # The way of a renewal, and back
+    # A renewal's way there and back
 
     def _ask(self, member: Member, answer: asyncio.Future[bool]) -> None:
         is_member = self._reachable.is_set() and self._ensemble.renew(member, self._clock.monotonic())

@@ -1,4 +1,4 @@
-"""A broker's running copy of the cluster's metadata: reads come from `image`, changes go through the log.
+"""A broker's running copy of the cluster's metadata: reads use `image`, changes go through the log.
 
 Decisions are made on `proposed`, the image plus every change already handed to the log, so that two requests that
 arrive together cannot both create one topic, while their records still share one flush. Reads only ever see what is
@@ -28,7 +28,7 @@ from flowstone.cluster.logs.metadata_log import MetadataLog, Outrun
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-# What a request makes of the metadata: the records to append, and what to answer once they are committed.
+# A decision: from the newest image to the records to append, and the result to return once they are committed.
 Decision = tuple[Sequence[MetadataRecord], Result]
 ChangeListener = Callable[[ClusterImage, ClusterImage, Sequence[MetadataRecord]], None]
 
@@ -50,20 +50,20 @@ class Metadata:
         return self._image
 
     def on_change(self, listener: ChangeListener) -> None:
-        """`listener(before, after, records)` from now on, for every append."""
+        """Call `listener(before, after, records)` for every append from now on."""
         self._listeners.append(listener)
 
     def on_failure(self, listener: FailureListener) -> None:
-        """`listener(fault)` when the log holds what this release cannot follow: the broker must stop."""
+        """Call `listener(fault)` when the log holds what this release cannot follow: the broker must stop."""
         self._log.listeners.on_failure(listener)
 
     def on_wait(self, wait: Callable[[], Awaitable[None]]) -> None:
-        """Has `wait` awaited before the maker of a change is answered: a listener may do the last of it later."""
+        """Await `wait` before the caller of a change is answered: a listener may finish its work later."""
         self._waits.append(wait)
 
     async def change(self, decide: Callable[[ClusterImage], Decision[Result]]) -> Result:
-        """Decides on the newest image, makes the change, and returns the decision's result once it is committed."""
-        while True:  # each turn but the last means that another broker made a change
+        """Decide on the newest image, append the change, and return the decision's result once it is committed."""
+        while True:  # each iteration except the last means that another broker made a change
             records, result = decide(self._proposed)
             with suppress(Outrun):
                 await self.append(records)
@@ -73,10 +73,10 @@ class Metadata:
                 return result
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
-        """Returns once the records are durable and applied.
+        """Append records and return once they are durable and applied.
 
-        `Outrun` if another broker's came first, `ApiError` if there was no room for them or one is newer than the
-        cluster's metadata level, `StorageFault` if the log has failed.
+        Raises Outrun if another broker's append came first, ApiError if the disk is full or a record is newer than the
+        cluster's metadata level, and StorageFault if the log has failed.
         """
         if not records:
             return
@@ -86,9 +86,9 @@ class Metadata:
         await self._log.append(records)
 
     async def next_producer_id(self) -> int:
-        """A producer id never given out before, by any broker; most come from a block reserved earlier.
+        """Return a producer id that no broker ever returned before; most come from a block reserved earlier.
 
-        Whoever waits may be cancelled: the next block is reserved for all of them.
+        The caller may be cancelled: the next block is reserved for all callers.
         """
         while (producer_id := next(self._producer_ids, None)) is None:
             if self._reserving is None or self._reserving.done():
@@ -110,15 +110,15 @@ class Metadata:
         if self._under_way and self._under_way[0] is records:
             self._under_way.popleft()
         else:
-            # Another broker was first: our own changes under way come after its.
+            # Another broker was first: our own pending changes come after its.
             self._proposed = reduce(apply, self._under_way, self._image)
         for listener in self._listeners:
             try:
                 listener(before, image, records)
-            except Exception:  # the change is committed: who cannot follow it must not keep the others from it
+            except Exception:  # the change is committed: a listener that fails must not stop the others
                 logger.exception("a listener could not follow the metadata to %d", image.version)
 
     def _refused(self) -> None:
-        """Nothing under way will be committed: decisions start again from what is."""
+        """Reset to the committed image: nothing pending will be committed."""
         self._under_way.clear()
         self._proposed = self._image

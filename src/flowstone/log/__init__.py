@@ -1,9 +1,8 @@
 """A partitioned, append-only log on disk, in Kafka's file formats.
 
-Read it in this order: `partition_log` (append, read, flush), `segment` and `segment_index` over `index` (where
-things lie), `validation` and `producer_state` (what may enter), `flusher` (when it is durable), `recovery` with
-`scanning` and `derived` (what a crash leaves), `manager` over `log_directory` and `retention` (all logs of a
-broker).
+Read the packages in this order: `partition` (one log: append, read, validation, producers), `segments` (its files and
+indexes), `lifecycle` (flushing, recovery, retention), `directories` and `manager` (all logs of a broker), then
+`compaction`, `scrubbing` and `branching`.
 
 Everything belongs to one event loop and takes no locks. Threads only make file calls: they flush a `FlushTask`, warm
 what `NotCached` names, and write checkpoints.

@@ -1,9 +1,9 @@
-"""All the logs of a broker, in one log directory or several: finding, making and deleting them.
+"""All the logs of a broker, in one or several log directories: finds, creates and deletes them.
 
-Owns in which directory a partition lives: a new one goes where the fewest are. What happens inside a directory is
-`directory_logs`' business. A directory that fails takes its logs with it, and the others go on; one that could not be
-opened at the start, or is missing, may have any partition that none of the others has, so that such a partition is
-offline and not made anew. Runs on the event loop.
+Owns in which directory a partition lives: a new one goes where the fewest are. `log_set` owns what happens inside a
+directory. A directory that fails takes its logs with it, and the others go on; one that could not be opened at the
+start, or is missing, may have any partition that none of the others has, so that such a partition is offline and not
+made anew. Runs on the event loop.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ class LogManager:
         cluster_id: str | None = None,
         topic_config: Callable[[str], TopicConfig] = lambda topic: TopicConfig(),
     ) -> None:
-        """Opens the directories and recovers every log in them, waiting for the disk. StartupError: none can be used.
+        """Open the directories and recover every log, waiting for the disk. Raises StartupError if none can be used.
 
-        `on_fault` hears of a directory that fails; it is among `directories` with its fault. `decides_retention` says
-        whether this broker leads the partition of a log, `stamps_records` whether timestamps in a log may come from
-        this broker's own clock.
+        `on_fault` is told of a directory that fails, which stays in `directories` with its fault. `decides_retention`
+        says whether this broker leads the partition of a log, `stamps_records` whether timestamps in a log may come
+        from this broker's own clock.
         """
         opened = open_directories(files, config.log_directories, config.node_id, cluster_id)
         self.identity, self.is_new = opened.identity, opened.is_new
         self.directories: list[DirectoryLogs] = []
         self.unusable: dict[str, StorageFault] = dict(
             opened.bad
-        )  # the paths of those that could not be opened, and why
+        )  # the paths of those that could not be opened, with the reason
         self._clock = clock
         self.steady_clock = _steady_clock(clock, opened.good)
         self._handles = FileHandles(files, config.log_open_files_max)
@@ -88,9 +88,9 @@ class LogManager:
             self.directories.append(directory)
         if not self.directories:
             raise StartupError("; ".join(map(str, self.unusable.values())))
-        # Whether the last stop left nothing undone: all that was ever acknowledged is here.
+        # Whether the last stop left nothing to recover: everything that was ever acknowledged is here.
         self.was_clean = all(each.was_clean for each in self.directories) and not self.unusable
-        # Partitions that may be in a directory that is not here.
+        # Partitions that may be in a directory that is missing.
         self._elsewhere: dict[TopicPartition, OfflineLog] = {}
         # Whether a directory that the broker has, or had, is missing.
         self.is_incomplete = bool(opened.missing_ids or self.unusable)
@@ -109,7 +109,7 @@ class LogManager:
         self.branches = Branches(clock, self._handles, self.directory_of)
 
     def _offline_where_twice(self) -> None:
-        """A partition in two directories, both of the same topic, is somebody's copy: which one counts is not known."""
+        """Take partitions offline that are in two directories under one topic id: which one is a copy is unknown."""
         seen: dict[tuple[TopicPartition, bytes], DirectoryLogs] = {}
         for directory in self.directories:
             for topic_partition, log in list(directory.logs.items()):
@@ -129,23 +129,23 @@ class LogManager:
 
     @property
     def has_failed(self) -> bool:
-        """Whether no directory is left that can be used."""
+        """Return whether no usable directory is left."""
         return all(each.fault is not None for each in self.directories)
 
     def doubt(self, log: PartitionLog, fault: StorageFault) -> None:
-        """A log failed: whether its whole directory has is looked into."""
+        """Check whether the whole directory of a log that failed has failed."""
         self.directory_of(log).doubt(fault)
 
     def _home_of(self, topic_partition: TopicPartition) -> DirectoryLogs | None:
-        """The directory that has it, or whose checkpoints still know that it had."""
+        """Return the directory that has the partition, or whose checkpoints still name it."""
         return next((each for each in self.directories if each.is_taken(topic_partition)), None)
 
     # Logs
 
     def make_way(self, topic_partition: TopicPartition, topic_id: bytes) -> asyncio.Future[None] | None:
-        """None if the topic may use its partition's name now; otherwise it may once the future is done.
+        """Return None if the topic may use its partition's name now, or a future that is done when it may.
 
-        What another topic of that name left is condemned; StorageFault if that fails.
+        A directory left by an earlier topic of that name is deleted. Raises StorageFault if that fails.
         """
         found = self.logs.get(topic_partition) or self.offline.get(topic_partition)
         if found is not None and found.topic_id not in (topic_id, ZERO_UUID):
@@ -155,14 +155,14 @@ class LogManager:
         return home.forgetting(topic_partition) if home is not None else None
 
     def give_up_missing(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition whose directory is missing, so that it begins anew. Others must have its records."""
+        """Forget a partition whose directory is missing, so that it begins anew from other brokers' records."""
         offline = self.offline.get(topic_partition)
         if offline is not None and offline.is_missing:
             logger.warning("%s: its directory is missing; it is fetched again from its leader", topic_partition)
             self.delete(topic_partition)
 
     def get_or_create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
-        """The topic's log, once `make_way` has nothing to wait for; StorageFault if it is offline."""
+        """Return the topic's log, created if missing; call `make_way` first. Raises StorageFault if it is offline."""
         offline = self.offline.get(topic_partition)
         if offline is not None:
             raise offline.fault
@@ -175,7 +175,7 @@ class LogManager:
         return self._emptiest().create(topic_partition, topic_id, config)
 
     async def restore(self, staged: Sequence[StagedLog], config: TopicConfig) -> None:
-        """Makes logs of staged directories, under names that are free: see `restoring.install`."""
+        """Open staged directories as logs, under names that are free: see `restored_partitions.install`."""
         await install(staged, config, self._clock, self._handles)
 
     def _emptiest(self) -> DirectoryLogs:
@@ -185,15 +185,15 @@ class LogManager:
         return min(usable, key=len)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """The log is gone at once, and its directory later: see `DirectoryLogs.delete`."""
+        """Delete the log now and its directory later: see `DirectoryLogs.delete`."""
         self._elsewhere.pop(topic_partition, None)
         for directory in self.directories:
             directory.delete(topic_partition)
 
     def delete_strays(self, topic_ids: Container[bytes]) -> None:
-        """Condemns what a crash left of deleted topics: every log of a topic that is not among these.
+        """Delete the logs of deleted topics that a crash left: every log of a topic whose id is not among these.
 
-        For the start, when nobody is served yet. A log that does not say whose it is stays.
+        Used while the broker starts and serves no requests. A log whose topic id is unknown stays.
         """
         for directory in self.directories:
             owners = {topic_partition: log.topic_id for topic_partition, log in directory.logs.items()}
@@ -208,9 +208,10 @@ class LogManager:
                     logger.error("%s", fault)
 
     def expect(self, partitions: Iterable[tuple[TopicPartition, bytes]]) -> None:
-        """For the start: these partitions, with their topics' ids, exist; one that is not here may be elsewhere.
+        """Note which partitions exist, with their topics' ids, at the start; one that is not here may be in a missing
+        directory.
 
-        A partition that nothing was ever appended to is nowhere: while a directory is missing, nobody can tell.
+        A partition without an append has no directory; while one is missing, the two cases cannot be told apart.
         """
         if not self.is_incomplete:
             return
@@ -221,36 +222,36 @@ class LogManager:
                 self._elsewhere[topic_partition] = OfflineLog(topic_id, StoredOffsets(0, 0, clean=False), fault)
 
     def is_free(self, topic_partition: TopicPartition) -> bool:
-        """Whether no log has this name, nor will any for whom somebody waits."""
+        """Return whether no log has this name, and none with it is being deleted."""
         return topic_partition not in self._elsewhere and self._home_of(topic_partition) is None
 
     async def wait_forgotten(self) -> None:
-        """Returns once no checkpoint names a partition that has been deleted so far: their names are free again."""
+        """Return once no checkpoint names a partition deleted so far, so that their names are free again."""
         for directory in self.directories:
             await directory.wait_forgotten()
 
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
-        """The log begins at `offset` from now on, durably. ApiError if the disk is full: then not durably."""
+        """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: it moved, but not durably."""
         await self.directory_of(log).delete_records_before(log, offset)
 
     async def truncate_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:
-        """Drops the log's end from `offset` on: see `truncator`. StorageFault; ApiError if the disk is full."""
+        """Drop the log from `offset` on: see `truncator`. Raises StorageFault, or ApiError if the disk is full."""
         await self.directory_of(log).truncator.truncate_to(log, offset, is_due)
 
     async def reset_to(self, log: PartitionLog, offset: int, is_due: IsDue = lambda: True) -> None:
-        """Drops all of the log, which goes on at `offset`. Errors as of `truncate_to`."""
+        """Drop the whole log, which continues at `offset`. Raises what `truncate_to` raises."""
         await self.directory_of(log).truncator.reset_to(log, offset, is_due)
 
     # The end
 
     def close(self) -> None:
-        """Makes everything durable, waiting for the disks, and says so with clean-shutdown markers."""
+        """Make all logs durable, waiting for the disks, and write the clean-shutdown markers."""
         self.scrubber.stop()
         for directory in self.directories:
             directory.close()
 
     def abort(self) -> None:
-        """Stops at once, as a killed process would: nothing is flushed, nothing is marked."""
+        """Stop at once, as if the process were killed: without a flush or a clean-shutdown marker."""
         self.scrubber.stop()
         for directory in self.directories:
             directory.abort()
@@ -259,7 +260,7 @@ class LogManager:
 def _steady_clock(clock: Clock, directories: Iterable[LogDirectory]) -> SteadyClock:
     """Return a clock that is compared with when a checkpoint was last written here.
 
-    A test's clock is moved on purpose, also while its broker does not run: it is believed.
+    A test's clock is moved on purpose, also while its broker does not run, so it is believed.
     """
     if isinstance(clock, VirtualClock | SimulatedClock):
         return SteadyClock(clock)

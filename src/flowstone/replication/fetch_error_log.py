@@ -1,4 +1,4 @@
-"""Log lines about partitions that a leader refuses to a follower: one line per error and change of leaders.
+"""Logs which partitions a leader refuses to a follower: one line per error and change of leaders.
 
 When leaders move, a follower knows some decisions before its leader does, some after it: hundreds of partitions are
 refused for a moment, each of them several times.
@@ -14,9 +14,9 @@ from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# FetchErrorLog with the same error are one line of the log until the leader has not refused so for this long.
+# The same error is logged once, until the leader has not answered it for this long.
 REFUSALS_QUIET_S = 10.0
-# How many partitions such a line names.
+# The most partitions named in such a line.
 REFUSED_NAMED_MAX = 3
 
 
@@ -24,7 +24,7 @@ class FetchErrorLog:
     """The errors that one leader answers for partitions, and when each kind was last logged."""
 
     def __init__(self) -> None:
-        # When it last refused something, by error; and what it refuses in the present answer.
+        # By error: when it was last answered; and the partitions for which the present response has it.
         self._last_s: dict[int, float] = {}
         self._present: dict[int, list[TopicPartition]] = {}
 

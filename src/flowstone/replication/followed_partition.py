@@ -1,4 +1,4 @@
-"""What a follower remembers of one partition that it follows at a leader, and how the partition is named in a fetch."""
+"""A follower's state for one partition that it follows at a leader, and how a fetch names the partition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FollowedPartition:
         self.failures = 0
         self.waits_until_s = -math.inf
         self.is_in_session = False
-        # The leader epoch and the offset of the last request for it.
+        # The leader epoch and the offset of the last request for the partition.
         self.asked = (-1, -1)
 
     @property
@@ -33,7 +33,7 @@ def key_of(partition: Partition) -> Key:
 
 
 def ask_for(named: Iterable[FollowedPartition], max_bytes: int) -> list[FetchRequestTopic]:
-    """Return the partitions as a fetch request names them, from their ends on, and note what each is asked for."""
+    """Return the partitions as a fetch request names them, from their log ends on, and note what was requested."""
     topics: dict[bytes, list[FetchRequestPartition]] = {}
     for followed in named:
         partition = followed.partition

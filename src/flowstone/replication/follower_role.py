@@ -1,9 +1,9 @@
-"""The follower's part in a partition, for one leader epoch: copying the leader's log, and cutting what it lacks.
+"""The follower's role in a partition for one leader epoch: copies the leader's log, and cuts what the leader lacks.
 
 The follower's log is at every moment a prefix of what some leader had: the leader's bytes are stored as they are,
 answers of an earlier leader are not taken, and a log that diverges is cut before it goes on. While a cut waits for the
 disk the replica may be elected, or deleted: the role has ended then, and nothing is cut. A follower's high watermark is
-what its leader told, as far as the follower's own position reaches.
+its leader's, limited by the follower's own position.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class FollowerRole:
     )
 
     def __init__(self, local: LocalReplica, logs: Cutting | None, leader_epoch: int) -> None:
-        """`logs` cuts logs; None on a single broker, whose partitions are never followed with."""
+        """Create the role. `logs` cuts logs; it is None on a single broker, which follows nothing."""
         self._local, self._logs = local, logs
         self.leader_epoch = leader_epoch
         self._has_ended = False
-        self.refused_answers = 0  # those that were not the next batches, or damaged
-        self._leader_high_watermark = 0  # as last told
+        self.refused_answers = 0  # responses that were damaged or not the next batches
+        self._leader_high_watermark = 0  # as last told by the leader
         self._leader_log_start_offset = 0
 
     def end(self) -> None:
@@ -59,13 +59,13 @@ class FollowerRole:
 
     @property
     def lag(self) -> int:
-        """The number of records that the follower lacks of those that its leader last said are committed."""
+        """Return how many records the follower lacks of those that its leader last reported as committed."""
         return max(0, self._leader_high_watermark - self._local.log.log_end_offset)
 
     # Copying
 
     def append_fetched(self, records: Bytes, high_watermark: int, log_start_offset: int) -> Replicated:
-        """Append what the leader of this epoch answered, and take over what it told of its log.
+        """Append what the leader of this epoch answered, and take over its high watermark and log start.
 
         Raises UnfitRecords if nothing was appended and the follower should ask again, and another ApiError if the role
         has ended, the disk is full or the replica is offline.
@@ -99,7 +99,7 @@ class FollowerRole:
             self._local.replicated(end_offset - offset)
 
     def move_high_watermark(self) -> None:
-        """Move the high watermark and the log's start as far as the leader told and the own position reaches."""
+        """Move the high watermark and log start to the leader's, as far as this replica's own position allows."""
         local, log = self._local, self._local.log
         local.commit(min(local.position.offset, self._leader_high_watermark))
         if self._leader_log_start_offset > log.log_start_offset:
@@ -153,7 +153,7 @@ class FollowerRole:
         except StorageFault as fault:
             raise local.failed(fault) from fault
         except ApiError:
-            await self._wait_flushed()  # what was about to go counted as not durable
+            await self._wait_flushed()  # the dropped records counted as not durable
             raise
         self.check_current()
         local.was_cut()

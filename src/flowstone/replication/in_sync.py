@@ -1,9 +1,9 @@
-"""Which replicas are in sync, and what is committed: a leader's book-keeping. Pure: positions and times come in.
+"""The leader's record of which replicas are in sync and what is committed. Pure: positions and times come in.
 
 The rules (R1 to R8):
 
-- The ISR is what the cluster has decided. A change that was proposed and not decided yet may be decided any moment: the
-  *maximal* ISR is both together. One proposal is under way at a time; it holds for the partition epoch it was made at.
+- The ISR is what the cluster has decided. A proposed change may be decided at any moment: the *maximal* ISR is both
+  together. One proposal is pending at a time; it applies to the partition epoch it was made at.
 - A follower's position is the offset it fetches from, which is durable with it (D5). It counts only from a fetch in
   this leader epoch, for the history before may be another. A fetch of an earlier life of its broker is refused; in a
   new life the position is what the new life says.
@@ -11,14 +11,15 @@ The rules (R1 to R8):
   position it stays. It never goes back. It stays, too, while the ISR has fewer members than min.insync.replicas asks
   for: what consumers see is on as many disks as what is acknowledged.
 - A follower is caught up when it fetches from the leader's end, or from where that was when it fetched before: then it
-  was caught up at that time. Who has not been for `lag_time_max_s`, and is not at the end, leaves the ISR.
-- Who is at or above the high watermark, and at or above the start of the leader's epoch, may join: it has everything
-  that is committed, and nothing that is not the leader's. Under load the high watermark would run away from it; so the
-  high watermark waits for a follower that is caught up, for at most `JOIN_WAIT_S`: the follower may be dying. The
-  caller must ask again at `held_until_s`, when that wait is over. The high watermark never waits for a follower that
-  the cluster would not let in: a fenced broker, another life of one, or one whose proposal was just refused.
-- Whom the cluster takes out of the ISR by itself is dead, or was: what it fetched before does not bring it back. A
-  fetch that was parked meanwhile and is answered later is such a fetch (`is_repeated`).
+  was caught up at that time. A follower that has not been for `lag_time_max_s`, and is not at the end, leaves the ISR.
+- A follower that is at or above the high watermark, and at or above the start of the leader's epoch, may join: it has
+  everything that is committed, and nothing that is not the leader's. Under load the high watermark would always move
+  ahead of it; so the high watermark waits for a follower that is caught up, for at most `JOIN_WAIT_S`, because the
+  follower may be dying. The caller must ask again at `held_until_s`, when that wait is over. The high watermark never
+  waits for a follower that the cluster would not let in: a fenced broker, another life of one, or one whose proposal
+  was just refused.
+- A follower that the cluster itself removes from the ISR is dead, or was: what it fetched before does not bring it
+  back. A fetch that was parked meanwhile and is answered later is such a fetch (`is_repeated`).
 - A proposal names the broker epoch of each member that has fetched (KIP-903): a broker that came back empty must not be
   let in for what its former life had.
 """
@@ -31,16 +32,16 @@ from collections.abc import Callable, Container
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.replication.state import NO_OFFSET, UNKNOWN_BROKER_EPOCH, IsrMember, PartitionState
 
-# So long after a follower was last caught up the high watermark waits for it to join.
+# How long after a follower was last caught up the high watermark waits for it to join.
 JOIN_WAIT_S = 1.0
 
 ProposedIsr = tuple[IsrMember, ...]
-# Whether the cluster would let this broker, in the life in which it fetched, into an ISR.
+# Whether the cluster would let this broker, with the broker epoch of its fetch, into an ISR.
 IsEligible = Callable[[IsrMember], bool]
 
 
 class Follower:
-    """What a leader knows of one of the other replicas."""
+    """The leader's knowledge of one of the other replicas."""
 
     __slots__ = (
         "_fetched_s",
@@ -54,11 +55,11 @@ class Follower:
 
     def __init__(self, caught_up_s: float) -> None:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
-        self.position: int | None = None  # None: it has not fetched in this leader epoch
+        self.position: int | None = None  # None: no fetch yet in this leader epoch
         self.log_start_offset = NO_OFFSET
         self.caught_up_s = caught_up_s
-        self.is_awaited = True  # to join; until it was not let in, and fetches no more
-        # Of its last fetch: when it was, and where the leader's log ended.
+        self.is_awaited = True  # to join; False once it was refused, until it fetches again
+        # At its last fetch: the time, and where the leader's log ended.
         self._fetched_s = -math.inf
         self._leader_end_offset = 0
 
@@ -70,8 +71,8 @@ class Follower:
         self.broker_epoch, self.position, self.is_awaited = broker_epoch, position, True
         self._fetched_s, self._leader_end_offset = now_s, leader_end_offset
 
-    def looked_at(self, leader_end_offset: int, now_s: float) -> None:
-        """Who has all there is need not fetch to be caught up: an idle partition's followers are not asked."""
+    def note_leader_end(self, leader_end_offset: int, now_s: float) -> None:
+        """Count a follower at the leader's end as caught up, even if it does not fetch because nothing is new."""
         if self.position is not None and self.position >= leader_end_offset:
             self.caught_up_s = now_s
 
@@ -84,7 +85,7 @@ class InSyncReplicas:
     def __init__(
         self, node_id: int, state: PartitionState, epoch_start_offset: int, lag_time_max_s: float, now_s: float
     ) -> None:
-        """A leader's, from the start of its epoch on. Members of the ISR have all of the lag's time to be heard of."""
+        """Create a leader's view at the start of its epoch. ISR members have the whole lag time to send a fetch."""
         self._node_id = node_id
         self._epoch_start_offset = epoch_start_offset
         self._lag_time_max_s = lag_time_max_s
@@ -92,12 +93,12 @@ class InSyncReplicas:
         self.proposed: ProposedIsr | None = None
         self._followers: dict[int, Follower] = {}
         self._maximal_isr: set[int] = set()  # without the leader
-        # When `high_watermark` was last held back for a follower outside the ISR: when that wait ends. Else None.
+        # While `high_watermark` waits for a follower outside the ISR: the end of that wait. Otherwise None.
         self.held_until_s: float | None = None
         self.decided(state, now_s)
 
     def decided(self, state: PartitionState, now_s: float) -> None:
-        """A new decision of the cluster, in the same leader epoch: a proposal to the one before is void."""
+        """Take up a decision of the cluster in the same leader epoch; it voids a proposal to the one before."""
         taken_out = self._expected_isr() - set(state.isr)
         known, self._followers = self._followers, {}
         for node_id in state.replicas:
@@ -110,11 +111,11 @@ class InSyncReplicas:
         self._note_maximal_isr()
 
     def _expected_isr(self) -> set[int]:
-        """Those in the ISR who should have stayed, for all that this leader knew."""
+        """Return the replicas of the ISR that should have stayed in it, as far as this leader knew."""
         return set(self.isr) if self.proposed is None else {*self.isr} & {member.node_id for member in self.proposed}
 
     def refused(self) -> None:
-        """The proposal under way was not decided, and will not be."""
+        """Note that the pending proposal was refused."""
         for member in self.proposed or ():
             if member.node_id in self._followers:
                 self._followers[member.node_id].is_awaited = False
@@ -128,10 +129,10 @@ class InSyncReplicas:
     # Positions
 
     def check(self, replica_id: int, broker_epoch: int) -> None:
-        """ApiError if this is no fetch of one of the other replicas, or one of its broker's former life."""
+        """Raise ApiError if the fetch is not from another replica, or is from an earlier life of its broker."""
         follower = self._followers.get(replica_id)
         if follower is None:
-            # It may know of a decision that has not come here yet: it should try again.
+            # The follower may know of a decision that has not arrived here: it should retry.
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {replica_id} has no replica here")
         if UNKNOWN_BROKER_EPOCH < broker_epoch < follower.broker_epoch:
             raise ApiError(
@@ -149,7 +150,7 @@ class InSyncReplicas:
         *,
         is_repeated: bool = False,
     ) -> None:
-        """Note that a replica that `check` let pass fetches from `position`: all below is durable with it.
+        """Note that a replica that `check` accepted fetches from `position`: it has everything below durably.
 
         `is_repeated` marks a parked fetch that is read again. It says nothing new of a follower whose position was
         dropped since, or which was not let in since.
@@ -159,20 +160,21 @@ class InSyncReplicas:
             follower.fetched(broker_epoch, position, leader_end_offset, now_s)
 
     def log_starts_at(self, replica_id: int, offset: int) -> None:
-        """A replica that `check` let pass told with its fetch where its log starts."""
+        """Note where the log of a replica that `check` accepted starts."""
         self._followers[replica_id].log_start_offset = offset
 
     def low_watermark(self, own: int, live: Container[int]) -> int:
-        """The lowest start of the live replicas' logs, given the leader's own; NO_OFFSET while one has not told."""
+        """Return the lowest start of the live replicas' logs, the leader's included; NO_OFFSET while one is unknown."""
         others = (each.log_start_offset for node_id, each in self._followers.items() if node_id in live)
         return min((own, *others))
 
     def high_watermark(
         self, own: int, min_insync_replicas: int, now_s: float, is_eligible: IsEligible = lambda member: True
     ) -> int | None:
-        """Return the end of what is committed, given the leader's own position; None if it must stay where it is.
+        """Return the end of what is committed, given the leader's own position, or None if the high watermark must
+        stay.
 
-        The result may be lower than an earlier one: what has been committed stays so. If the result is held back for a
+        The result may be lower than an earlier one: what was committed stays committed. If the result waits for a
         follower that may join, `held_until_s` says when to ask again.
         """
         self.held_until_s = None
@@ -205,9 +207,9 @@ class InSyncReplicas:
     # Changes of the ISR
 
     def due_change(self, high_watermark: int, leader_end_offset: int, now_s: float) -> ProposedIsr | None:
-        """The ISR that should be proposed; None if all is well, or a proposal is under way."""
+        """Return the ISR to propose, or None if the present one is right or a proposal is pending."""
         for follower in self._followers.values():
-            follower.looked_at(leader_end_offset, now_s)
+            follower.note_leader_end(leader_end_offset, now_s)
         if self.proposed is not None:
             return None
         lagging = {
@@ -228,7 +230,7 @@ class InSyncReplicas:
         )
 
     def propose(self, isr: ProposedIsr) -> None:
-        """The change is under way: it counts as if it were decided, and as if it were not."""
+        """Note that a proposal is pending: it counts both as decided and as not decided."""
         assert self.proposed is None
         self.proposed = isr
         self._note_maximal_isr()

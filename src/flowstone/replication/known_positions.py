@@ -1,4 +1,4 @@
-"""Positions of offsets in a log that are known without a look at its indexes: the ends of its latest appends."""
+"""Log positions of offsets that are known without an index lookup: the ends of the latest appends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 
 from flowstone.log.partition.partition_log import LogPosition, PartitionLog
 
-# Ends of appends above the high watermark that are remembered; the positions of others are looked up when needed.
+# The number of appends above the high watermark whose ends are remembered; other positions are looked up when needed.
 REMEMBERED_ENDS_MAX = 1024
 # Stands for a segment's base offset if the position of an offset is not known.
 NOT_LOOKED_UP = -1
@@ -24,7 +24,7 @@ class KnownPositions:
         self._log, self._ends = log, _NO_ENDS
 
     def remember_end(self) -> None:
-        """Remember the position of the log's end: the high watermark may come to be there."""
+        """Remember the position of the log's end, where the high watermark may come to be."""
         if self._ends is _NO_ENDS:
             self._ends = deque(maxlen=REMEMBERED_ENDS_MAX)
         self._ends.append(self._log.end)
@@ -33,7 +33,8 @@ class KnownPositions:
         self._ends.clear()
 
     def place(self, offset: int) -> LogPosition:
-        """Return the position of an offset between the high watermark and the log's end, or one not looked up.
+        """Return the position of an offset between the high watermark and the log's end, possibly one not looked up
+        yet.
 
         Positions below the offset are forgotten: the high watermark does not go back.
         """

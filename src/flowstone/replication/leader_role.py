@@ -1,8 +1,8 @@
-"""The leader's part in a partition with followers, for one leader epoch: who is in sync, and what is committed.
+"""The leader's role in a partition with followers, for one leader epoch: which replicas are in sync, what is committed.
 
 The high watermark is the lowest position in the ISR (`in_sync`), the leader's own included. A leader that others could
 replace needs its lease for each record it takes and for each move of the high watermark: without it another broker may
-lead already. A leader that has the only replica, and nobody to replace it, has no such role (see `partition`).
+lead already. A leader that has the only replica, and cannot be replaced, has no such role (see `partition`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class LeaderRole:
         epoch_start_offset: int,
         propose: Callable[[ProposedIsr], None],
     ) -> None:
-        """`propose` asks the cluster for another ISR, as a change of the last decided state and of no other."""
+        """Create the role. `propose` asks the cluster for another ISR, as a change of the last decided state only."""
         self._local, self._services, self._propose, self._state = local, services, propose, state
         lag_time_max_s, now_s = services.lag_time_max_s, services.monotonic()
         self.in_sync = InSyncReplicas(node_id, state, epoch_start_offset, lag_time_max_s, now_s)
-        self._holding: Timer | None = None  # runs while the high watermark is held back for a follower that may join
+        self._holding: Timer | None = None  # runs while the high watermark waits for a follower that may join
 
     def end(self) -> None:
         """End the role: the leader epoch is over, or the partition closed."""
@@ -53,7 +53,7 @@ class LeaderRole:
         self.in_sync.decided(state, self._services.monotonic())
 
     def isr_change_failed(self, partition_epoch: int | None = None) -> None:
-        """Note that what was proposed is not decided, and will not be; `check_in_sync` may propose it again later.
+        """Note that a proposal will not be decided; `check_in_sync` may propose it again later.
 
         `partition_epoch` is the one it was proposed at: after a later decision this says nothing. If it is not known
         what became of a proposal this must not be called: the proposal counts as under way until the next decision.
@@ -63,7 +63,7 @@ class LeaderRole:
             self.move_high_watermark()
 
     def check_in_sync(self) -> None:
-        """Propose an ISR without the followers that lag, and with those that have caught up, if it is another one."""
+        """Propose an ISR without lagging followers and with those that caught up, if that is a change."""
         local, services = self._local, self._services
         if local.fault is not None or not services.lease.holds():
             return
@@ -80,7 +80,7 @@ class LeaderRole:
 
     @property
     def _isr_size_min(self) -> int:
-        """What the topic's `min.insync.replicas` asks for, but no more than there are replicas, as in Kafka."""
+        """Return the topic's `min.insync.replicas`, but no more than there are replicas, as in Kafka."""
         return min(self._local.log.config.min_insync_replicas, len(self._state.replicas))
 
     @property
@@ -96,21 +96,21 @@ class LeaderRole:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, told)
 
     def release_under_replicated(self) -> None:
-        """Answer those who wait for a commit if there are too few in-sync replicas for one: they should try again."""
+        """Answer waiting acks=all requests with a retriable error if there are too few in-sync replicas."""
         if self.is_under_min_isr:
             answer_all(self._local.uncommitted, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     # Followers
 
     def read(self, fetch: ReplicaFetch, max_bytes: int, *, at_least_one: bool) -> LogSlice | DivergingEpoch | None:
-        """Return bytes up to the log's end for a follower, and note its position; None if it has all there is.
+        """Return bytes up to the log's end for a follower, and note its position; None if it has everything.
 
-        Returns where the logs part ways if the follower's log is not a prefix of this one. Raises NotCached, and
+        Returns the point of divergence if the follower's log is not a prefix of this one. Raises NotCached, and
         ApiError if it is no follower or the offset is out of range.
         """
         self.in_sync.check(fetch.replica_id, fetch.replica_epoch)
         local, log = self._local, self._local.log
-        if fetch.fetch_offset >= log.log_start_offset:  # else the read raises that it is out of range
+        if fetch.fetch_offset >= log.log_start_offset:  # otherwise the read raises OFFSET_OUT_OF_RANGE
             diverging = find_divergence(log.epochs, log.end.offset, fetch.fetch_offset, fetch.last_fetched_epoch)
             if diverging is not None:
                 return diverging
@@ -133,13 +133,13 @@ class LeaderRole:
             self.check_in_sync()
 
     def low_watermark(self, live: Container[int]) -> int:
-        """Return the lowest offset that any of the live replicas has; -1 while one of them has not told."""
+        """Return the lowest offset that any of the live replicas has; -1 while one of them is unknown."""
         return self.in_sync.low_watermark(self._local.log.log_start_offset, live)
 
     # The high watermark
 
     def move_high_watermark(self) -> None:
-        """Move the high watermark as far as the in-sync replicas are, while the lease holds."""
+        """Move the high watermark to where the in-sync replicas are, while the lease holds."""
         local, services = self._local, self._services
         if not services.lease.holds():
             return
@@ -150,7 +150,7 @@ class LeaderRole:
             local.commit(committed)
 
     def _hold_until(self, until_s: float | None, now_s: float) -> None:
-        """Have the high watermark looked at again at `until_s`, by a timer of which there is one at a time."""
+        """Schedule another check of the high watermark at `until_s`, with at most one timer at a time."""
         if until_s is None:
             self._stop_holding()
         elif self._holding is None and not self._local.is_closed:

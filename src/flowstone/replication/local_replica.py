@@ -1,9 +1,9 @@
-"""This broker's copy of a partition: its log, how far each reader may see, who waits for more, and its end by a fault.
+"""This broker's copy of a partition: its log, what each reader may see, the requests that wait, and its storage fault.
 
 A `LocalReplica` knows nothing of leaders and followers: the partition's role (`leader_role`, `follower_role`) says how
 far the high watermark may move. The high watermark is the end of what is committed: of what consumers may see and of
-what acks=all has promised. It never goes back, unless the log is cut below it after an unclean election. Where in the
-log the high watermark lies is looked up when somebody reads, if it is at none of the positions that are known anyway.
+what acks=all has promised. It never goes back, unless the log is cut below it after an unclean election. Its position
+in the log is looked up at the next read, if it is not among the known positions.
 
 A replica that met a storage fault is offline: it answers KAFKA_STORAGE_ERROR and acknowledges nothing.
 """
@@ -31,7 +31,7 @@ from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# Told to watchers if it is not known how much there is: as much as anyone waits for.
+# Reported to watchers if the number of bytes is unknown: as many as any request waits for.
 ANY_SIZE_BYTES = 2**31 - 1
 
 OnFault = Callable[[PartitionLog, StorageFault], None]
@@ -39,14 +39,13 @@ OnFull = Callable[[PartitionLog], None]
 
 
 class LocalReplica:
-    # With a thousand partitions, what an append reads is not in the processor's cache: slots keep it together.
+    # With a thousand partitions an append finds little in the processor's cache: slots keep the fields close together.
     __slots__ = (
         "_flusher",
         "_on_fault",
         "_on_full",
         "_positions",
         "_told_stable_offset",
-        "_unflushed",
         "_watchers",
         "_watchers_committed",
         "_watchers_end",
@@ -57,39 +56,40 @@ class LocalReplica:
         "log",
         "topic_partition",
         "uncommitted",
+        "unflushed",
     )
 
     def __init__(
         self, log: PartitionLog, flusher: Flushing, on_fault: OnFault, on_full: OnFull = lambda log: None
     ) -> None:
-        """`on_fault` is told why the replica went offline, `on_full` of each append that failed for lack of space."""
+        """Create the replica. `on_fault` is told why it went offline, `on_full` of each append to a full disk."""
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.fault: StorageFault | None = None
         self._flusher, self._on_fault, self._on_full = flusher, on_fault, on_full
         self.closed_with: ErrorCode | None = None
-        self.is_full = False  # the last append was refused for lack of space; logged once, not with each append
+        self.is_full = False  # whether the last append was refused for lack of space; logged once, not for each append
         self._watchers: Watchers | None = None  # of the high watermark
         self._watchers_committed: Watchers | None = None  # of the last stable offset
         self._watchers_end: Watchers | None = None  # of the log's end
         self._told_stable_offset = 0
         self.uncommitted: Waiters = NO_WAITERS  # see `Partition.when_committed`
-        self._unflushed: Waiters = NO_WAITERS
+        self.unflushed: Waiters = NO_WAITERS  # see `when_flushed`
         self._positions = KnownPositions(log)
         self.high_watermark = self._within_log(log.stored_high_watermark)
 
     @property
     def position(self) -> LogPosition:
-        """The end of what the replica counts as its own: the flushed end with `flush.messages=1`, else the log's end.
+        """Return the end of what counts as stored: the flushed end with `flush.messages=1`, otherwise the log's end.
 
-        So nothing that a power cut could take back is shown or acknowledged with `flush.messages=1`.
+        So with `flush.messages=1` nothing that a power loss could undo is shown or acknowledged.
         """
         return self.log.flushed_end if self.log.config.flush_messages == 1 else self.log.end
 
     # Reading
 
     def visible_end(self, reader: Reader) -> int:
-        """Return the offset up to which `reader` may see; on a follower as far as the follower knows.
+        """Return the offset up to which `reader` may see; on a follower, as far as the follower knows.
 
         A read_uncommitted consumer sees up to the high watermark, a read_committed one up to the last stable offset,
         and a follower up to the log's end.
@@ -117,7 +117,7 @@ class LocalReplica:
             raise self.failed(fault) from fault
 
     def read_as(self, reader: Reader, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
-        """`read` up to what such a reader may see."""
+        """Return the bytes at `offset` that such a reader may see, as `read` does."""
         return self.read(offset, max_bytes, self.visible_end(reader), at_least_one=at_least_one)
 
     def aborted_transactions(self, offset: int, end_offset: int, records: LogSlice) -> list[AbortedTransaction]:
@@ -137,7 +137,7 @@ class LocalReplica:
         return found
 
     def watchers(self, reader: Reader) -> Watchers:
-        """Return those who are told when `visible_end` of such a reader moves."""
+        """Return the watchers to be told when `visible_end` of such a reader moves."""
         if reader is UNCOMMITTED:
             if self._watchers is None:
                 self._watchers = Watchers()
@@ -152,36 +152,36 @@ class LocalReplica:
         return self._watchers_end
 
     def interrupt_followers(self) -> None:
-        """Tell those who wait for more records of something else that they should hear of at once."""
+        """Tell the followers' watchers of a change other than more records that they should learn at once."""
         if self._watchers_end is not None:
             self._watchers_end.interrupted()
 
     # Waiting
 
     def when_flushed(self, offset: int, callback: OnReached) -> None:
-        """Call back once the replica's `position` has reached `offset`: at once if it has, else in order of offsets."""
+        """Call back once the replica's `position` has reached `offset`: at once, or in order of offsets."""
         if self.fault is not None or self.closed_with is not None:
             callback(self.closed_with or ErrorCode.KAFKA_STORAGE_ERROR)
         elif offset <= self.position.offset:
             callback(ErrorCode.NONE)
         else:
-            self._unflushed = add_waiter(self._unflushed, offset, callback)
+            self.unflushed = add_waiter(self.unflushed, offset, callback)
 
     def position_moved(self) -> None:
         """Answer those who waited for the replica's `position` to get where it is."""
-        if self._unflushed:
-            answer_reached(self._unflushed, self.position.offset)
+        if self.unflushed:
+            answer_reached(self.unflushed, self.position.offset)
 
     # The end of the log
 
     def appended(self, size_bytes: int) -> None:
-        """Note an append that is not committed yet, and tell those who wait for the log's end."""
+        """Note an append that is not committed yet, and tell the watchers of the log's end."""
         self._positions.remember_end()
         if self._watchers_end is not None:
             self._watchers_end.advanced(size_bytes)
 
     def replicated(self, record_count: int) -> None:
-        """Note `record_count` records copied from the leader, and have them flushed as `flush.messages` asks for."""
+        """Note `record_count` records copied from the leader, and request the flush that `flush.messages` demands."""
         self._positions.remember_end()
         if self.log.config.flush_messages == 1:
             self._flusher.request(self.log)
@@ -202,12 +202,13 @@ class LocalReplica:
             self.advance(self._positions.place(offset))
 
     def advance(self, end: LogPosition) -> None:
-        """Move the high watermark to `end`, if it is below, and tell those who wait for it."""
+        """Move the high watermark to `end`, if it is below, and tell its watchers."""
         before = self.high_watermark
         if end.offset <= before.offset:
             return
         self.high_watermark = end
-        uncommitted = self.uncommitted  # not by `answer_reached`: with one replica this runs for every flush
+        # inlined instead of `answer_reached`: with one replica this runs for every flush
+        uncommitted = self.uncommitted
         while uncommitted and uncommitted[0][0] <= end.offset:
             uncommitted.popleft()[1](ErrorCode.NONE)
         if self._watchers is not None:
@@ -230,12 +231,12 @@ class LocalReplica:
             self._watchers_committed.advanced(ANY_SIZE_BYTES)
 
     def begin_epoch(self) -> None:
-        """Forget what was waited for in the leader epoch before: records not committed yet may never be."""
+        """Forget what requests waited for in the previous leader epoch: uncommitted records may be lost."""
         self._positions.forget()
         self.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _within_log(self, high_watermark: int) -> LogPosition:
-        """Return a high watermark within the log, which may have been cut; what lies before its start was committed."""
+        """Limit a high watermark to the log, which may have been cut; what lies before its start was committed."""
         return self._positions.place(min(max(high_watermark, self.log.log_start_offset), self.log.end.offset))
 
     # Life
@@ -249,12 +250,12 @@ class LocalReplica:
             self._on_fault(self.log, fault)
 
     def failed(self, fault: StorageFault) -> ApiError:
-        """Take the replica offline, and return what a client is answered."""
+        """Take the replica offline and return the error for the client."""
         self.fail(fault)
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
 
     def close(self, code: ErrorCode) -> None:
-        """Serve the replica no more; whoever waits is answered `code`."""
+        """Stop serving the replica; waiting requests are answered with `code`."""
         self.closed_with = code
         self.release(code)
 
@@ -284,9 +285,9 @@ class LocalReplica:
         logger.warning("partition %s takes records again", self.topic_partition)
 
     def release(self, code: ErrorCode) -> None:
-        """Answer everyone who waits with `code`, and have all watchers look again."""
+        """Answer all waiting requests with `code`, and have all watchers read again."""
         answer_all(self.uncommitted, code)
-        answer_all(self._unflushed, code)
+        answer_all(self.unflushed, code)
         for watchers in (self._watchers, self._watchers_committed, self._watchers_end):
             if watchers is not None:
                 watchers.interrupted()

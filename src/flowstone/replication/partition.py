@@ -1,4 +1,4 @@
-"""One partition on this broker: what the cluster has decided about it, and the part this broker has in it.
+"""One partition on this broker: what the cluster has decided about it, and this broker's role in it.
 
 A `Partition` is made of three others, each of which can be used without it:
 
@@ -34,7 +34,7 @@ NO_PARTITION_EPOCH = -1
 
 
 class Partition:
-    # With a thousand partitions, what an append reads is not in the processor's cache: slots keep it together.
+    # With a thousand partitions an append finds little in the processor's cache: slots keep the fields close together.
     __slots__ = (
         "_flusher",
         "_is_alone",
@@ -69,7 +69,7 @@ class Partition:
         services: ReplicaServices | None = None,
         on_fault: OnFault = lambda log, fault: None,
     ) -> None:
-        """`services` is None if no other broker has a replica of anything."""
+        """Create the partition. `services` is None if no other broker has a replica of anything."""
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id: bytes = log.topic_id
@@ -89,17 +89,17 @@ class Partition:
     # What the cluster decides
 
     def update(self, state: PartitionState, node_id: int) -> None:
-        """Take up a decision of the cluster: a newer one than the last, or the same."""
+        """Take up a decision of the cluster: a newer one than the last, or the same again."""
         assert state.leader_epoch >= self.leader_epoch
         is_new_epoch = state.leader_epoch > self.leader_epoch
         if not is_new_epoch and state.partition_epoch == self.partition_epoch:
-            return  # a proposal to change it may be under way
+            return  # a proposal to change it may be pending
         self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
         self.partition_epoch, self.replicas, self.isr = state.partition_epoch, state.replicas, state.isr
         self.is_leader = state.leader == node_id
         has_rivals = self._services is not None and not self._services.lease.is_forever
         self._is_alone = self.is_leader and state.replicas == (node_id,) and not has_rivals
-        assert not self._is_alone or state.isr == state.replicas  # so it never has too few replicas either
+        assert not self._is_alone or state.isr == state.replicas  # so it never has too few replicas
         if is_new_epoch:
             self._end_roles()
             self.epoch_start_offset = self.log.end.offset
@@ -133,7 +133,7 @@ class Partition:
             self.leading = LeaderRole(self.local, services, node_id, state, self.epoch_start_offset, propose)
 
     def leader_role(self, current_leader_epoch: int) -> LeaderRole:
-        """Return the part of a leader of this epoch that has followers. Raises ApiError if the broker has it not."""
+        """Return the role of a leader, in this epoch, that has followers. Raises ApiError if there is none."""
         self.local.check_serving()
         self.check_epoch(current_leader_epoch)
         if self.leading is None:
@@ -142,7 +142,7 @@ class Partition:
         return self.leading
 
     def follower_role(self, leader_epoch: int) -> FollowerRole:
-        """Return the part of a follower in this leader epoch. Raises ApiError if the broker has it not."""
+        """Return the role of a follower in this leader epoch. Raises ApiError if the broker does not have it."""
         if self.following is None or leader_epoch != self.leader_epoch:
             self.local.check_serving()
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {self.leader_epoch}")
@@ -173,12 +173,12 @@ class Partition:
 
     @property
     def is_high_watermark_current(self) -> bool:
-        """Whether a new leader knows all that the one before has committed (KIP-207)."""
+        """Return whether a new leader knows everything that the previous one has committed (KIP-207)."""
         return self.local.high_watermark.offset >= self.epoch_start_offset
 
     @property
     def holds_lease(self) -> bool:
-        """Whether this broker leads and nobody else can: what is committed here is all that is committed."""
+        """Return whether this broker leads and no other can: what is committed here is all that is committed."""
         return self._is_alone or (self.leading is not None and self.leading.holds_lease)
 
     # Taking records
@@ -192,9 +192,9 @@ class Partition:
         opened: Timestamps | None = None,
         transaction_version: int = UNVERIFIED,
     ) -> Appended:
-        """Append one batch, from a client, or one of the broker's own, which is not checked again.
+        """Append one batch: from a client, or one that the broker made itself, which is not checked again.
 
-        Raises ApiError if the batch is refused, and NeedsWorker if a worker must open it first, whose findings are
+        Raises ApiError if the batch is refused, and NeedsWorker if a worker must open it first and pass the result as
         `opened` then; nothing is written in both cases. `transaction_version` is that of `PartitionLog.append`.
         """
         local, log = self.local, self.log
@@ -245,9 +245,9 @@ class Partition:
             refusal.check_first_batch(records, self.log.producers)
 
     def when_committed(self, offset: int, callback: OnReached, leader_epoch: int | None = None) -> None:
-        """Call back once everything below `offset` is committed: at once if it is, else in the order of offsets.
+        """Call back once everything below `offset` is committed: at once if it is, otherwise in order of offsets.
 
-        `leader_epoch` is the one that it was appended in, if time has passed since: in another it may be gone.
+        `leader_epoch` is the one of the append, if time has passed since: in a later epoch the records may be lost.
         """
         local = self.local
         if not self.is_leader or (leader_epoch is not None and leader_epoch != self.leader_epoch):
@@ -262,7 +262,7 @@ class Partition:
     # The high watermark
 
     def flushed(self) -> None:
-        """Note that more of the log is on disk."""
+        """Note that more of the log has been flushed."""
         local = self.local
         if local.fault is not None or self.log.config.flush_messages > 1:
             return
@@ -270,10 +270,11 @@ class Partition:
             local.advance(self.log.flushed_end)
         else:
             self.move_high_watermark()
-        local.position_moved()
+        if local.unflushed:
+            local.position_moved()
 
     def configured(self) -> None:
-        """Take up new settings of the topic: what waited under the old ones may be due now."""
+        """Apply changed topic settings: a commit that waited under the old ones may be due now."""
         if self.log.config.flush_messages == 1:
             self._flusher.request(self.log)
         self.move_high_watermark()
@@ -293,11 +294,11 @@ class Partition:
     # Life
 
     def log_start_moved(self) -> None:
-        """Tell readers that the log starts later: followers should hear of it at once, and transactions may be gone."""
+        """Tell readers that the log starts later: followers should learn it at once, and transactions may be gone."""
         self.local.interrupt_followers()
         self.local.tell_stable_readers()
 
     def close(self, code: ErrorCode) -> None:
-        """Serve the partition no more; whoever waits is answered `code`."""
+        """Stop serving the partition; waiting requests are answered with `code`."""
         self.local.close(code)
         self._end_roles()

@@ -14,12 +14,12 @@ class Reader(Enum):
     REPLICA = "replica"
 
 
-# An enumeration's members are slow to look up by its name: hot paths compare with these.
+# Looking up an enumeration's member by name is slow: hot paths compare with these constants.
 UNCOMMITTED, COMMITTED = Reader.UNCOMMITTED, Reader.COMMITTED
 # The isolation level of a request.
 READ_COMMITTED = 1
 
 
 def consumer(isolation_level: int) -> Reader:
-    """Return the kind of consumer that an isolation level on the wire stands for."""
+    """Return the kind of consumer for an isolation level on the wire."""
     return Reader.COMMITTED if isolation_level == READ_COMMITTED else Reader.UNCOMMITTED

@@ -1,4 +1,4 @@
-"""The last append that a partition refused, and what follows for the sequences of idempotent producers. Pure.
+"""The last append that a partition refused, and its consequence for the sequences of idempotent producers. Pure.
 
 A producer has several requests on their way. If one is refused and the next would be taken, the producer's sequence has
 a gap that the broker itself has made. Told of a gap, librdkafka would take a new producer epoch and write again what it
@@ -15,7 +15,7 @@ from flowstone.log.partition.producer_state import ProducerStates, SequenceGap
 from flowstone.types import Bytes
 from flowstone.wire.record_batch import parse_header
 
-# A gap in a producer's sequence is put down to a refusal for this long. Requests that were sent together come together.
+# A gap in a producer's sequence is attributed to a refusal for this long: requests sent together arrive together.
 GAP_AFTER_REFUSAL_S = 1.0
 
 
@@ -23,16 +23,16 @@ class RecentRefusal:
     __slots__ = ("_monotonic", "_refused_s", "code")
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        """Begin as if an append had just been refused: the broker may have refused some before it had the partition."""
+        """Create the state as if an append had just been refused: the broker may have refused some before a restart."""
         self._monotonic = monotonic
-        self.code: ErrorCode | None = None  # None: the last refusal was long ago
+        self.code: ErrorCode | None = None  # None: no recent refusal
         self.note(ErrorCode.LEADER_NOT_AVAILABLE)
 
     def note(self, code: ErrorCode) -> None:
         self._refused_s, self.code = self._monotonic(), code
 
     def explain(self, error: ApiError) -> ApiError:
-        """Return what a producer is told of `error`: of a gap just after a refusal, that refusal."""
+        """Return the error for the producer: for a gap just after a refusal, that refusal again, otherwise `error`."""
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             self.note(error.code)
         if isinstance(error, SequenceGap) and self._is_recent():

@@ -1,20 +1,22 @@
-"""What a follower asks one leader for, and what it makes of the answers. No socket, no task: time and messages come in.
+"""What a follower fetches from one leader and how it handles the responses. No socket, no task: time and messages come
+in.
 
 The rules:
 
 - The offset a follower fetches from is its durable position (D5): it is sent only after everything below it is flushed
-  here. So a round ends when what it brought is durable, and only then is there a next request.
+  here. So a round ends when its records are durable, and only then is the next request sent.
 - All partitions followed at one leader go into one request, in an incremental session (KIP-227): a request names those
-  whose position, leader epoch or state has changed, and thousands that are idle cost nothing. Who is not in sync names
-  itself each time: the leader may have forgotten where it is, or know it of a former life only.
-- A partition that must wait (an error, a throttle) is taken out of the session meanwhile, or the leader would answer
-  for it at once, again and again. Errors are waited for longer each time; a new decision of the cluster ends the wait.
+  whose position, leader epoch or state has changed, and thousands that are idle cost nothing. A partition whose replica
+  is not in sync is named in each request: the leader may have forgotten its position, or know it from an earlier life
+  only.
+- A partition that must wait (an error, a throttle) is removed from the session meanwhile, or the leader would answer
+  for it at once, again and again. The delay grows with each error; a new decision of the cluster ends it.
 - An answer counts only for a partition that is still where it was when it was asked for: the same leader epoch, the
-  same position. Anything else is asked for anew.
-- Where the logs part ways the leader says so instead of sending records (`diverging_epoch`, KIP-320): the follower
-  drops what lies beyond and asks again. Where it asks for what the leader has deleted it starts over at the leader's
-  log start; where it is beyond the leader's end that, too, is divergence.
-- A request names where the follower's log starts, too: who deletes records waits for it.
+  same position. Anything else is fetched again.
+- If the logs diverge the leader says so instead of sending records (`diverging_epoch`, KIP-320): the follower drops
+  what lies beyond and fetches again. If it fetches what the leader has deleted it starts over at the leader's log
+  start; an offset beyond the leader's end is a divergence too.
+- A request also names where the follower's log starts: a DeleteRecords request waits for it.
 - A follower that is not in the ISR catches up no faster than `follower.replication.throttled.rate`.
 """
 
@@ -41,7 +43,7 @@ from flowstone.wire.messages import (
 logger = logging.getLogger(__name__)
 
 FETCH_BYTES_MIN = 1
-# After the first error of a partition, and at most; a leader that does not know of its part yet soon will.
+# The delays after a partition's first error, and at most; a leader that has not learned its role yet soon will.
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 1.0
 
@@ -49,7 +51,7 @@ NO_SESSION, INITIAL_EPOCH, EPOCH_MAX = 0, 0, 2**31 - 1
 
 
 class Limits(NamedTuple):
-    """Of one request, from the broker's settings."""
+    """The limits of one request, from the broker's settings."""
 
     max_wait_ms: int
     response_max_bytes: int
@@ -57,22 +59,22 @@ class Limits(NamedTuple):
 
 
 class DueCut(NamedTuple):
-    """A log that must lose what its leader does not have, or all of it, before its next fetch."""
+    """A log that must drop what its leader does not have, or everything, before its next fetch."""
 
     partition: Partition
-    # Where it parts ways with the leader's, or
+    # Where it diverges from the leader's, or
     diverging: DivergingEpoch | None = None
     # where it starts over.
     restart_offset: int | None = None
 
 
 class ReplicaFetchSession:
-    """The partitions followed at one leader, and the session with it."""
+    """The partitions followed at one leader, and the incremental fetch session with it."""
 
     def __init__(self, node_id: int, limits: Limits, throttle: Throttle) -> None:
         self._node_id, self._limits, self._throttle = node_id, limits, throttle
         self._followed: dict[Key, FollowedPartition] = {}
-        # Those that the next request must name; the others are as the leader knows them.
+        # Partitions that the next request must name; the leader knows the state of the others.
         self._changed: dict[Key, FollowedPartition] = {}
         self._out_of_sync: dict[Key, FollowedPartition] = {}
         self._waiting: dict[Key, FollowedPartition] = {}
@@ -87,7 +89,7 @@ class ReplicaFetchSession:
         return (followed.partition for followed in self._followed.values())
 
     def add(self, partition: Partition) -> bool:
-        """Follows it, or again after a new decision: whatever kept it waiting is over. Whether its leader is new."""
+        """Follow the partition, or reset its delay after a new decision; return whether its leader is new."""
         known = self._followed.get(key_of(partition))
         self.remove(partition)
         followed = FollowedPartition(partition)
@@ -105,19 +107,19 @@ class ReplicaFetchSession:
             self._forget(followed)
 
     def disconnected(self) -> None:
-        """The next request asks for a session in place of the one there was."""
+        """Note that the connection was lost: the next request asks for a new session."""
         self._start_over()
 
     # Asking
 
     def waits_until_s(self, now_s: float) -> float:
-        """From when on there is something to ask for; in the past if there is now, infinite if nobody follows."""
+        """Return when there is something to fetch: in the past for now, infinite if nothing is followed."""
         if len(self._waiting) < len(self._followed):
             return -math.inf
         return min((followed.waits_until_s for followed in self._waiting.values()), default=math.inf)
 
     def unflushed(self) -> list[Partition]:
-        """Those that must not be asked for yet: who led until now may have records that are not on disk."""
+        """Return partitions not to be fetched yet: a former leader may have records that are not on disk."""
         named = self._followed if self._session_epoch == INITIAL_EPOCH else self._changed | self._out_of_sync
         partitions = (followed.partition for followed in named.values())
         return [
@@ -125,7 +127,7 @@ class ReplicaFetchSession:
         ]
 
     def request(self, broker_epoch: int, now_s: float) -> FetchRequest:
-        """The next request; its answer must be given to `answered`, or the loss of it to `disconnected`."""
+        """Return the next request; pass its response to `answered`, or its loss to `disconnected`."""
         self._end_waits(now_s)
         is_full = self._session_epoch == INITIAL_EPOCH
         wanted = self._followed if is_full else self._changed | self._out_of_sync
@@ -147,7 +149,7 @@ class ReplicaFetchSession:
         return request
 
     def _max_wait_ms(self, now_s: float) -> int:
-        """Not beyond the time when another partition's wait is over."""
+        """Return how long the leader may wait: not beyond the time when another partition's delay is over."""
         next_s = min((followed.waits_until_s for followed in self._waiting.values()), default=math.inf)
         limit_ms = self._limits.max_wait_ms
         return limit_ms if next_s == math.inf else min(limit_ms, math.ceil((next_s - now_s) * 1000))
@@ -186,9 +188,9 @@ class ReplicaFetchSession:
     # The answer
 
     def answered(self, response: FetchResponse, now_s: float) -> list[DueCut]:
-        """Takes over what came, and tells which logs must be cut.
+        """Apply a response; return the logs that must be cut.
 
-        ApiError if the leader refused the request as a whole: the session starts over.
+        Raises ApiError if the leader refused the request as a whole: the session starts over.
         """
         if response.error_code:
             self._start_over()
@@ -210,7 +212,7 @@ class ReplicaFetchSession:
         return due
 
     def failed(self, partition: Partition, now_s: float) -> None:
-        """Its log could not be cut."""
+        """Note that a partition's log could not be cut."""
         followed = self._followed.get(key_of(partition))
         if followed is not None and followed.partition is partition:
             self._back_off(followed, now_s)
@@ -238,7 +240,8 @@ class ReplicaFetchSession:
             return None
         followed.failures = 0
         if not records:
-            if partition.log.log_start_offset == log_start_offset:  # else the leader should hear of it
+            # otherwise the leader should learn the log's new start
+            if partition.log.log_start_offset == log_start_offset:
                 del self._changed[followed.key]
         elif self._node_id not in partition.isr:
             self._throttle.spend(len(records), now_s)

@@ -1,8 +1,9 @@
-"""Followers at work: one task per leader that asks, takes over what comes, waits for the disk, and asks again.
+"""Runs the followers: one task per leader that fetches, applies the response, waits for the disk, and fetches again.
 
-What is asked and what answers mean is `fetcher`'s; here are the connection, the waiting and the patience. A leader that
-cannot be reached is tried again after a pause, for as long as the cluster says that it leads. Clock and network are
-ports. Nothing here decides anything: who follows whom comes from the metadata, through `follow` and `unfollow`.
+`replica_fetch_session` knows what is fetched and what responses mean; this module owns connections, waits and retries.
+A leader that cannot be reached is tried again after a pause, for as long as the cluster says that it leads. Clock and
+network are ports. No decision is made here: which partition is followed where comes from the metadata, through `follow`
+and `unfollow`.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from flowstone.wire.messages import FetchResponse
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
-# Beyond the time for which a leader may let a fetch wait.
+# Added to the time for which a leader may hold a fetch.
 ANSWER_TIMEOUT_S = 10.0
 # Kafka's replica.fetch.backoff.ms is 1000; a leader that restarts is back sooner.
 REPLICA_FETCH_BACKOFF_MS = 200
-# So long an answer is waited for when there is something new to ask for. A leader without records would let it wait for
+# How long a response is awaited when there is something new to fetch. A leader without records would hold the fetch for
 # replica.fetch.wait.max.ms, and the clients of a partition that has just got its leader with it.
 INTERRUPT_AFTER_S = 0.02
 
 
 class Counts:
-    """Of all leaders together, since the start."""
+    """Counters of all leaders together since the start."""
 
     def __init__(self) -> None:
         self.fetched_bytes = self.truncations = self.restarts = self.disconnections = 0
@@ -53,17 +54,17 @@ class ReplicaFetcher:
         self._peer: Peer | None = None
         self._interrupting: Timer | None = None
         self._is_asking = self._is_interrupted = False
-        self._is_told = False  # that the leader cannot be reached; once, not with each try
+        self._is_told = False  # whether it was logged that the leader cannot be reached; once, not with each attempt
         self._task = asyncio.ensure_future(self._run())
 
     def changed(self, *, is_urgent: bool) -> None:
-        """There may be something to fetch that there was not."""
+        """Note that there may be something new to fetch."""
         self._changed.set()
         if is_urgent and self._is_asking and self._interrupting is None:
             self._interrupting = self._clock.call_later(INTERRUPT_AFTER_S, self._interrupt)
 
     def _interrupt(self) -> None:
-        """There is no way to take a request back but to hang up."""
+        """Close the connection to end a waiting fetch: a request cannot be withdrawn."""
         if self._peer is not None and self._is_asking:
             self._is_interrupted = True
             self._peer.close()
@@ -87,7 +88,7 @@ class ReplicaFetcher:
                 if not self._is_told:
                     self._is_told = True
                     logger.warning("broker %d cannot fetch from its leader: %s", self._node.node_id, error)
-            except ApiError as error:  # the session's: it starts over
+            except ApiError as error:  # the session was refused: it starts over
                 logger.info("broker %d: %s at %s", self._node.node_id, error, self.address)
                 await self._clock.sleep(BACKOFF_FIRST_S)
                 continue
@@ -100,7 +101,7 @@ class ReplicaFetcher:
             await self._clock.sleep(REPLICA_FETCH_BACKOFF_MS / 1000)
 
     async def _fetch(self) -> None:
-        """Round after round, until something fails."""
+        """Fetch round after round, until something fails."""
         node, clock, fetches = self._node, self._clock, self.fetches
         while True:
             await self._wait_for_work()
@@ -119,7 +120,7 @@ class ReplicaFetcher:
             self._is_told = False
             due_cuts = fetches.answered(response, clock.monotonic())
             self._count(response)
-            del response  # its memory is free for the next one
+            del response  # frees its memory for the next response
             if due_cuts:
                 await asyncio.gather(*map(self._cut, due_cuts))
 
@@ -143,7 +144,7 @@ class ReplicaFetcher:
                     timer.cancel()
 
     async def _flushed(self) -> None:
-        """What the next request names is on disk, or never will be."""
+        """Return once the records of all partitions in the next request are flushed, or never will be."""
         while unflushed := self.fetches.unflushed():
             await _flushed(unflushed)
 
@@ -168,7 +169,7 @@ class ReplicaFetcher:
 
 
 async def _flushed(partitions: Iterable[Partition]) -> None:
-    """Returns when all that these have is on disk, or they will not get it there."""
+    """Return once everything that these partitions have is flushed, or never will be."""
     done = asyncio.get_running_loop().create_future()
     left = 1
 
@@ -186,14 +187,14 @@ async def _flushed(partitions: Iterable[Partition]) -> None:
 
 
 class Node:
-    """This broker, as leaders know it."""
+    """This broker's identity as leaders know it."""
 
     def __init__(self, node_id: int, broker_epoch: Callable[[], int]) -> None:
         self.node_id, self.broker_epoch = node_id, broker_epoch
 
 
 class ReplicaFetchers:
-    """Who is fetched from, and what: one fetcher per leader."""
+    """All fetchers of a broker: one per leader, with the partitions followed there."""
 
     def __init__(
         self,
@@ -204,7 +205,7 @@ class ReplicaFetchers:
         clock: Clock,
         network: Network,
     ) -> None:
-        """`broker_epoch` is asked with each fetch: it changes when the broker registers again."""
+        """Create the fetchers. `broker_epoch` is called for each fetch: a new registration changes the epoch."""
         self._throttle = Throttle(throttled_bytes_per_s)
         self.counts = Counts()
         self._new_fetches = partial(ReplicaFetchSession, node_id, limits, self._throttle)
@@ -215,7 +216,7 @@ class ReplicaFetchers:
         self._leaders: dict[Partition, int] = {}
 
     def follow(self, partition: Partition, leader_id: int, endpoint: Address) -> None:
-        """From now on, and anew after every decision of the cluster that concerns the partition."""
+        """Follow the partition. Called again after every decision of the cluster that concerns the partition."""
         if self._leaders.get(partition) != leader_id:
             self.unfollow(partition)
         fetcher = self._fetchers.get(leader_id)

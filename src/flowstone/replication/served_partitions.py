@@ -25,7 +25,7 @@ class Partitions:
         return sum(map(len, self._by_name.values()))
 
     def get(self, topic: str, partition: int) -> Partition:
-        """The partition, or ApiError with what a client should hear."""
+        """Return the partition. Raises ApiError, with the error for the client, if it is not served here."""
         partitions = self._by_name.get(topic)
         found = partitions.get(partition) if partitions is not None else None
         if found is None:
@@ -45,7 +45,7 @@ class Partitions:
         return self._by_name.get(topic_partition.topic, {}).get(topic_partition.partition)
 
     def of_file(self, path: str) -> Partition | None:
-        """The partition whose log a file belongs to."""
+        """Return the partition whose log a file belongs to."""
         return next((each for each in self if path.startswith(f"{each.log.path}/")), None)
 
     def topic_name(self, topic_id: bytes) -> str | None:
@@ -57,12 +57,12 @@ class Partitions:
         self._names_by_id[partition.topic_id] = topic
 
     def add_offline(self, topic_partition: TopicPartition, topic_id: bytes, fault: StorageFault) -> None:
-        """A partition of ours whose log cannot be used; it stays so until the operator repairs it and restarts."""
+        """Add a partition whose log cannot be used; it is offline until the operator repairs it and restarts."""
         self._offline[topic_partition] = fault
         self._names_by_id[topic_id] = topic_partition.topic
 
     def remove(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Serves it no more; whoever waits for it hears `code`."""
+        """Stop serving a partition; waiting requests are answered with `code`."""
         self._offline.pop(topic_partition, None)
         partitions = self._by_name.get(topic_partition.topic)
         if partitions is None or topic_partition.partition not in partitions:
@@ -75,13 +75,15 @@ class Partitions:
 
     def flushed(self, log: PartitionLog) -> None:
         """More of a log is on disk."""
-        partition = self.find(log.topic_partition)
+        topic, index = log.topic_partition
+        partitions = self._by_name.get(topic)
+        partition = partitions.get(index) if partitions is not None else None
         if partition is not None and partition.log is log:
             partition.flushed()
 
     def high_watermark_of(self, log: PartitionLog) -> int:
         partition = self.find(log.topic_partition)
-        if partition is None or partition.log is not log:  # nobody is served from it yet
+        if partition is None or partition.log is not log:  # the log's partition is not served yet
             return log.stored_high_watermark
         return partition.high_watermark.offset
 
@@ -91,7 +93,7 @@ class Partitions:
         return partition is not None and partition.log is log and partition.holds_lease
 
     def fail(self, logs: Iterable[PartitionLog], fault: StorageFault) -> None:
-        """The log directory of these failed, and every partition in it."""
+        """Take the partitions of these logs offline, because their log directory failed."""
         for log in logs:
             partition = self.find(log.topic_partition)
             if partition is not None and partition.log is log:

@@ -1,4 +1,4 @@
-"""What a broker's partitions need of the rest of it: flushing, cutting logs, the lease, and word to the cluster."""
+"""The services that a broker's partitions use: flushing, cutting logs, the lease, and proposals to the cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Flushing(Protocol):
-    """The flusher, as a partition sees it."""
+    """The flusher's interface for a partition."""
 
     def request(self, log: PartitionLog) -> None: ...
 
@@ -24,17 +24,18 @@ class Flushing(Protocol):
 
 
 class Cutting(Protocol):
-    """The log manager, as a follower sees it. Each asks `is_due` again before records go: the wait may have been long.
+    """The log manager's interface for a follower. `is_due` is called again before records are dropped, after a long
+    wait.
 
-    ApiError if the disk is full, StorageFault if it has failed.
+    Raises ApiError if the disk is full, StorageFault if it has failed.
     """
 
     async def truncate_to(self, log: PartitionLog, offset: int, is_due: Callable[[], bool] = ...) -> None:
-        """Drops the log's end from `offset` on."""
+        """Drop the log's end from `offset` on."""
         ...
 
     async def reset_to(self, log: PartitionLog, offset: int, is_due: Callable[[], bool] = ...) -> None:
-        """Drops all of the log, which goes on at `offset`."""
+        """Drop the whole log, which continues at `offset`."""
         ...
 
 
@@ -48,7 +49,8 @@ class ReplicaServices:
     # decided comes by `Partition.update`; if it is certain that nothing will be, by `LeaderRole.isr_change_failed`.
     on_isr_change: Callable[[Partition, ProposedIsr], None]
     call_later: Callable[[float, Callable[[], None]], Timer]
-    # Whether the cluster would let a follower into an ISR, as far as this broker knows: nobody waits for the others.
+    # Whether the cluster would let a follower into an ISR, as far as this broker knows. Other followers are not waited
+    # for.
     is_eligible: IsEligible = lambda member: True
-    # Told of each append to a log that failed for lack of space.
+    # Called for each append that failed for lack of space.
     on_full: Callable[[PartitionLog], None] = lambda log: None

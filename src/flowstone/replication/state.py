@@ -1,6 +1,6 @@
-"""What the cluster has decided about a partition, as replication sees it, and the words replicas speak.
+"""What the cluster has decided about a partition, as replication sees it, and the values replicas exchange.
 
-Replication does not know the metadata: whoever wires the broker hands it values that have these fields.
+Replication does not know the metadata: the broker passes it values with these fields.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NO_OFFSET = -1
 
 
 class PartitionState(Protocol):
-    """Decided by the cluster. Both epochs only grow: one with each leader, the other with each change."""
+    """The cluster's decision about a partition. The leader epoch grows with each leader, the other with each change."""
 
     @property
     def leader(self) -> int: ...
@@ -32,7 +32,7 @@ class PartitionState(Protocol):
 
 
 class IsrMember(NamedTuple):
-    """A member of a proposed ISR, and the life of its broker that it was seen in (KIP-903).
+    """A member of a proposed ISR, with the broker epoch under which it was seen (KIP-903).
 
     Whoever decides must refuse it if that broker has another epoch by now. UNKNOWN_BROKER_EPOCH makes no claim: the
     leader itself, and members that were in the ISR before and have not fetched since.
@@ -43,18 +43,18 @@ class IsrMember(NamedTuple):
 
 
 class ReplicaFetch(NamedTuple):
-    """What a follower asks its leader for: `fetch_offset` is its durable position too."""
+    """A follower's fetch from its leader: `fetch_offset` is also its durable position."""
 
     replica_id: int
     replica_epoch: int
     fetch_offset: int
-    last_fetched_epoch: int  # of its last record; NO_LEADER_EPOCH if it has none
-    log_start_offset: int = NO_OFFSET  # its own
-    is_repeated: bool = False  # a parked fetch that is read again: its position was told before
+    last_fetched_epoch: int  # of the follower's last record; NO_LEADER_EPOCH if it has none
+    log_start_offset: int = NO_OFFSET  # the follower's own
+    is_repeated: bool = False  # a parked fetch that is read again: its position was noted before
 
 
 class DivergingEpoch(NamedTuple):
-    """The leader's answer to a follower whose log is another: its largest epoch not above the asked, and its end."""
+    """The leader's answer to a follower whose log differs: its largest epoch not above the follower's, and its end."""
 
     epoch: int
     end_offset: int

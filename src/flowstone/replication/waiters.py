@@ -12,12 +12,12 @@ from typing import Protocol
 
 from flowstone.errors import ErrorCode
 
-# Called once: with NONE when the offset is reached, else with the reason why it may never be.
+# Called once: with NONE when the offset is reached, otherwise with the reason why it may never be.
 OnReached = Callable[[ErrorCode], None]
-# In ascending order of offsets: records are appended, and so waited for, in order.
+# In ascending order of offsets, because records are appended and waited for in order.
 Waiters = deque[tuple[int, OnReached]]
 
-# Shared by all partitions that nobody has ever waited for.
+# Shared by all partitions that never had a waiter.
 NO_WAITERS: Waiters = deque(maxlen=0)
 
 
@@ -30,19 +30,19 @@ def add_waiter(waiters: Waiters, offset: int, callback: OnReached) -> Waiters:
 
 
 def answer_reached(waiters: Waiters, offset: int) -> None:
-    """Call back, with NONE, everyone who waits for `offset` or an offset below it."""
+    """Call the callbacks that wait for `offset` or an offset below it, with NONE."""
     while waiters and waiters[0][0] <= offset:
         waiters.popleft()[1](ErrorCode.NONE)
 
 
 def answer_all(waiters: Waiters, code: ErrorCode) -> None:
-    """Call back everyone who waits now, but nobody who registers meanwhile."""
+    """Call all present callbacks with `code`, but none that is added meanwhile."""
     for _ in range(len(waiters)):
         waiters.popleft()[1](code)
 
 
 class Watcher(Protocol):
-    """Somebody who waits for a partition to have more to read."""
+    """The interface of a request that waits for a partition to have more to read."""
 
     def advanced(self, size_bytes: int) -> None:
         """Note that about `size_bytes` more can be read."""

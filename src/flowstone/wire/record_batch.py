@@ -9,7 +9,7 @@ checksum, so a broker may replace them. The bytes come from a peer: an invalid b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -43,6 +43,7 @@ DELETE_HORIZON_FLAG = 0x40
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _PREFIX = Struct(">qii")
+prefix: Callable[[int, int, int], bytes] = _PREFIX.pack  # of base offset, batch length, leader epoch
 _MAGIC_AND_CHECKSUM = Struct(">bI")
 _CHECKED_HEADER = Struct(">hiqqqhii")  # the header from CHECKSUM_START on
 _CODECS = tuple(Codec)
@@ -166,10 +167,6 @@ def checksum_matches(view: Bytes, position: int, header: BatchHeader) -> bool:
     """Return whether the batch is complete and its checksum is correct."""
     size_bytes = header.size_bytes
     return position + size_bytes <= len(view) and compute_crc(view, position, size_bytes) == header.crc
-
-
-def prefix(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
-    return _PREFIX.pack(base_offset, batch_length, leader_epoch)
 
 
 def encode_header(header: BatchHeader, payload: Bytes) -> bytes:

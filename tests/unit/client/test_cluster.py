@@ -26,7 +26,7 @@ from flowstone.types import TopicPartition
 from tests.unit.client.conftest import Fill
 
 
-def test_topics_are_told_with_their_partitions(cluster: Cluster, topic: str):
+def test_topics_are_listed_with_their_partitions(cluster: Cluster, topic: str):
     assert cluster.topics([topic]) == {topic: 2}
 
 
@@ -35,7 +35,7 @@ def test_a_topic_that_does_not_exist_is_absent_and_not_created(cluster: Cluster,
     assert "nowhere" not in cluster.topics()
 
 
-def test_internal_topics_are_told_only_when_they_are_named(cluster: Cluster, topic: str):
+def test_internal_topics_are_listed_only_when_they_are_named(cluster: Cluster, topic: str):
     cluster.commit("internal-topics", {TopicPartition(topic, 0): 0})
     assert "__consumer_offsets" not in cluster.topics()
     assert "__consumer_offsets" in cluster.topics(["__consumer_offsets"])
@@ -108,7 +108,7 @@ def test_a_lost_connection_is_made_again(broker: Broker, cluster: Cluster, topic
     assert fault.hits == 1
 
 
-def test_an_error_that_does_not_pass_is_told_after_the_deadline(broker: Broker, topic: str):
+def test_a_lasting_error_is_reported_after_the_deadline(broker: Broker, topic: str):
     with (
         Cluster(broker.bootstrap, deadline_s=0.2) as cluster,
         broker.fault("ListOffsets", error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
@@ -117,7 +117,7 @@ def test_an_error_that_does_not_pass_is_told_after_the_deadline(broker: Broker, 
         cluster.list_offsets({TopicPartition(topic, 0): LATEST})
 
 
-def test_an_address_where_nobody_listens_is_told_after_the_deadline():
+def test_an_address_without_a_listener_is_reported_after_the_deadline():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     with pytest.raises(GaveUp, match=f"no broker answers at {address} .Connection refused."):

@@ -38,7 +38,7 @@ def test_a_range_comes_as_the_whole_batches_that_hold_it(cluster: Cluster, fill:
     assert (fetched.aborted, fetched.log_start_offset, fetched.high_watermark) == ((), 0, 50)
 
 
-def test_an_empty_range_asks_nobody():
+def test_an_empty_range_sends_no_request():
     with Cluster("127.0.0.1:1") as cluster:
         assert list(cluster.fetch(TopicPartition("nowhere", 0), 5, 5)) == []
 
@@ -94,7 +94,7 @@ def test_a_range_that_is_given_up_leaves_the_cluster_usable(cluster: Cluster, la
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ],
 )
-def test_a_range_goes_on_after_an_error_that_passes(
+def test_a_range_continues_after_a_transient_error(
     broker: Broker, cluster: Cluster, large: TopicPartition, error: ErrorCode
 ):
     ranges = cluster.fetch(large, 0, LARGE_RECORDS)
@@ -104,7 +104,7 @@ def test_a_range_goes_on_after_an_error_that_passes(
     assert fault.hits == 2
 
 
-def test_a_range_goes_on_after_a_lost_connection(broker: Broker, cluster: Cluster, large: TopicPartition):
+def test_a_range_continues_after_a_lost_connection(broker: Broker, cluster: Cluster, large: TopicPartition):
     ranges = cluster.fetch(large, 0, LARGE_RECORDS)
     taken = [next(ranges)]
     with broker.fault("Fetch", disconnect=True, times=2) as fault:
@@ -112,7 +112,7 @@ def test_a_range_goes_on_after_a_lost_connection(broker: Broker, cluster: Cluste
     assert fault.hits == 2
 
 
-def test_a_range_goes_on_after_its_broker_was_killed_and_started_again():
+def test_a_range_continues_after_its_broker_was_killed_and_started_again():
     with Broker(mode="process") as broker, Cluster(broker.bootstrap) as cluster:
         broker.create_topic("long", partitions=1)
         partition = TopicPartition("long", 0)
@@ -142,7 +142,7 @@ def test_records_that_are_not_written_yet_are_waited_for(cluster: Cluster, broke
         writing.join()
 
 
-def test_records_that_never_come_are_told_after_the_deadline(broker: Broker, fill: Fill):
+def test_records_that_never_arrive_are_reported_after_the_deadline(broker: Broker, fill: Fill):
     partition = fill(1)
     with Cluster(broker.bootstrap, deadline_s=0.2) as cluster, pytest.raises(GaveUp, match="ends at 10"):
         list(cluster.fetch(partition, 5, 11))
@@ -157,7 +157,9 @@ def test_offsets_below_the_log_start_are_lost_and_not_skipped(broker: Broker, cl
     assert offsets_of(cluster.fetch(partition, 15, 30))[-1] == 29
 
 
-def test_offsets_that_are_lost_while_a_range_is_read_are_told(broker: Broker, cluster: Cluster, large: TopicPartition):
+def test_offsets_that_are_lost_while_a_range_is_read_are_reported(
+    broker: Broker, cluster: Cluster, large: TopicPartition
+):
     ranges = cluster.fetch(large, 0, LARGE_RECORDS)
     with broker.fault("Fetch", delay_ms=1) as fault:
         next(ranges)

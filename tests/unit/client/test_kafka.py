@@ -53,7 +53,7 @@ def test_batches_written_to_kafka_are_read_back(kafka: str):
         assert cluster.committed("readers", [first, second]) == {first: 42}
 
 
-def test_aborted_transactions_of_kafka_are_told(kafka: str):
+def test_aborted_transactions_of_kafka_are_reported(kafka: str):
     paid = TopicPartition("paid", 0)
     config = {"bootstrap.servers": kafka, "transactional.id": "payments", "log_level": 0}
     writer = TransactionalProducer(config)

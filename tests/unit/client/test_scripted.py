@@ -105,7 +105,7 @@ def test_a_batch_that_is_cut_off_is_left_out_and_fetched_again():
     ],
     ids=["no whole batch", "no batch length", "batches below the position"],
 )
-def test_records_that_cannot_be_are_told_with_partition_and_offset(answer: Any):
+def test_malformed_records_are_reported_with_partition_and_offset(answer: Any):
     with (
         OneBroker(answer) as broker,
         Cluster(broker.bootstrap) as cluster,
@@ -139,7 +139,7 @@ def test_a_frame_of_an_impossible_size_is_refused(size_bytes: int):
         list(cluster.fetch(ORDERS, 0, 2))
 
 
-def test_what_is_no_broker_is_told_at_once():
+def test_a_server_that_is_no_broker_is_reported_at_once():
     with (
         OneBroker(None, greeting=b"HTTP/1.1 400 Bad Request\r\n\r\n") as broker,
         Cluster(broker.bootstrap) as cluster,
@@ -153,7 +153,7 @@ def test_a_broker_that_knows_only_old_versions_of_apiversions_is_asked_in_one():
         assert cluster.topics() == {"orders": 1}
 
 
-def test_a_broker_that_is_too_old_is_told_with_what_it_lacks():
+def test_a_broker_that_is_too_old_is_reported_with_what_it_lacks():
     with (
         OneBroker(None, versions={**VERSIONS, FETCH: (4, 9)}) as broker,
         Cluster(broker.bootstrap) as cluster,
@@ -216,14 +216,14 @@ def test_each_leader_is_asked_for_its_own_partitions():
         assert [each.offset for each in found.values()] == [1, 2]
 
 
-def test_the_cluster_is_found_again_when_the_broker_it_was_found_through_is_gone():
+def test_the_cluster_is_found_again_when_the_bootstrap_broker_is_dead():
     with TwoBrokers() as brokers, Cluster(brokers[1].bootstrap) as cluster:
         cluster.topics()
         brokers[1].stop()
         assert cluster.topics() == {"orders": 2}
 
 
-def test_a_broker_that_closes_each_connection_is_told_after_the_deadline():
+def test_a_broker_that_closes_each_connection_is_reported_after_the_deadline():
     with (
         OneBroker(CLOSE) as broker,
         Cluster(broker.bootstrap, deadline_s=0.1) as cluster,
@@ -232,7 +232,7 @@ def test_a_broker_that_closes_each_connection_is_told_after_the_deadline():
         list(cluster.fetch(ORDERS, 0, 2))
 
 
-def test_a_broker_that_never_answers_is_told_after_the_deadline(monkeypatch: pytest.MonkeyPatch):
+def test_a_broker_that_never_answers_is_reported_after_the_deadline(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fetching, "REQUEST_TIMEOUT_S", 0.05)
     with (
         OneBroker(Torn(b""), SILENCE) as broker,

@@ -91,5 +91,5 @@ def test_a_broker_that_does_not_tell_its_versions_is_refused() -> None:
 
 
 def test_a_number_that_does_not_fit_its_field_is_refused() -> None:
-    with pytest.raises(ClientError, match="HeartbeatRequest: a number is beyond what the protocol has room for"):
+    with pytest.raises(ClientError, match="HeartbeatRequest: a number does not fit its field"):
         session().encode(HeartbeatRequest(group_id="g", generation_id=2**40, member_id="m"))

@@ -71,7 +71,7 @@ def test_an_append_is_seen_by_every_broker_before_it_returns() -> None:
     run(body())
 
 
-def test_who_ties_later_loads_what_is_there() -> None:
+def test_a_broker_that_attaches_later_loads_the_whole_log() -> None:
     async def body() -> None:
         ensemble = MemoryEnsemble()
         first = Metadata(tie(ensemble).log)
@@ -152,7 +152,7 @@ def test_brokers_with_a_thread_each_race_and_none_is_lost_or_made_twice() -> Non
     assert images[0] is images[1] is images[2]
 
 
-def test_the_append_of_a_broker_that_is_cut_off_waits_and_goes_through_when_it_is_reachable() -> None:
+def test_the_append_of_an_unreachable_broker_waits_and_succeeds_when_it_is_reachable() -> None:
     async def body() -> None:
         ensemble = MemoryEnsemble()
         broker = tie(ensemble)
@@ -261,7 +261,7 @@ def test_a_member_that_does_not_renew_is_removed_after_the_session_timeout() -> 
     run(body())
 
 
-def test_who_asks_for_the_members_learns_of_those_that_ran_out() -> None:
+def test_listing_the_members_ends_the_expired_memberships() -> None:
     async def body() -> None:
         ensemble, clock = MemoryEnsemble(TIMEOUT_S), SimulatedClock()
         broker = tie(ensemble, clock)
@@ -272,7 +272,7 @@ def test_who_asks_for_the_members_learns_of_those_that_ran_out() -> None:
     run(body())
 
 
-def test_who_joins_again_has_another_incarnation_and_is_the_junior() -> None:
+def test_a_member_that_joins_again_has_another_incarnation_and_is_the_junior() -> None:
     async def body() -> None:
         ensemble, clock = MemoryEnsemble(TIMEOUT_S), SimulatedClock()
         first, second = tie(ensemble, clock), tie(ensemble, clock)
@@ -296,7 +296,7 @@ def test_a_node_id_of_another_data_directory_is_refused() -> None:
     run(body())
 
 
-def test_who_leaves_is_gone_at_once_and_who_is_killed_stays_until_its_session_ends() -> None:
+def test_a_leaving_member_is_removed_at_once_and_a_killed_one_when_its_session_ends() -> None:
     async def body() -> None:
         ensemble, clock = MemoryEnsemble(TIMEOUT_S), SimulatedClock()
         leaver, killed, other = (tie(ensemble, clock) for _ in range(3))

@@ -182,7 +182,9 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCap
     asyncio.run(body())
 
 
-def test_a_log_in_memory_waits_for_what_is_under_way_even_if_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_in_memory_waits_for_running_appends_even_if_their_callers_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waits = 0
     wait = asyncio.wait
 

@@ -160,7 +160,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whoever_leads_has_everything_that_was_acknowledged(seed: int) -> None:
+def test_every_leader_has_everything_that_was_acknowledged(seed: int) -> None:
     History(seed).run()
 
 

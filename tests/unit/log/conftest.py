@@ -60,14 +60,14 @@ class LogWorld:
         return self.log.append(self.batch(count, **more), leader_epoch=epoch)  # type: ignore[arg-type]
 
     def flush(self) -> None:
-        task = self.log.take_dirty()
+        task = self.log.durability.take_dirty()
         if task is not None:
             self.run(task)
 
     def run(self, task: FlushTask) -> None:
         """A flush, as the flusher does it."""
         task.run()
-        self.log.flushed(task)
+        self.log.durability.flushed(task)
         self.extents.note([self.log])
 
     def truncate_to(self, offset: int) -> None:

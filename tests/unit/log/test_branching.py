@@ -229,7 +229,7 @@ async def test_a_branch_of_an_empty_log_needs_no_directory(directory: Directory)
 
 
 @scenario
-async def test_a_branch_at_the_log_start_is_empty_and_goes_on_there(directory: Directory) -> None:
+async def test_a_branch_at_the_log_start_is_empty_and_continues_there(directory: Directory) -> None:
     fill(directory.source, 5)
     await directory.logs.delete_records_before(directory.source, 5)
     branch = await directory.branch(5)
@@ -239,7 +239,7 @@ async def test_a_branch_at_the_log_start_is_empty_and_goes_on_there(directory: D
 
 
 @scenario
-async def test_what_was_staged_and_never_installed_is_gone_with_the_next_start(directory: Directory) -> None:
+async def test_the_next_start_removes_what_was_staged_and_never_installed(directory: Directory) -> None:
     fill(directory.source, 5)
     await directory.logs.branches.stage([(directory.source, 6)], BRANCH.topic, BRANCH_ID)
     assert any(name.endswith("-staged") for name in directory.names())
@@ -308,7 +308,7 @@ class WideDirectory(Directory):
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> WideDirectory:
     monkeypatch.setattr(SimulatedFiles, "is_own_filesystem", lambda _files, _path: True)
-    monkeypatch.setattr(branch_staging, "CROWD_LOGS", 4)
+    monkeypatch.setattr(branch_staging, "SYNCFS_LOGS", 4)
     monkeypatch.setattr(branch_staging, "LOGS_AT_ONCE", 4)
     return WideDirectory()
 

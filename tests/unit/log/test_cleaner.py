@@ -269,7 +269,7 @@ def test_records_below_a_log_start_inside_a_hole_are_not_read(broker: Broker) ->
 
 
 @pytest.mark.parametrize("fields", [{"attributes": Codec.GZIP}, {"record_count": 9, "last_offset_delta": 8}])
-def test_a_log_with_a_batch_that_nobody_can_read_is_left_as_it_is(
+def test_a_log_with_an_unreadable_batch_is_left_as_it_is(
     broker: Broker, caplog: pytest.LogCaptureFixture, fields: dict[str, int]
 ) -> None:
     """The log is still served, and other logs are still compacted."""
@@ -331,7 +331,7 @@ def test_what_it_does_is_counted(broker: Broker) -> None:
     run(body)
 
 
-def test_how_dirty_logs_are_is_told_though_none_is_due(broker: Broker) -> None:
+def test_the_dirty_ratio_is_reported_though_no_log_is_due(broker: Broker) -> None:
     async def body() -> None:
         log = broker.open()
         await broker.fill(log)

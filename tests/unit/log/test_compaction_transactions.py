@@ -140,7 +140,7 @@ def test_nothing_from_an_open_transaction_on_is_touched(log: TransactionalLog) -
     assert log.world.log.first_dirty_offset == 2
 
 
-def test_transactions_of_several_producers_are_told_apart(log: TransactionalLog) -> None:
+def test_transactions_of_several_producers_are_distinguished(log: TransactionalLog) -> None:
     log.write(7, b"a")
     log.write(8, b"b")
     log.write(7, b"c")
@@ -153,7 +153,7 @@ def test_transactions_of_several_producers_are_told_apart(log: TransactionalLog)
     assert log.data() == [(0, b"a"), (2, b"c")]
 
 
-def test_a_producers_transactions_are_told_apart(log: TransactionalLog) -> None:
+def test_a_producers_transactions_are_distinguished(log: TransactionalLog) -> None:
     log.write(7, b"a")
     log.end(7, ABORT)
     log.write(7, b"b", base_sequence=1)
@@ -179,7 +179,7 @@ def test_a_marker_stays_while_a_batch_of_its_transaction_is_left(log: Transactio
     assert log.markers() == [1]
 
 
-def test_a_marker_goes_a_while_after_its_transactions_last_batch(log: TransactionalLog) -> None:
+def test_a_marker_is_removed_some_time_after_its_transactions_last_batch(log: TransactionalLog) -> None:
     log.write(7, b"a")
     log.end(7, COMMIT)
     log.write(-1, b"a")

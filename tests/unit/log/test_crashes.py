@@ -64,7 +64,7 @@ class History:
 
     def flush(self) -> None:
         """One flush, with appends while it runs, as the group commit has them."""
-        task = self.world.log.take_dirty()
+        task = self.world.log.durability.take_dirty()
         covered = len(self.batches)
         for _ in range(self.random.randint(0, 2)):
             self.append()

@@ -141,7 +141,7 @@ class DamagedHistory(History):
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_damage_never_goes_unnoticed(make_world: Callable[[], Any], seed: int) -> None:
+def test_damage_is_always_detected(make_world: Callable[[], Any], seed: int) -> None:
     history = DamagedHistory(make_world(), seed)
     steps = [
         (history.append, 40),

@@ -99,10 +99,10 @@ def compact_log(folder: Path) -> None:
         )
         sequence += len(records)
         if number in (200, 399):
-            task = log.take_dirty()
+            task = log.durability.take_dirty()
             assert task is not None
             task.run()
-            log.flushed(task)
+            log.durability.flushed(task)
             CompactionRun(log, config, clock.time_ms()).finish()
     task = log.closing_task()
     assert task is not None

@@ -117,7 +117,7 @@ def test_a_killed_broker_keeps_what_was_flushed_through_a_power_loss(broker: Bro
     run(body)
 
 
-def test_the_clean_marker_is_gone_while_the_broker_runs(broker: Broker) -> None:
+def test_there_is_no_clean_marker_while_the_broker_runs(broker: Broker) -> None:
     async def body() -> None:
         broker.open().close()
         assert broker.files.exists("/data/.kafka_cleanshutdown")
@@ -179,7 +179,7 @@ def test_a_directory_keeps_its_identity(broker: Broker) -> None:
     run(body)
 
 
-def test_a_log_that_nobody_wrote_to_leaves_no_directory(broker: Broker) -> None:
+def test_a_log_without_an_append_leaves_no_directory(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
         broker.log()
@@ -220,7 +220,7 @@ def test_an_offline_partition_is_still_damaged_at_the_next_start(broker: Broker)
     run(body)
 
 
-def test_a_deleted_partition_is_gone_at_once_and_its_files_later(broker: Broker) -> None:
+def test_a_deleted_partition_is_removed_at_once_and_its_files_later(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
         broker.append(broker.log())
@@ -310,7 +310,7 @@ def test_a_partition_that_cannot_be_deleted_keeps_its_name_taken(broker: Broker)
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_what_a_crash_left_of_a_deleted_topic_goes_at_the_next_start(broker: Broker, is_damaged: bool) -> None:
+def test_the_next_start_removes_what_a_crash_left_of_a_deleted_topic(broker: Broker, is_damaged: bool) -> None:
     async def body() -> None:
         broker.open()
         broker.append(broker.log(FIRST, TOPIC_ID))
@@ -508,7 +508,7 @@ def test_retention_of_a_topic_that_is_made_anew_meanwhile_leaves_the_new_one_alo
     run(body)
 
 
-def test_a_topic_whose_directory_somebody_removed_can_be_deleted_and_made_again(broker: Broker) -> None:
+def test_a_topic_whose_directory_was_removed_by_hand_can_be_deleted_and_created_again(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
         broker.append(broker.log())
@@ -537,7 +537,7 @@ def test_records_without_timestamps_are_as_old_as_their_segment(broker: Broker) 
     run(body)
 
 
-def test_a_log_whose_records_are_all_too_old_goes_on_at_its_end(broker: Broker) -> None:
+def test_a_log_whose_records_are_all_too_old_continues_at_its_end(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
         log = broker.log()
@@ -700,7 +700,7 @@ def test_truncation_is_safe_against_a_crash_right_after_it(broker: Broker) -> No
     run(body)
 
 
-def test_a_failed_flush_is_told_and_leaves_no_clean_marker(broker: Broker) -> None:
+def test_a_failed_flush_is_reported_and_leaves_no_clean_marker(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
         broker.append(broker.log())
@@ -760,7 +760,7 @@ def test_a_log_with_part_of_a_batch_at_its_end_is_checked_at_the_next_start(brok
     run(body)
 
 
-def test_one_partition_offline_keeps_nobody_else_from_being_flushed_at_the_end(broker: Broker) -> None:
+def test_an_offline_partition_does_not_prevent_the_final_flush_of_the_others(broker: Broker) -> None:
     async def body() -> None:
         broker.open()
         log = broker.log()
@@ -863,7 +863,7 @@ def test_a_sealed_segment_is_synced_even_where_nothing_else_is(broker: Broker) -
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
-def test_a_partition_whose_directory_is_gone_is_offline_until_it_is_given_up(broker: Broker, clean: bool) -> None:
+def test_a_partition_whose_directory_is_missing_is_offline_until_it_is_given_up(broker: Broker, clean: bool) -> None:
     async def body() -> None:
         broker.open()
         for topic_partition in (FIRST, SECOND):

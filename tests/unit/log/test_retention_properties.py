@@ -193,7 +193,7 @@ def test_a_retention_that_goes_by_the_first_record_would_be_found(monkeypatch: p
 
 
 @pytest.mark.parametrize("seed", range(max(SEEDS // 3, 1)))
-def test_a_record_goes_when_its_headroom_is_over_and_not_before(seed: int) -> None:
+def test_a_record_is_deleted_when_its_headroom_is_over_and_not_before(seed: int) -> None:
     """Times rise here, and nothing more is appended: then headroom is exact."""
 
     async def run() -> None:

@@ -132,7 +132,7 @@ async def test_a_file_that_was_cut_short_is_found(broker: Broker) -> None:
 
 
 @scenario
-async def test_a_file_that_is_gone_is_found(broker: Broker) -> None:
+async def test_a_missing_file_is_found(broker: Broker) -> None:
     broker.files.remove(broker.log.segments[0].log.path)
     told_to_the_disk: list[OSError] = []
     broker.scrubber._on_error = lambda log, error: told_to_the_disk.append(error)
@@ -142,7 +142,7 @@ async def test_a_file_that_is_gone_is_found(broker: Broker) -> None:
 
 
 @scenario
-async def test_a_disk_that_cannot_be_read_is_found_and_looked_into(broker: Broker) -> None:
+async def test_a_disk_that_cannot_be_read_is_found_and_checked(broker: Broker) -> None:
     broker.files.break_disk(broker.log.path)
     await broker.scrubber.scrub_all()
     assert len(broker.scrubber.damaged) == len(broker.log.segments) - 1
@@ -151,7 +151,7 @@ async def test_a_disk_that_cannot_be_read_is_found_and_looked_into(broker: Broke
 
 
 @scenario
-async def test_damage_is_told_once(broker: Broker) -> None:
+async def test_damage_is_reported_once(broker: Broker) -> None:
     told: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = told.append  # type: ignore[method-assign]
@@ -202,7 +202,7 @@ async def test_what_is_deleted_is_no_longer_damaged(broker: Broker) -> None:
 
 
 @scenario
-async def test_a_segment_that_goes_while_it_is_read_is_not_damaged(broker: Broker) -> None:
+async def test_a_segment_that_is_removed_while_it_is_read_is_not_damaged(broker: Broker) -> None:
     check = broker.scrubber._checker.check
 
     async def drop_first(segment: SegmentToCheck) -> str | None:

@@ -25,7 +25,7 @@ def test_it_ends_with_its_input() -> None:
     assert worker.returncode == 0
 
 
-def test_an_answer_that_nobody_hears_ends_it_without_a_word(tmp_path: Path) -> None:
+def test_the_worker_ends_silently_when_its_answer_has_no_reader(tmp_path: Path) -> None:
     """A killed broker's end of the answers may be closed before its end of the requests is seen to be."""
     with start() as worker:
         assert worker.stdin is not None

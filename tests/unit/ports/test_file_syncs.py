@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowstone.kernel import KERNEL
-from flowstone.kernel.sync_threads import OUTCOMES_PER_TAKE_MAX
-from flowstone.ports.file_syncs import FileSyncs
+from flowstone.ports.file_syncs import OUTCOMES_PER_TAKE_MAX, FileSyncs
 from flowstone.ports.loops import new_event_loop
 from flowstone.ports.system_files import SystemFile, SystemFiles
 

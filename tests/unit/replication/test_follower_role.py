@@ -29,7 +29,7 @@ def test_what_the_leader_sent_is_stored_as_it_is(world: ReplicaWorld):
     assert (world.log.log_end_offset, world.log.epochs.latest) == (5, 3)
 
 
-def test_nobody_may_produce_to_a_follower(world: ReplicaWorld):
+def test_a_follower_refuses_produce_requests(world: ReplicaWorld):
     with pytest.raises(ApiError) as refused:
         world.partition.append(a_batch(), 1)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -92,7 +92,7 @@ def test_an_answer_of_another_epoch_is_not_taken(world: ReplicaWorld, epoch: int
     assert world.log.log_end_offset == 0
 
 
-def test_an_answer_is_not_taken_by_who_leads_by_now(world: ReplicaWorld):
+def test_a_replica_that_has_become_leader_ignores_a_fetch_response(world: ReplicaWorld):
     world.decide(leader=1)
     with pytest.raises(ApiError) as refused:
         world.follow(leader_bytes(2))
@@ -123,7 +123,9 @@ def test_a_follower_that_is_elected_leads_from_its_end_on(world: ReplicaWorld):
 
 
 @pytest.mark.parametrize(("high_watermark", "marks"), [(11, 1), (12, 0)], ids=["caught up", "not yet"])
-def test_who_has_caught_up_marks_a_hole_before_its_last_batch(world: ReplicaWorld, high_watermark: int, marks: int):
+def test_a_follower_that_has_caught_up_marks_a_hole_before_its_last_batch(
+    world: ReplicaWorld, high_watermark: int, marks: int
+):
     batch = leader_bytes(2)
     after_a_hole = prefix(9, parse_header(batch).batch_length, 3) + batch[PREFIX_BYTES:]
     world.follow(leader_bytes(2), high_watermark=high_watermark)
@@ -142,7 +144,7 @@ def test_a_follower_drops_what_its_leader_does_not_have(world: ReplicaWorld):
     assert (world.log.log_end_offset, world.log.epochs.latest, world.high_watermark) == (2, 1, 2)
 
 
-def test_a_truncation_below_the_high_watermark_is_told(world: ReplicaWorld, caplog: pytest.LogCaptureFixture):
+def test_a_truncation_below_the_high_watermark_is_logged(world: ReplicaWorld, caplog: pytest.LogCaptureFixture):
     world.follow(leader_bytes(2, 2), high_watermark=4)
     world.flush()
     world.decide(leader=3, leader_epoch=5)
@@ -151,7 +153,7 @@ def test_a_truncation_below_the_high_watermark_is_told(world: ReplicaWorld, capl
     assert "were committed" in caplog.text
 
 
-def test_who_is_elected_while_it_waits_for_the_disk_keeps_its_log(world: ReplicaWorld):
+def test_a_follower_elected_while_it_waits_for_the_disk_keeps_its_log(world: ReplicaWorld):
     world.follow(leader_bytes(2, 2))
     world.flush()
     world.cutting.before_cut = lambda: world.decide(leader=1, leader_epoch=4)

@@ -62,7 +62,7 @@ def test_records_are_committed_once_the_wait_for_a_silent_follower_is_over(held:
     assert (world.high_watermark, outcome) == (1, [ErrorCode.NONE])
 
 
-def test_records_are_committed_as_soon_as_a_follower_that_was_waited_for_is_gone(
+def test_records_are_committed_as_soon_as_the_awaited_follower_is_dead(
     held: tuple[ReplicaWorld, list[ErrorCode]],
 ):
     world, outcome = held

@@ -65,7 +65,7 @@ def test_consumers_see_what_is_committed_and_no_more(world: ReplicaWorld):
     assert world.partition.local.read_as(Reader.UNCOMMITTED, 2, 1 << 20, at_least_one=True) is None
 
 
-def test_a_high_watermark_of_forgotten_place_is_looked_up_by_the_reader(world: ReplicaWorld):
+def test_a_high_watermark_without_a_known_position_is_looked_up_by_the_reader(world: ReplicaWorld):
     for _ in range(3):
         world.append(2)
     world.flush()
@@ -104,14 +104,14 @@ def test_too_few_in_sync_replicas_refuse_acks_all_and_nothing_else():
     assert world.partition.append(a_batch(), 1).base_offset == 0
 
 
-def test_a_minimum_beyond_the_number_of_replicas_asks_for_all_of_them():
+def test_a_minimum_beyond_the_number_of_replicas_means_all_of_them():
     world = ReplicaWorld(TopicConfig(min_insync_replicas=2), replicas=(1,), isr=(1,))
     outcome = world.append()
     world.flush()
     assert outcome == [ErrorCode.NONE]
 
 
-def test_who_waits_while_the_isr_shrinks_below_the_minimum_should_try_again():
+def test_a_waiting_produce_is_answered_retriably_when_the_isr_shrinks_below_the_minimum():
     world = ReplicaWorld(TopicConfig(min_insync_replicas=2))
     outcome = world.append()
     world.decide(isr=(1, 2))
@@ -242,7 +242,7 @@ def test_a_broker_without_a_replica_should_try_again(world: ReplicaWorld):
     assert refusal(world, 9, 0) is ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_who_follows_has_nothing_for_followers():
+def test_a_follower_serves_no_followers():
     world = ReplicaWorld(leader=2)
     assert refusal(world, 3, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -273,7 +273,7 @@ def test_an_offline_leader_serves_no_follower(world: ReplicaWorld):
 # New epochs
 
 
-def test_a_leader_that_is_replaced_answers_all_who_wait(world: ReplicaWorld):
+def test_a_leader_that_is_replaced_answers_all_waiting_requests(world: ReplicaWorld):
     consumer, follower = Watcher(), Watcher()
     world.partition.local.watchers(Reader.UNCOMMITTED).watch(consumer)
     world.partition.local.watchers(Reader.REPLICA).watch(follower)
@@ -286,7 +286,7 @@ def test_a_leader_that_is_replaced_answers_all_who_wait(world: ReplicaWorld):
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_what_was_appended_in_an_epoch_that_is_over_may_be_gone(world: ReplicaWorld):
+def test_records_appended_in_an_earlier_epoch_may_be_lost(world: ReplicaWorld):
     world.append()
     world.flush()
     world.decide(leader=2, leader_epoch=4)

@@ -59,12 +59,12 @@ def test_one_flush_commits_everything_appended_before_it_in_order(durable: Parti
 def test_what_was_appended_during_a_flush_waits_for_the_next(durable: Partition):
     codes: list[ErrorCode] = []
     durable.append(a_batch(), ACKS_ALL)
-    task = durable.log.take_dirty()
+    task = durable.log.durability.take_dirty()
     assert task is not None
     last = durable.append(a_batch(), ACKS_ALL).last_offset
     durable.when_committed(last + 1, codes.append)
     task.run()
-    durable.log.flushed(task)
+    durable.log.durability.flushed(task)
     durable.flushed()
     assert durable.high_watermark.offset == 1
     assert codes == []
@@ -72,7 +72,7 @@ def test_what_was_appended_during_a_flush_waits_for_the_next(durable: Partition)
     assert codes == [ErrorCode.NONE]
 
 
-def test_every_append_asks_for_a_flush_whatever_its_acks():
+def test_every_append_requests_a_flush_whatever_its_acks():
     partition, flusher = a_partition(ON_DISK)
     for acks in (0, 1, ACKS_ALL):
         partition.append(a_batch(), acks)
@@ -99,7 +99,7 @@ def test_a_change_to_the_page_cache_mode_releases_what_waited(durable: Partition
     assert codes == [ErrorCode.NONE]
 
 
-def test_watchers_hear_how_much_there_is_to_read(durable: Partition):
+def test_watchers_are_told_how_much_there_is_to_read(durable: Partition):
     watcher = Watcher()
     durable.local.watchers(Reader.UNCOMMITTED).watch(watcher)
     durable.append(a_batch(), 1)
@@ -112,12 +112,12 @@ def test_watchers_hear_how_much_there_is_to_read(durable: Partition):
     assert watcher.size_bytes == len(a_batch())
 
 
-def test_a_minimum_beyond_the_number_of_replicas_asks_for_all_of_them():
+def test_a_minimum_beyond_the_number_of_replicas_means_all_of_them():
     partition, _ = a_partition(TopicConfig(min_insync_replicas=2))
     assert partition.append(a_batch(), ACKS_ALL).base_offset == 0
 
 
-def test_a_fault_answers_everybody_who_waits_and_everybody_who_comes(durable: Partition):
+def test_a_fault_answers_all_waiting_and_all_later_requests(durable: Partition):
     codes: list[ErrorCode] = []
     watcher = Watcher()
     durable.local.watchers(Reader.UNCOMMITTED).watch(watcher)
@@ -134,7 +134,7 @@ def test_a_fault_answers_everybody_who_waits_and_everybody_who_comes(durable: Pa
     assert durable.high_watermark.offset == 0
 
 
-def test_a_full_disk_is_told_once_and_ends_by_itself(durable: Partition, caplog: pytest.LogCaptureFixture):
+def test_a_full_disk_is_logged_once_and_ends_by_itself(durable: Partition, caplog: pytest.LogCaptureFixture):
     durable.append(a_batch(), 1)
     durable.log.directory.files.fail_next("write", errno.ENOSPC, times=3)
     for _ in range(3):
@@ -148,7 +148,7 @@ def test_a_full_disk_is_told_once_and_ends_by_itself(durable: Partition, caplog:
     ]
 
 
-def test_a_deleted_partition_tells_those_who_wait(durable: Partition):
+def test_a_deleted_partition_answers_waiting_requests(durable: Partition):
     codes: list[ErrorCode] = []
     last = durable.append(a_batch(), ACKS_ALL).last_offset
     durable.when_committed(last + 1, codes.append)
@@ -173,7 +173,7 @@ def test_a_client_with_another_leader_epoch_is_fenced(durable: Partition, epoch:
     ],
     ids=["offline", "deleted"],
 )
-def test_nobody_waits_for_a_partition_that_is_no_more(
+def test_no_request_waits_for_a_partition_that_was_deleted(
     durable: Partition, end: Callable[[Partition], None], code: ErrorCode
 ):
     codes: list[ErrorCode] = []

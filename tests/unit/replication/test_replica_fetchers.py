@@ -48,7 +48,7 @@ def test_many_partitions_come_over_one_connection(tmp_path: Path):
     run(ReplicatedTopic(tmp_path, partitions=200), scenario)
 
 
-def test_a_follower_that_was_away_catches_up(tmp_path: Path):
+def test_a_restarted_follower_catches_up(tmp_path: Path):
     async def scenario(topic: ReplicatedTopic) -> None:
         await topic.start(1, 2)
         topic.network.separate(["host-1"], ["host-2"])
@@ -136,7 +136,7 @@ def test_a_partition_that_comes_to_a_leader_does_not_wait_for_a_fetch_that_is_pa
     run(ReplicatedTopic(tmp_path, partitions=2, replica_fetch_wait_max_ms="20000"), scenario)
 
 
-def test_who_follows_nothing_has_no_connection(tmp_path: Path):
+def test_a_broker_that_follows_nothing_has_no_connection(tmp_path: Path):
     async def scenario(topic: ReplicatedTopic) -> None:
         await topic.start(1, 2)
         await topic.brokers[1].committed(batch_of(b"a"))

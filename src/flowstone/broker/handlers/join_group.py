@@ -6,6 +6,8 @@ and asks again with it; since version 9 a leader that comes back may be told to 
 
 from __future__ import annotations
 
+from functools import partial
+
 from flowstone.broker.coordinators.group_answers import answer
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups.messages import JoinRequest, JoinResponse
@@ -49,7 +51,7 @@ def handle(
     member_id = request.member_id  # and not the request, which may have megabytes, for as long as the answer waits
     return answer(
         token,
-        lambda response: _respond(version, response),
+        partial(_respond, version),
         lambda code: _respond(version, JoinResponse(code, member_id)),
     )
 

@@ -1,1 +1,1 @@
-"""`flowstone cluster`."""
+"""`flowstone cluster`: commands about brokers and the placement of partitions."""

@@ -40,7 +40,7 @@ def status(
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show the brokers, what each leads and holds, and how many partitions are not well."""
+    """Show the brokers, what each leads and holds, and how many partitions have problems."""
     with ClusterReader(bootstrap) as reader:
         state = reader.read()
     unwell = [each for each in state.partitions if problems(each)]

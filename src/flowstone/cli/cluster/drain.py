@@ -1,7 +1,7 @@
-"""`flowstone cluster drain`: a broker leads nothing any more and, if asked, holds nothing any more.
+"""`flowstone cluster drain`: takes all leaderships, and if requested all replicas, from a broker.
 
-Leaders go by making the broker the last replica of what it led and electing the first: no record moves, and the
-controller, which gives leadership back to preferred replicas, leaves it so.
+Leadership moves by making the broker the last replica of what it led and electing the first: no record moves, and the
+controller, which gives leadership back to preferred replicas, keeps it so.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def drain(
 
 
 def _move_replicas(reader: ClusterReader, state: ClusterState, broker: int, throttle_bytes: int | None) -> None:
-    """Move every replica of the broker away, and wait for that and for the moves off it that are under way already."""
+    """Move every replica off the broker; wait for these moves and for those already under way."""
     others = [node_id for node_id in state.alive if node_id != broker]
     plan = plan_empty(state.partitions, broker, others, state.racks, state.replica_counts())
     leaving = [each.partition for each in state.partitions if broker in each.replicas and each.partition not in plan]

@@ -1,6 +1,6 @@
-"""`flowstone cluster elect`: other leaders, because an operator asks for them.
+"""`flowstone cluster elect`: elects leaders at an operator's request.
 
-With the thin client: confluent-kafka's own call for it fails before it asks (2.16, SystemError in `elect_leaders`).
+Uses the thin client, because confluent-kafka's `elect_leaders` fails before it sends a request (2.16, SystemError).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def elect(
 def run_election(
     reader: ClusterReader, kind: ElectionType, partitions: Iterable[TopicPartition]
 ) -> tuple[list[str], dict[str, str]]:
-    """The partitions that got another leader, and those that could not, with the reason."""
+    """Return the partitions that got another leader, and those that did not, with the reason."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)

@@ -1,4 +1,4 @@
-"""`flowstone cluster found` and `restore-metadata`: a broker's own metadata goes into an empty ZooKeeper.
+"""`flowstone cluster found` and `restore-metadata`: write a broker's own metadata into an empty ZooKeeper.
 
 Both are for a machine whose broker is stopped, and work on its data directory.
 """
@@ -69,7 +69,7 @@ def _write(write: Write, data: str, zookeeper: str) -> ClusterImage:
 
 
 def _open_copy(data: str) -> LocalCopy:
-    """StartupError if a broker runs there, or none ever has."""
+    """Open the data directory of a stopped broker. Raises StartupError if a broker runs there, or none ever has."""
     files, directories = SystemFiles(), [each.strip() for each in data.split(",")]
     for directory in directories:
         if not files.exists(directory):

@@ -1,7 +1,7 @@
-"""Moves of partitions between brokers, as commands begin, throttle, watch and cancel them.
+"""Moves of partitions between brokers: starts, throttles, watches and cancels them for commands.
 
-A throttle is a setting of every broker that is alive. It outlives the command that made it, so whoever watches the last
-move end takes it back, as Kafka's own tool does.
+A throttle is a setting of every broker that is alive. It outlives the command that made it, so the command that watches
+the last move end removes it, as Kafka's own tool does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ THROTTLES = ("leader.replication.throttled.rate", "follower.replication.throttle
 
 
 def move(reader: ClusterReader, wanted: dict[TopicPartition, Sequence[int] | None]) -> None:
-    """Begins the moves, or takes them back where there is None. CommandError names the first that was refused."""
+    """Start the moves, or cancel them where the target is None. Raises CommandError with the first that was refused."""
     topics: dict[str, list[AlterPartitionReassignmentsRequestPartition]] = {}
     for (topic, partition), replicas in wanted.items():
         topics.setdefault(topic, []).append(
@@ -57,7 +57,7 @@ def move(reader: ClusterReader, wanted: dict[TopicPartition, Sequence[int] | Non
 
 
 def watch(reader: ClusterReader, partitions: Collection[TopicPartition]) -> None:
-    """Returns when none of them moves any more."""
+    """Return when none of the partitions moves any more."""
     pause = threading.Event()
     with progress_bar("moving", len(partitions)) as advance:
         while left := sum(each in partitions for each in reader.moving()):
@@ -70,7 +70,7 @@ def throttle(reader: ClusterReader, bytes_per_s: int) -> None:
 
 
 def unthrottle(reader: ClusterReader) -> None:
-    """If nothing moves any more: another operator's moves may count on it."""
+    """Remove the throttle if nothing moves any more: another operator's moves may depend on it."""
     if not reader.moving():
         _alter_brokers(reader, dict.fromkeys(THROTTLES))
 

@@ -1,4 +1,4 @@
-"""Plans of where partitions should be: made, written and read. Pure.
+"""Plans of where partitions should be: computed, written and read. Pure.
 
 A plan that spreads partitions moves little: replicas stay where they are, in-sync ones first, until brokers that have
 most of them give some to those that have least. A new replica goes to a rack that its partition does not use yet, where
@@ -29,7 +29,7 @@ FILE_VERSION = 1
 def plan_spread(
     partitions: Sequence[PartitionState], brokers: Sequence[int], racks: Racks, replication_factor: int | None
 ) -> Plan:
-    """All of them evenly over the brokers; None: with as many replicas as each has. CommandError: too few brokers."""
+    """Spread all partitions over the brokers; factor None keeps the replica counts. Raises CommandError."""
     placing = _Placing(brokers, racks)
     kept: dict[TopicPartition, list[int]] = {}
     for each in partitions:
@@ -51,7 +51,7 @@ def plan_spread(
 def plan_empty(
     partitions: Sequence[PartitionState], broker: int, others: Sequence[int], racks: Racks, counts: Counter[int]
 ) -> Plan:
-    """No replica left on `broker`: each goes to one of the others, of which `counts` tells how many they have."""
+    """Move every replica on `broker` to one of the others, of which `counts` tells how many replicas they have."""
     plan: Plan = {}
     placing = _Placing(others, racks)
     placing.counts = Counter(counts)
@@ -74,7 +74,7 @@ def plan_empty(
 
 
 def plan_leaders_off(partitions: Sequence[PartitionState], broker: int) -> Plan:
-    """`broker` as the last replica of each: it is nobody's preferred leader, unless it is the only replica."""
+    """Make `broker` the last replica of each partition, so that it is the preferred leader of none with others."""
     return {
         each.partition: (*(node_id for node_id in each.target if node_id != broker), broker)
         for each in partitions
@@ -83,14 +83,14 @@ def plan_leaders_off(partitions: Sequence[PartitionState], broker: int) -> Plan:
 
 
 class _Placing:
-    """How many replicas each broker has in the plan so far."""
+    """The number of replicas of each broker in the plan so far."""
 
     def __init__(self, brokers: Sequence[int], racks: Racks) -> None:
         self._brokers, self._racks = brokers, racks
         self.counts: Counter[int] = Counter()
 
     def keep(self, partition: PartitionState, factor: int) -> list[int]:
-        """The replicas that may stay where they are, in their order."""
+        """Return the replicas that may stay where they are, in their order."""
         kept: list[int] = []
         for node_id in sorted(partition.target, key=lambda each: each not in partition.isr):
             if node_id in self._brokers and len(kept) < factor and self._is_new_rack(node_id, kept):
@@ -106,7 +106,7 @@ class _Placing:
             self.counts[chosen] += 1
 
     def balance(self, plan: Sequence[list[int]]) -> None:
-        """From those that have most to those that have least, one at a time, while that evens them out."""
+        """Move replicas from brokers with most to those with least, one at a time, while that evens them out."""
         while self._even_out(plan):
             pass
 
@@ -121,7 +121,7 @@ class _Placing:
         return False
 
     def _hand_over(self, plan: Sequence[list[int]], giver: int, taker: int) -> bool:
-        """Whether a replica went, one that is not preferred to lead if there is such a one."""
+        """Move one replica from `giver` to `taker`, preferably not a preferred leader; return whether there was one."""
         movable = [
             each for each in plan if giver in each and taker not in each and self._may_replace(each, giver, taker)
         ]
@@ -138,7 +138,7 @@ class _Placing:
         return self._racks.get(taker) not in rest or self._racks.get(giver) in rest
 
     def _is_new_rack(self, node_id: int, replicas: Sequence[int]) -> bool:
-        """Whether it stands where none of the replicas does; or there is no such place left."""
+        """Return whether a broker's rack has none of the replicas, or there is no such rack left."""
         used = {self._racks.get(each) for each in replicas}
         return self._racks.get(node_id) not in used or used.issuperset(self._racks.get(each) for each in self._brokers)
 
@@ -152,7 +152,7 @@ def _with_leader(replicas: Sequence[int], leaders: Counter[int], leaders_max: in
 
 
 def changes(plan: Plan, partitions: Sequence[PartitionState]) -> Plan:
-    """What of the plan is not so already."""
+    """Return the part of the plan that differs from the present state."""
     targets = {each.partition: each.target for each in partitions}
     return {partition: replicas for partition, replicas in plan.items() if targets.get(partition) != replicas}
 
@@ -171,7 +171,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def read_plan(text: str, path: str) -> Plan:
-    """CommandError if it is no such file."""
+    """Parse a plan. Raises CommandError if the file is not one."""
     try:
         document = json.loads(text)
         if document["version"] != FILE_VERSION:

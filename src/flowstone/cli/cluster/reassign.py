@@ -1,4 +1,6 @@
-"""`flowstone cluster reassign`: partitions move to other brokers, get more replicas or fewer, or stop moving."""
+"""`flowstone cluster reassign`: moves partitions to other brokers, changes their number of replicas, or cancels
+moves.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ COLUMNS = ("topic", "partition", "replicas", "target")
 
 
 class Choice(NamedTuple):
-    """What is to go where: a file says it, or else brokers over which the partitions are spread."""
+    """The requested target: a file, or brokers over which the partitions are spread."""
 
     topics: list[str]
     partitions: list[int]

@@ -1,4 +1,4 @@
-"""A cluster as its brokers describe it: who is alive, where partitions are, what is wrong with them.
+"""The state of a cluster as its brokers describe it: live brokers, the placement of partitions, and problems.
 
 Read with the thin client, all of it over one connection: no other client tells of dead brokers, of partitions on the
 move, or of one setting of every topic. A replica that is still to come is not missed: such a partition is on the move.
@@ -68,7 +68,7 @@ class PartitionState:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """A topic may ask for more than it has replicas: then all of them are enough, as in Kafka."""
+        """Return whether too few replicas are in sync. All of them are always enough, as in Kafka."""
         return len(self.isr) < min(self.min_insync_replicas, len(self.replicas))
 
     @property
@@ -77,7 +77,7 @@ class PartitionState:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Where its replicas are, or will be once it has moved."""
+        """Return the brokers of the replicas, or those after the move that is under way."""
         return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
 
 
@@ -103,7 +103,7 @@ class ClusterState:
         return Counter(node_id for each in self.partitions for node_id in each.replicas)
 
     def of_topics(self, topics: Iterable[str]) -> list[PartitionState]:
-        """Those of these topics, or of all if none is named. CommandError if one is not there."""
+        """Return the partitions of these topics, or all if none is named. Raises CommandError for an unknown one."""
         wanted = set(topics)
         unknown = wanted - {each.partition.topic for each in self.partitions}
         if unknown:
@@ -113,7 +113,7 @@ class ClusterState:
 
 class ClusterReader:
     def __init__(self, bootstrap: str) -> None:
-        """CommandError if nothing listens there."""
+        """Create the reader. Raises CommandError if nothing listens at the address."""
         self.bootstrap = bootstrap
         self.admin = connect(bootstrap)
         self._brokers = Brokers(bootstrap, CLIENT_ID)
@@ -127,7 +127,7 @@ class ClusterReader:
         self._brokers.close()
 
     def ask(self, request: Message, kind: type[Response]) -> Response:
-        """Whichever broker answers; CommandError if none does."""
+        """Return the answer of any broker. Raises CommandError if none answers."""
         try:
             return self._brokers.ask_any(request, kind, REQUEST_TIMEOUT_S)
         except ClientError as error:
@@ -147,7 +147,7 @@ class ClusterReader:
         )
 
     def moving(self) -> dict[TopicPartition, ListPartitionReassignmentsResponsePartition]:
-        """The partitions on the move."""
+        """Return the partitions that are being moved."""
         answer = self.ask(ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse)
         check(answer.error_code, answer.error_message)
         return {
@@ -157,7 +157,7 @@ class ClusterReader:
         }
 
     def _read_partitions(self) -> list[PartitionState]:
-        # The moves first: one that ends in between then only looks as if it were not over.
+        # The moves first: a move that ends in between then only seems to be still under way.
         moving = self.moving()
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         topics = {topic.name or "": topic for topic in self.ask(request, MetadataResponse).topics}
@@ -191,7 +191,7 @@ class ClusterReader:
         answer = self.ask(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
         found = dict.fromkeys(topics, 1)  # a topic that was deleted meanwhile has no answer
         for resource in answer.results:
-            for config in resource.configs:  # the one asked for
+            for config in resource.configs:  # the requested setting
                 found[resource.resource_name] = int(config.value or 1)
         return found
 

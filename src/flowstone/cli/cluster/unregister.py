@@ -1,4 +1,4 @@
-"""`flowstone cluster unregister`: the cluster forgets a broker that will not come back."""
+"""`flowstone cluster unregister`: removes a broker that will not come back from the cluster."""
 
 from __future__ import annotations
 

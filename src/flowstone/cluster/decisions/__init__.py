@@ -1,1 +1,1 @@
-"""Pure decisions about the cluster: functions from an image and a request to metadata records."""
+"""Decisions about the cluster: pure functions from an image and a request to metadata records."""

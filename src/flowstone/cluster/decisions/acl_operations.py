@@ -1,4 +1,4 @@
-"""The operations and the types of resources that access rules name, with Kafka's numbers.
+"""The operations and resource types that ACLs name, with Kafka's numbers.
 
 Responses carry sets of operations as bits. Without an authorizer everybody may do everything: a resource's set is then
 all the operations it knows.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
-# What a response carries when nobody asked: Kafka's Int.MinValue.
+# The value in a response if the request did not ask for operations: Kafka's Int.MinValue.
 NOT_ASKED = -(2**31)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of requests to change settings of topics and brokers: pure decisions, with Kafka's errors.
+"""Decides requests to change settings of topics and brokers: pure, with Kafka's errors.
 
 A change is checked as a whole: the values a resource would have afterwards must all be valid, or none is taken. Kafka
 answers a bad topic setting with INVALID_CONFIG and a bad broker setting with INVALID_REQUEST (KAFKA-13609).
@@ -19,7 +19,8 @@ from flowstone.cluster.image.records.config_values import value_changes
 from flowstone.config import TOPIC_SETTINGS, Kind, Setting, known_broker_names, nearest, parse_topic_config
 from flowstone.errors import ApiError, ConfigError, ErrorCode
 
-# A topic's value is kept as it was written, for each of a hundred thousand topics; spaces around a number count.
+# A topic's value is stored as it was written, for each of a hundred thousand topics; spaces around a number count
+# towards this limit.
 SETTING_VALUE_LENGTH_MAX = 1024
 
 
@@ -49,7 +50,7 @@ class ConfigAlteration:
     resource_type: int
     resource_name: str
     operations: Sequence[ConfigOperation]
-    # The older request replaces all of a resource's values by those given.
+    # The older request replaces all of a resource's values by the given ones.
     replaces_all: bool = False
 
 
@@ -63,7 +64,7 @@ Resource = tuple[int, str]
 
 
 def find_repeated(alterations: Iterable[ConfigAlteration]) -> frozenset[Resource]:
-    """The resources, by type and name, that are named more than once."""
+    """Return the resources, by type and name, that are named more than once."""
     times = Counter((each.resource_type, each.resource_name) for each in alterations)
     return frozenset(resource for resource, count in times.items() if count > 1)
 
@@ -74,7 +75,7 @@ def alter_configs(
     node_id: int,
     repeated: Container[Resource] | None = None,
 ) -> tuple[list[MetadataRecord], list[AlterationResult]]:
-    """One result per alteration, in order.
+    """Return the records, and one result per alteration, in order.
 
     `repeated` are the resources that the request, of which these alterations are a part, names more than once.
     """
@@ -101,7 +102,7 @@ def alter_configs(
 
 
 def check_topic_configs(configs: Mapping[str, str]) -> None:
-    """INVALID_CONFIG unless a topic can have these values."""
+    """Raise INVALID_CONFIG unless a topic can have these values."""
     for name, value in configs.items():
         if len(value) > SETTING_VALUE_LENGTH_MAX:
             message = f"{name}: a value of {len(value)} characters; the longest that is taken has "
@@ -119,7 +120,7 @@ def check_topic_configs(configs: Mapping[str, str]) -> None:
 
 
 def check_broker_name(name: str, node_id: int) -> None:
-    """INVALID_REQUEST unless the resource is this broker; the name of all brokers together is the caller's matter."""
+    """Raise INVALID_REQUEST unless the resource is this broker; the caller handles the name of all brokers together."""
     try:
         given = int(name)
     except ValueError:

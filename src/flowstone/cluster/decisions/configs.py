@@ -1,8 +1,8 @@
-"""Which value of a setting counts, and where it comes from.
+"""Determines the effective value of a setting, and where it comes from.
 
 A topic's setting is looked up in: the topic's own values, the broker's dynamic values, the dynamic values of all
 brokers, the values the broker was started with, the default. A broker's own setting likewise, without the first step.
-Pure: the table of settings is `flowstone.config`'s, the dynamic values are the image's.
+Pure: the table of settings is in `flowstone.config`, the dynamic values are in the image.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flowstone.config import (
 
 
 class ConfigSource(IntEnum):
-    """DescribeConfigs' numbers."""
+    """The sources of values, with DescribeConfigs' numbers."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -47,7 +47,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting, its value (None if nothing gives it one), and the places that give it one, the one that counts first.
+    """A setting, its value (None if nothing sets it), and the sources that set it, the effective one first.
 
     A synonym may state the value under another name and in another unit: `log.retention.hours` for `retention.ms`.
     """
@@ -62,7 +62,7 @@ class ConfigEntry:
 
 
 def _broker_wide_names(setting: Setting) -> tuple[Setting, ...]:
-    """A topic setting under each name by which a broker gives its default, the name that counts first in front.
+    """Return a topic setting's broker-wide names, the one with the highest precedence first.
 
     Only the last one has a default, in its own unit, as in Kafka: `log.retention.hours` is 168 if nothing was set, and
     `log.retention.ms` has no value. A name in another unit than the topic setting's cannot be changed at run time.
@@ -79,7 +79,7 @@ def _broker_wide_names(setting: Setting) -> tuple[Setting, ...]:
 
 
 def _named_default(setting: Setting) -> ConfigSynonym:
-    """The default of a topic setting under the broker-wide name that has one."""
+    """Return the default of a topic setting under the broker-wide name that has one."""
     name, factor = setting.broker_wide_names[-1]
     default = setting.default
     if factor != 1:
@@ -91,8 +91,8 @@ def _named_default(setting: Setting) -> ConfigSynonym:
 _BROKER_WIDE_NAMES = {setting.name: _broker_wide_names(setting) for setting in TOPIC_SETTINGS.values()}
 _NAMED_DEFAULTS = {setting.name: _named_default(setting) for setting in TOPIC_SETTINGS.values()}
 
-# What can be changed while a broker runs: some of its own settings, and every topic setting's broker-wide value, under
-# the name that counts first; Kafka takes changes under this name only.
+# The settings that can be changed while a broker runs: some of its own, and the broker-wide values of topic settings
+# under the name that counts first; Kafka takes changes under this name only.
 BROKER_WIDE_TOPIC_SETTINGS: Mapping[str, Setting] = {names[0].name: names[0] for names in _BROKER_WIDE_NAMES.values()}
 DYNAMIC_BROKER_SETTINGS: Mapping[str, Setting] = {
     **{name: setting for name, setting in BROKER_SETTINGS.items() if not setting.read_only},
@@ -101,7 +101,7 @@ DYNAMIC_BROKER_SETTINGS: Mapping[str, Setting] = {
 
 
 def broker_config(image: ClusterImage, started_with: BrokerConfig) -> BrokerConfig:
-    """The broker's own settings with the dynamic ones applied."""
+    """Return the broker's own settings with the dynamic ones applied."""
     dynamic = {
         name: value
         for values in reversed(_dynamic_values(image, started_with.node_id))
@@ -114,7 +114,7 @@ def broker_config(image: ClusterImage, started_with: BrokerConfig) -> BrokerConf
 
 
 def topic_defaults(image: ClusterImage, started_with: Mapping[str, str], node_id: int) -> Mapping[str, str]:
-    """The broker's values of topic settings, by the topic settings' names."""
+    """Return the broker's values of topic settings, by the topic settings' names."""
     if not image.broker_configs:
         return started_with
     defaults = dict(started_with)
@@ -127,7 +127,7 @@ def topic_defaults(image: ClusterImage, started_with: Mapping[str, str], node_id
 
 
 def topic_config(image: ClusterImage, topic: str, started_with: Mapping[str, str], node_id: int) -> TopicConfig:
-    """The settings that count on one broker for a topic of the image."""
+    """Return the settings that apply on one broker to a topic of the image."""
     return parse_topic_config(topic_defaults(image, started_with, node_id), image.topics[topic].configs)
 
 
@@ -138,7 +138,7 @@ def describe_topic(
     node_id: int,
     names: Collection[str] | None = None,
 ) -> list[ConfigEntry]:
-    """The topic's settings, all of them or those named; a name that is no setting is passed over, as in Kafka."""
+    """Return the topic's settings, all or the named ones; a name that is no setting is skipped, as in Kafka."""
     entries = []
     defaults = topic_defaults(image, started_with, node_id)
     for setting in TOPIC_SETTINGS.values():
@@ -160,7 +160,7 @@ def describe_broker(
     topic_values: TopicDefaults,
     names: Collection[str] | None = None,
 ) -> list[ConfigEntry]:
-    """One broker's settings, and its values of topic settings under their broker-wide names."""
+    """Return one broker's settings, and its values of topic settings under their broker-wide names."""
     node_id = started_with.node_id
     values = current_values(started_with)
     entries = []
@@ -177,7 +177,7 @@ def describe_broker(
 
 
 def describe_cluster_default(image: ClusterImage, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The dynamic values that all brokers share: only those that are set, as in Kafka."""
+    """Return the dynamic values that all brokers share: only those that are set, as in Kafka."""
     values = image.broker_configs.get(CLUSTER_DEFAULT, {})
     return [
         ConfigEntry(
@@ -197,7 +197,7 @@ def _dynamic_values(image: ClusterImage, node_id: int) -> tuple[Mapping[str, str
 def _topic_default_synonyms(
     image: ClusterImage, node_id: int, setting: Setting, started_with: TopicDefaults
 ) -> tuple[ConfigSynonym, ...]:
-    """The broker's values of a topic setting, each under the name it was given."""
+    """Return the broker's values of a topic setting, each under the name that set it."""
     given = started_with.given
     return (
         *_dynamic_synonyms(image, node_id, setting.broker_wide_names[0][0]),
@@ -226,7 +226,7 @@ def _broker_synonyms(
     image: ClusterImage, node_id: int, setting: Setting, static: str, default: str
 ) -> tuple[ConfigSynonym, ...]:
     found = _dynamic_synonyms(image, node_id, setting.name)
-    # A value given at start that equals the default is not told apart from the default.
+    # A value given at start that equals the default cannot be distinguished from the default.
     if static != default:
         found.append(ConfigSynonym(setting.name, static, ConfigSource.STATIC_BROKER_CONFIG))
     found.append(ConfigSynonym(setting.name, default, ConfigSource.DEFAULT_CONFIG))

@@ -1,9 +1,9 @@
-"""Who leads: the controller keeps the image in step with who is alive and balances leaders; operators ask for more.
+"""Leader elections: by the controller when brokers die or return, for balance, or at an operator's request.
 
 Pure functions from an image to the records to append.
 
-The controller is the senior member. That it is one counts for nothing by itself: what it decides holds if its append
-comes next in the log. Its election is a record so that clients can be told of it.
+The controller is the senior member. Being the controller gives no authority by itself: a decision is valid if its
+append comes next in the log. The controller's election is a record so that clients can be told of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_BROKER = -1
 
 
 class ElectionType(IntEnum):
-    """ElectLeaders' numbers."""
+    """The types of elections, with ElectLeaders' numbers."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -43,9 +43,9 @@ class ElectionResult(NamedTuple):
 def reconcile(
     image: ClusterImage, members: Sequence[Member], me: int, topic_defaults: Mapping[str, str] = _NO_SETTINGS
 ) -> list[MetadataRecord]:
-    """What the senior member must append so that the image agrees with `members`; nothing, if that is not `me`.
+    """Return what the senior member must append so that the image agrees with `members`; nothing if `me` is not senior.
 
-    A broker can be fenced that is a member, by who has not heard of it yet: it is taken for alive again.
+    A member may be fenced, by a broker that had not learned of its membership: it is made live again.
 
     `topic_defaults` are the topic settings that this broker was started with. A controller that comes back in another
     life is not elected again: its registration stands between what its former life saw and the log's end.
@@ -82,7 +82,8 @@ def elect_leaders(
     topic_defaults: Mapping[str, str] = _NO_SETTINGS,
     me: int = NO_BROKER,
 ) -> tuple[list[MetadataRecord], list[ElectionResult]]:
-    """One result per partition, in order. None asks for all, and has results only where an election was needed.
+    """Return the records, and one result per partition, in order. None means all, with results only where one was
+    needed.
 
     `topic_defaults` are the topic settings that the deciding broker, `me`, was started with.
     """
@@ -100,9 +101,10 @@ def elect_leaders(
 
 
 def balance_leaders(image: ClusterImage, imbalance_percentage: int) -> tuple[list[MetadataRecord], int]:
-    """Leadership goes back to brokers that lack more than this share of what they are preferred for.
+    """Return the records that give leadership back to brokers that lack more than this share of their preferred
+    partitions.
 
-    The answer is how many partitions get another leader. Partitions that move are left alone: their preferred replica
+    Also returns how many partitions get another leader. Partitions that move are left alone: their preferred replica
     may be one that has just come.
     """
     alive = alive_brokers(image)

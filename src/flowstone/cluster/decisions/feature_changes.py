@@ -1,4 +1,4 @@
-"""What becomes of requests to change feature levels, and what the levels permit: pure decisions, with Kafka's errors.
+"""Decides requests to change feature levels, and checks what the levels permit: pure, with Kafka's errors.
 
 A level is finalized only if every registered broker supports it, alive or not: one that is dead may come back. So a
 broker of a former release can follow whatever the cluster writes, until an operator raises a level after the upgrade.
@@ -46,7 +46,7 @@ def update_features(image: ClusterImage, updates: Sequence[FeatureUpdate]) -> tu
 
 
 def check_levels(image: ClusterImage, records: Iterable[MetadataRecord]) -> None:
-    """Raises ApiError if a record is newer than the metadata level that the cluster has agreed on."""
+    """Raise ApiError if a record is newer than the metadata level that the cluster has finalized."""
     level = image.feature_level(METADATA_VERSION)
     for record in records:
         if record.level > level:
@@ -58,7 +58,7 @@ def check_levels(image: ClusterImage, records: Iterable[MetadataRecord]) -> None
 
 
 def check_supported(image: ClusterImage, broker: BrokerImage) -> None:
-    """Raises StartupError if the broker does not support a level that the cluster has finalized."""
+    """Raise StartupError if the broker does not support a level that the cluster has finalized."""
     for name, level in image.finalized_features().items():
         supported = broker.supported_levels(name)
         if not supported.has(level):
@@ -69,7 +69,7 @@ def check_supported(image: ClusterImage, broker: BrokerImage) -> None:
 
 
 def _reason_refused(image: ClusterImage, update: FeatureUpdate) -> str | None:
-    """Kafka's sentence, or None if the change is permitted."""
+    """Return Kafka's reason for refusing the change, or None if it is permitted."""
     current = image.feature_level(update.name)
     if update.upgrade_type not in UpgradeType.__members__.values():
         return "The controller does not support the given upgrade type."

@@ -1,6 +1,6 @@
-"""A leader says who is in sync with it: whether that holds, and what follows. Kafka's AlterPartition as a decision.
+"""Decides a leader's proposal of an ISR, and what follows from it: Kafka's AlterPartition.
 
-Pure. The leader decided on what it knew of the partition; both epochs must still be the newest, or it has to look
+Pure. The leader proposed on what it knew of the partition; both epochs must still be the newest, or it has to propose
 again.
 """
 
@@ -17,9 +17,9 @@ from flowstone.errors import ErrorCode
 
 
 class InSyncResult(NamedTuple):
-    """The partition as it is afterwards; with an error, as it is without the change.
+    """The partition after the change; with an error, the partition without it.
 
-    NEW_LEADER_ELECTED is the exception: the change was made, ended a reassignment, and with it this leadership.
+    NEW_LEADER_ELECTED is the exception: the change was made, and ended a reassignment and this leadership.
     """
 
     error: ErrorCode
@@ -37,7 +37,7 @@ def change_in_sync(
     isr: Sequence[tuple[int, int]],
     min_insync: int,
 ) -> tuple[list[MetadataRecord], InSyncResult]:
-    """`isr` has each replica's node id, and the broker epoch it fetched with (the leader's own for itself)."""
+    """Decide a proposed ISR, with the broker epoch under which each replica fetched (the leader's own for itself)."""
     topic = image.topics_by_id.get(topic_id)
     if topic is None:
         return [], InSyncResult(ErrorCode.UNKNOWN_TOPIC_ID, None)
@@ -70,7 +70,7 @@ def _refused(image: ClusterImage, state: PartitionImage, isr: Sequence[tuple[int
         return ErrorCode.INVALID_REQUEST
     for node_id, epoch in isr:
         if node_id in state.isr:
-            continue  # whatever its life: its registration took it out if it had to go
+            continue  # any broker epoch: its registration removed it from the ISR if it had to leave
         broker = image.brokers[node_id]
         if broker.is_fenced or broker.epoch != epoch:
             return ErrorCode.INELIGIBLE_REPLICA

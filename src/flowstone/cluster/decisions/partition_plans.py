@@ -1,6 +1,6 @@
-"""The partitions a request would make: how many, on which brokers, and whether they may be.
+"""Plans the partitions that a request creates: how many, on which brokers, and whether they are permitted.
 
-Pure. `ApiError` carries what Kafka answers to numbers and assignments that cannot be.
+Pure. Raises `ApiError`, with Kafka's errors, for invalid numbers and assignments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flowstone.cluster.image.cluster_image import ClusterImage, PartitionImage, 
 from flowstone.config import BrokerConfig
 from flowstone.errors import ApiError, ErrorCode
 
-# Kafka's limit on what one request may make.
+# Kafka's limit on the partitions that one request may create.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 DEFAULT_COUNT = -1
 
@@ -38,7 +38,7 @@ class NewPartitions:
 
 @dataclass(slots=True)
 class PartitionBudget:
-    """How many partitions may still be made, by the request and by the cluster."""
+    """How many partitions may still be created, by the request and in the cluster."""
 
     partitions: int
     partitions_max: int
@@ -110,7 +110,7 @@ def _placed_partitions(
             f"cannot be reached because only {len(brokers)} broker(s) are registered and not fenced."
         )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    # Topics of few partitions must not all begin at the first broker.
+    # Topics with few partitions must not all begin at the first broker.
     start = budget.partitions
     budget.take(count)
     racks = {node_id: image.brokers[node_id].rack for node_id in brokers}
@@ -140,7 +140,7 @@ def _assigned_partitions(image: ClusterImage, topic: NewTopic, budget: Partition
 
 
 def check_assignment(image: ClusterImage, replicas: Sequence[int], factor: int | None) -> None:
-    """INVALID_REPLICA_ASSIGNMENT unless a partition can be on these brokers, alive or not."""
+    """Raise INVALID_REPLICA_ASSIGNMENT unless a partition can be on these brokers, alive or not."""
     problem = None
     unknown = sorted(set(replicas) - set(image.brokers))
     if not replicas:
@@ -161,7 +161,7 @@ def check_assignment(image: ClusterImage, replicas: Sequence[int], factor: int |
 
 
 def _assigned_partition(image: ClusterImage, index: int, replicas: Sequence[int]) -> PartitionImage:
-    """Replicas on brokers that are fenced will have to catch up."""
+    """Return a partition with the assigned replicas; those on fenced brokers must catch up later."""
     isr = tuple(node_id for node_id in replicas if not image.brokers[node_id].is_fenced)
     if not isr:
         message = f"All brokers specified in the manual partition assignment for partition {index} are fenced."

@@ -1,11 +1,11 @@
-"""What becomes of one partition: its next leader, in-sync replicas and replicas, given who is alive.
+"""The next state of one partition: its leader, in-sync replicas and replicas, given which brokers are alive.
 
-Pure functions on a partition's state; whole clusters are `elections`' and its siblings'. They leave the epochs alone:
-`PartitionChanges` sets them from what differs when a decision is done, and gathers the records.
+Pure functions on a partition's state; `elections` and its siblings decide for whole clusters. The functions leave the
+epochs alone: `PartitionChanges` sets them from what differs when a decision is done, and gathers the records.
 
 Invariants of every state that comes out of here: the in-sync replicas are replicas, and never none; the leader is one
-of them, or NO_LEADER. Where none of them is alive they all stay: each has what was acknowledged, and whoever comes
-back first may lead.
+of them, or NO_LEADER. If none of them is alive they all stay: each has what was acknowledged, and the first to come
+back may lead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def in_sync_with(image: ClusterImage, node_id: int) -> Iterator[tuple[TopicImage
 def settle(
     state: PartitionImage, alive: Container[int], *, min_insync: int | None = None, unclean: bool = False
 ) -> PartitionImage:
-    """Return the state in step with who is alive: dead replicas not in sync, a finished reassignment ended, a leader.
+    """Return the state after deaths and returns: dead replicas out of sync, a finished reassignment ended, a leader
+    elected.
 
     `min_insync` is the topic's min.insync.replicas. A decision that does not know it (None) ends no reassignment: the
     leader's next change of the ISR does, or the controller.
@@ -59,18 +60,18 @@ def settle(
 
 
 def is_settled(state: PartitionImage, alive: set[int]) -> bool:
-    """Whether `settle` certainly has nothing to do: a quick look, for there are many partitions."""
+    """Return whether `settle` has certainly nothing to do: a quick check, because there are many partitions."""
     return state.leader in alive and not state.adding and not state.removing and alive.issuperset(state.isr)
 
 
 def withdraw(state: PartitionImage, node_id: int) -> PartitionImage:
-    """The state with the replica not in sync, unless no other is; who leads instead is for `settle`."""
+    """Return the state with the replica not in sync, unless it is the only one; `settle` elects the next leader."""
     isr = tuple(each for each in state.isr if each != node_id)
     return replace(state, isr=isr) if isr else state
 
 
 def _completed(state: PartitionImage, min_insync: int) -> PartitionImage:
-    """Return the state without the replicas that go, if the reassignment can end; else the state as it is.
+    """Return the state without the removed replicas if the reassignment can end; otherwise the state as it is.
 
     A reassignment ends once all replicas that come are in sync, and the target has at least as many in sync as
     min.insync.replicas asks for and as the partition has without those that come; or all of the target.
@@ -87,7 +88,7 @@ def _completed(state: PartitionImage, min_insync: int) -> PartitionImage:
 
 
 class TopicRules:
-    """The settings of topics that decide about leaders and in-sync replicas, as one broker sees them."""
+    """The topic settings that affect leaders and in-sync replicas, as one broker sees them."""
 
     def __init__(self, image: ClusterImage, started_with: Mapping[str, str], node_id: int) -> None:
         defaults = topic_defaults(image, started_with, node_id)
@@ -117,7 +118,7 @@ class PartitionChanges:
     def put(
         self, topic: TopicImage, partition: int, wanted: PartitionImage, *, leads_anew: bool = False
     ) -> PartitionImage:
-        """The partition shall be like this; its epochs follow from what changes.
+        """Change the partition's state; its epochs follow from what changes.
 
         The leader's epoch grows with every other leader, with the same one in another life (`leads_anew`: its log may
         be shorter than it was), and when a replica is dropped: what is still under way from that replica must not count

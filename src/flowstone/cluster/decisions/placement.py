@@ -1,6 +1,6 @@
-"""Where a new partition's replicas go: round robin over the brokers, so that leaders and followers spread evenly.
+"""Places a new partition's replicas: round robin over the brokers, so that leaders and followers spread evenly.
 
-Where brokers stand in racks, a partition's replicas use as many racks as there are before any is used twice.
+If brokers have racks, a partition's replicas use as many racks as there are before any is used twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def place_replicas(
     start: int,
     racks: Mapping[int, str | None] = _NO_RACKS,
 ) -> list[tuple[int, ...]]:
-    """Replicas, leader first, of `count` partitions of which the first one's leader is the broker at `start`.
+    """Return the replicas, leader first, of `count` partitions; the leader of the first is the broker at `start`.
 
     Leaders go round in order, rack after rack. The followers' distance from their leader grows by one each time round,
     so that the partitions of a lost broker do not all fall to its neighbour.
@@ -38,7 +38,9 @@ def place_replicas(
 
 
 def _interleaved(brokers: Sequence[int], racks: Mapping[int, str | None]) -> list[int]:
-    """One broker of each rack, then the next of each: neighbours stand in different racks. No rack is one too."""
+    """Return one broker of each rack, then the next of each, so that neighbours are in different racks. None is a rack
+    too.
+    """
     by_rack: dict[str, list[int]] = defaultdict(list)
     for node_id in brokers:
         by_rack[racks.get(node_id) or ""].append(node_id)
@@ -47,12 +49,12 @@ def _interleaved(brokers: Sequence[int], racks: Mapping[int, str | None]) -> lis
 
 
 def _spread(leader: int, others: list[int], factor: int, racks: Mapping[int, str | None]) -> tuple[int, ...]:
-    """The leader and the first of the others, passing over those in racks that are used while any is not."""
+    """Return the leader and the first of the others, skipping those in used racks while any rack is unused."""
     chosen, used = [leader], {racks.get(leader)}
     while len(chosen) < factor:
         follower = next((node_id for node_id in others if racks.get(node_id) not in used), None)
         if follower is None:
-            used.clear()  # all are: once more round them
+            used.clear()  # all racks are used: begin again
             continue
         others.remove(follower)
         chosen.append(follower)

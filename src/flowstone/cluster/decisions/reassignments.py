@@ -1,9 +1,9 @@
-"""Moving partitions to other brokers: Kafka's AlterPartitionReassignments and ListPartitionReassignments as decisions.
+"""Moves partitions to other brokers: Kafka's AlterPartitionReassignments and ListPartitionReassignments as decisions.
 
 Pure. A partition on the move has all its replicas, old and new: `replicas` is the target, in its order, followed by
 those that go (`removing`); of the target some are new (`adding`). Once all of those are in sync the others are dropped,
 by whichever decision first finds it so (`partition_states.settle`), unless the target would have fewer replicas in sync
-than the partition had before, or than min.insync.replicas asks for. Nothing moves without an operator's wish.
+than the partition had before, or than min.insync.replicas asks for. Partitions move only at an operator's request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_BROKER = -1
 
 class WantedReplicas(NamedTuple):
     partition: TopicPartition
-    # None takes back the reassignment under way.
+    # None cancels the reassignment under way.
     replicas: Sequence[int] | None
 
 
@@ -72,7 +72,9 @@ def alter_reassignments(
 def list_reassignments(
     image: ClusterImage, partitions: Iterable[TopicPartition] | None
 ) -> list[tuple[TopicPartition, PartitionImage]]:
-    """Those on the move, of the ones asked for or (None) of all; unknown ones are passed over, as in Kafka."""
+    """Return the partitions that are being moved, among the given ones or (None) all; unknown ones are skipped, as in
+    Kafka.
+    """
     if partitions is None:
         return [
             (TopicPartition(topic.name, number), state)
@@ -100,7 +102,7 @@ def _find_topic(image: ClusterImage, partition: TopicPartition) -> TopicImage:
 
 
 def _origin(state: PartitionImage) -> tuple[int, ...]:
-    """The replicas without those that are to come: what the partition goes back to."""
+    """Return the replicas without those being added: the state to which a cancelled move returns."""
     return tuple(node_id for node_id in state.replicas if node_id not in state.adding)
 
 
@@ -126,8 +128,9 @@ def _reverted(partition: TopicPartition, state: PartitionImage) -> PartitionImag
 
 
 def _towards(state: PartitionImage, target: tuple[int, ...], min_insync: int) -> PartitionImage:
-    """The partition on its way to these replicas, or there already."""
-    # A replica that was to come by a former wish, and not by this one, goes at once unless too few others are in sync.
+    """Return the partition with a reassignment to these replicas, already completed if possible."""
+    # A replica added by an earlier request, and not wanted by this one, is removed at once unless too few others are in
+    # sync.
     given_up = set(state.adding) - set(target)
     if len(set(state.isr) - given_up) < min(max(min_insync, 1), len(state.isr)):
         given_up = set()

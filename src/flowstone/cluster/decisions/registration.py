@@ -1,10 +1,10 @@
-"""Founding the cluster, registering brokers, handing out producer ids: what brokers decide for themselves.
+"""Creates the cluster, registers brokers and reserves producer ids: the decisions that brokers make for themselves.
 
 Pure functions from an image to the records to append and an answer. Elections are decided in `elections`, topics in
 `topic_changes`, settings in `config_changes`.
 
-A broker's life is one incarnation: an unbroken membership of the cluster. What a former life led is never led on in the
-same leader epoch, since a log may have become shorter between the two.
+A broker's life is one incarnation: an unbroken membership of the cluster. A partition that an earlier life led gets a
+new leader epoch, because the log may have become shorter between the two.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from flowstone.cluster.image.records import (
 from flowstone.errors import StartupError
 from flowstone.types import TopicPartition
 
-# Kafka's block. Larger would only make a restart skip more ids.
+# Kafka's block size. A larger one would only make a restart skip more ids.
 PRODUCER_ID_BLOCK_SIZE = 1000
-# How many partitions an error names before it only counts them.
+# How many partitions an error names; the others are only counted.
 NAMED_PARTITIONS_MAX = 3
 
 
 class Registration(NamedTuple):
     cluster_id: str
-    # The broker's: it goes with every fetch of a follower and is what in-sync replicas are proposed with.
+    # The broker epoch: followers send it with every fetch, and ISRs are proposed with it.
     epoch: int
 
 
@@ -58,7 +58,8 @@ def found_cluster(
 def register_broker(
     image: ClusterImage, broker: BrokerImage, *, is_clean: bool, new_id: IdSource, is_empty: bool = False
 ) -> tuple[list[MetadataRecord], Registration]:
-    """A broker starts, or is a member again; the first one founds the cluster. Its epoch is the record's offset.
+    """Register a broker that starts or is a member again; the first one creates the cluster. Its epoch is the record's
+    offset.
 
     Unless it `is_clean` (it stopped in order, or never stopped), what it had on disk may be shorter than what it had
     said: it is in sync with nothing but what nobody else is in sync with. One that `is_empty` had to start without its
@@ -83,7 +84,7 @@ def register_broker(
 
 
 def controller_id(image: ClusterImage) -> int:
-    """The broker that clients are told is the controller: the elected one, else the lowest alive, else -1."""
+    """Return the id of the controller that clients are told: the elected one, else the lowest live one, else -1."""
     alive = alive_brokers(image)
     return image.controller_id if image.controller_id in alive else min(alive, default=-1)
 
@@ -95,7 +96,7 @@ def reserve_producer_ids(image: ClusterImage) -> tuple[list[MetadataRecord], ran
 
 
 def _take_up(image: ClusterImage, node_id: int, *, is_clean: bool) -> Sequence[MetadataRecord]:
-    """What changes for a broker's partitions by its new life."""
+    """Return the changes of a broker's partitions that follow from its new life."""
     changes, alive = PartitionChanges(), alive_brokers(image) | {node_id}
     for topic, partition, state in in_sync_with(image, node_id):
         wanted = settle(state if is_clean else withdraw(state, node_id), alive)

@@ -1,4 +1,4 @@
-"""What becomes of a request to branch a topic: a pure decision.
+"""Decides a request to branch a topic: pure.
 
 A branch is a topic of its own, with the partitions and settings of its source. Its partitions lie where the source's
 do, since they share files with them, and begin in the source's leader epochs, since their first batches carry those and
@@ -17,7 +17,7 @@ from flowstone.errors import ApiError, ErrorCode
 
 
 def find_source(image: ClusterImage, name: str) -> TopicImage:
-    """The topic to be branched; ApiError if it cannot be."""
+    """Return the topic to be branched. Raises ApiError if there is none, or it is internal."""
     topic = image.topics.get(name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
@@ -29,7 +29,7 @@ def find_source(image: ClusterImage, name: str) -> TopicImage:
 def branch_topic(
     image: ClusterImage, source: TopicImage, target: str, topic_id: bytes, config: BrokerConfig
 ) -> tuple[list[MetadataRecord], TopicImage]:
-    """The branch as a topic; ApiError if it cannot be had."""
+    """Return the records that create the branch, and its topic. Raises ApiError if it cannot be created."""
     check_new_name(image, target)
     PartitionBudget(image.partition_count, config.max_partitions).take(len(source.partitions))
     branch = TopicImage(target, topic_id, source.partitions, source.configs)

@@ -1,7 +1,7 @@
-"""What becomes of requests to create, delete and enlarge topics: pure decisions, with Kafka's errors in Kafka's order.
+"""Decides requests to create, delete and enlarge topics: pure, with Kafka's errors in Kafka's order.
 
-Each function takes an image and gives the records to append and one result per topic asked for. A topic that cannot be
-had does not keep the others from being made.
+Each function takes an image and returns the records to append and one result per topic. A topic that is refused does
+not prevent the others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopicResult:
     topic_id: bytes = ZERO_UUID
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
-    # The topic as it is, or as it would be if the request only asked to validate.
+    # The topic as it is, or as it would be if the request only validates.
     topic: TopicImage | None = None
 
 
@@ -87,7 +87,7 @@ def create_topics(
 def delete_topics(
     image: ClusterImage, wanted: Sequence[tuple[str | None, bytes]]
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
-    """`wanted` names each topic either by name, with a zero id, or by id alone."""
+    """Delete topics; `wanted` names each either by name, with a zero id, or by id alone."""
     times = Counter(wanted)
     records: list[MetadataRecord] = []
     results: list[TopicResult] = []
@@ -113,7 +113,7 @@ def create_partitions(
     config: BrokerConfig,
     request_left: int = PARTITIONS_PER_REQUEST_MAX,
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
-    """`request_left` is how many partitions the request may still make, of which these topics are a part."""
+    """Add partitions; `request_left` is how many the request may still create, of which these topics are a part."""
     repeated = {name for name, count in Counter(topic.name for topic in topics).items() if count > 1}
     results = refuse_repeated(repeated)
     records: list[MetadataRecord] = []
@@ -137,7 +137,7 @@ def create_partitions(
 
 
 def refuse_repeated(names: Iterable[str]) -> list[TopicResult]:
-    """The results of topics that one request names several times."""
+    """Return the results of topics that one request names several times."""
     return [_refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(names)]
 
 
@@ -165,7 +165,7 @@ def check_new_name(
                 f"Creation of internal topic {name} is prohibited: the broker creates it, with its own settings, when "
                 "a client first needs it.",
             )
-        return  # a colliding topic of an older release must not keep groups from working
+        return  # a colliding topic of an older release must not prevent groups from working
     collision = (
         find_collision(name, image.topics) or find_collision(name, made) or find_collision(name, INTERNAL_TOPICS)
     )

@@ -1,4 +1,4 @@
-"""Kafka's rules for topic names. They also keep names from being paths: a name is a directory's name on disk."""
+"""Kafka's rules for topic names, which also prevent path traversal: a name is a directory's name on disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
 CLUSTER_METADATA = "__cluster_metadata"
 
-# Topics in which coordinators keep their state. Only the broker creates, enlarges and writes them.
+# Topics in which coordinators store their state. Only the broker creates, enlarges and writes them.
 INTERNAL_TOPICS = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
-# Beyond so many dots and underscores a clash is looked for among all names.
+# With more dots and underscores than this a collision is searched for among all names.
 VARIED_CHARACTERS_MAX = 6
 _COLLIDING = re.compile(r"[._]")
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -27,7 +27,7 @@ def is_internal(name: str) -> bool:
 
 
 def check_topic_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION if Kafka would not take the name."""
+    """Raise INVALID_TOPIC_EXCEPTION if Kafka would refuse the name."""
     if not name:
         problem = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -42,12 +42,12 @@ def check_topic_name(name: str) -> None:
 
 
 def find_collision(name: str, existing: Collection[str]) -> str | None:
-    """A name that differs from `name` only in '.' and '_': the two would share their metrics' names in Kafka."""
+    """Return a name that differs from `name` only in '.' and '_': the two would share their metrics' names in Kafka."""
     parts = _COLLIDING.split(name)
     if len(parts) == 1:
         return None
     if len(parts) - 1 <= VARIED_CHARACTERS_MAX:
-        # To try the few ways to write the name is cheaper than to look at ten thousand names.
+        # Trying the few spellings of the name is cheaper than comparing it with ten thousand names.
         variants = map("".join, itertools.product(*((part + ".", part + "_") for part in parts[:-1]), (parts[-1],)))
         return next((variant for variant in variants if variant in existing), None)
     length, unified = len(name), name.replace(".", "_")

@@ -1,7 +1,7 @@
-"""A broker stops in order, one of its disks fails, or it is gone for good: nobody waits for it any longer.
+"""A broker stops in order, one of its disks fails, or it is gone for good: its replicas leave the ISRs.
 
 Pure functions from an image to the records to append and an answer; the broker itself appends them, or, for one that is
-gone, whichever an operator asks. What happens when one dies without a word is `elections`'.
+gone, the broker that the operator's command reaches. `elections` handles brokers that die.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from flowstone.cluster.image.records import BrokerRegistered, BrokerUnregistered
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.types import TopicPartition
 
-# Nobody's: a broker that has it has ended its life itself.
+# An incarnation that no broker has: a broker with it has ended its life itself.
 NO_INCARNATION = ""
 
 
 def shut_down(image: ClusterImage, node_id: int, epoch: int) -> tuple[list[MetadataRecord], int]:
-    """The broker is about to stop: others lead what they can, and nobody waits for it any longer.
+    """Prepare a broker's stop: other brokers lead what they can, and it leaves the ISRs.
 
-    The answer is how many partitions it still leads, since nobody else is in sync with them. Once there are none it is
+    Also returns how many partitions it still leads, because no other replica is in sync. Once there are none it is
     fenced, so that nothing new is given to it; it gives up its incarnation too, for while it is still a member it would
     be taken for alive again.
     """
@@ -44,9 +44,9 @@ def shut_down(image: ClusterImage, node_id: int, epoch: int) -> tuple[list[Metad
 def replica_failed(
     image: ClusterImage, node_id: int, partitions: Iterable[tuple[bytes, int]]
 ) -> tuple[list[MetadataRecord], list[TopicPartition]]:
-    """The disk under these replicas of a broker failed, or is full: they are not in sync, and others lead.
+    """Remove replicas on a failed or full disk from their ISRs, and let other brokers lead.
 
-    The answer names those that nobody else is in sync with: they stay as they are.
+    Also returns the partitions without another in-sync replica: they stay as they are.
     """
     changes, alive, left = PartitionChanges(), alive_brokers(image), []
     for topic_id, partition in partitions:
@@ -62,7 +62,9 @@ def replica_failed(
 
 
 def unregister_broker(image: ClusterImage, node_id: int) -> tuple[list[MetadataRecord], None]:
-    """The broker will not come back. ApiError if it is alive, or still has replicas: nobody could ever serve them."""
+    """Unregister a broker for good. Raises ApiError if it is alive, or still has replicas, which no broker could serve
+    then.
+    """
     broker = image.brokers.get(node_id)
     if broker is None:
         raise _not_registered(node_id)

@@ -1,6 +1,6 @@
-"""The cluster as one value: brokers, topics, partitions, configs, as of one point of the metadata log.
+"""The cluster as one immutable value: brokers, topics, partitions, configs, at one point of the metadata log.
 
-An image is immutable and shared freely: whoever holds one sees one consistent moment. The only way to a new image is
+An image is shared freely: each shows the cluster at one consistent moment. The only way to a new image is
 `replay.apply`, and the records that it applies. It knows nothing of files, requests or time.
 
 Invariant: `topics` and `topics_by_id` hold the same `TopicImage` objects.
@@ -38,7 +38,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """A registered broker. Fenced: it is not alive, as far as the cluster knows, and leads nothing.
+    """A registered broker. A fenced one is not alive, as far as the cluster knows, and leads nothing.
 
     An incarnation is one unbroken membership; each has an epoch, which only grows. Both tell a broker's lives apart.
     """
@@ -63,7 +63,7 @@ class PartitionImage:
     partition_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    # While the partition moves: those of `replicas` that come, and those that go once the others are in sync.
+    # While the partition moves: the members of `replicas` being added, and those removed once the others are in sync.
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
 
@@ -87,7 +87,7 @@ class ClusterImage:
     next_producer_id: int = 0
     # Finalized feature levels that were ever changed; `finalized_features` adds the one that needs no record.
     features: Mapping[str, int] = field(default_factory=_nothing)
-    # The broker that decides on elections, and how many had that part before it and with it.
+    # The broker that decides elections, and how many controllers there were, this one included.
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0
     partition_count: int = 0
@@ -110,7 +110,9 @@ class ClusterImage:
         return topic.partitions[topic_partition.partition]
 
     def endpoint(self, node_id: int, listener_name: str) -> Endpoint | None:
-        """Where clients of that listener reach the broker; None if it is unknown or has no such listener."""
+        """Return the address at which clients of a listener reach the broker; None if it is unknown or has no such
+        listener.
+        """
         broker = self.brokers.get(node_id)
         return None if broker is None else broker.listeners.get(listener_name)
 

@@ -1,7 +1,7 @@
 """An image while records are applied to it.
 
-`image` is replaced as a whole by each record that changes it; its small maps are copied with each change. Topics are
-many: their changes are collected in `topics`, and put over the image's maps once, at the end.
+`image` is replaced as a whole by each record that changes it; its small maps are copied with each change. There are
+many topics: their changes are collected in `topics`, and merged into the image's maps once, at the end.
 
 Cost: that of the records, and little more where there are many topics (`layered_map`). Partitions of other topics are
 shared, never copied.
@@ -19,7 +19,7 @@ from flowstone.errors import StorageFault
 
 class Draft:
     def __init__(self, image: ClusterImage) -> None:
-        # All but the topics as they are after the records so far.
+        # Everything except the topics, after the records so far.
         self.image = image
         self.topics = TopicsDraft(image)
 
@@ -28,13 +28,13 @@ class Draft:
 
 
 class TopicsDraft:
-    """The topics of an image being changed: those that were changed, over those of the image before."""
+    """The topics of an image being changed: the changed ones, over those of the image before."""
 
     def __init__(self, before: ClusterImage) -> None:
         self._before = before
         self._topics: dict[str, TopicImage] = {}
         self._topics_by_id: dict[bytes, TopicImage] = {}
-        # Of topics whose partitions change one by one: a tuple made anew for each would be quadratic.
+        # Topics whose partitions change one by one, as lists: a new tuple for each change would be quadratic.
         self._partitions: dict[bytes, list[PartitionImage]] = {}
         self._partition_count = before.partition_count
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 METADATA_VERSION = "flowstone.metadata.version"
 # 2 is the protocol that raises the producer epoch with every transaction (KIP-890): clients use it from that level on.
 TRANSACTION_VERSION = "transaction.version"
-# The level of a cluster, and of a broker, that says nothing: that of the releases before there were features.
+# The level of a cluster, and of a broker, without a feature record: that of the releases before there were features.
 METADATA_LEVEL_MIN = 1
 
 
@@ -45,7 +45,7 @@ SUPPORTED_FEATURES: Mapping[str, FeatureRange] = MappingProxyType(
 )
 # The levels with which a new cluster begins, as far as its first broker supports them. Others begin switched off.
 FOUNDING_LEVELS: Mapping[str, int] = MappingProxyType({TRANSACTION_VERSION: 2})
-# What a broker supports whose registration names no features.
+# The features of a broker whose registration names none.
 FORMER_RELEASE: Mapping[str, FeatureRange] = MappingProxyType(
     {METADATA_VERSION: FeatureRange(METADATA_LEVEL_MIN, METADATA_LEVEL_MIN)}
 )
@@ -53,5 +53,5 @@ OFF = FeatureRange(0, 0)
 
 
 def advertised_features() -> dict[str, FeatureRange]:
-    """Return what this broker tells clients and other brokers that it supports."""
+    """Return the features that this broker advertises to clients and other brokers."""
     return {name: levels for name, levels in SUPPORTED_FEATURES.items() if levels.max_level > 0}

@@ -1,4 +1,4 @@
-"""Kafka's ids: sixteen random bytes, shown to people as 22 characters of URL-safe base64."""
+"""Kafka's ids: sixteen random bytes, displayed as 22 characters of URL-safe base64."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 ID_BYTES = 16
 
-# Where new ids come from. Decisions take it as an argument, so that a simulation can replay them from a seed.
+# The source of new ids. Decisions take it as an argument, so that a simulation can replay them from a seed.
 IdSource = Callable[[], bytes]
 
 
 def random_id() -> bytes:
-    """A random UUID whose text does not begin with a dash, which command lines would take for an option."""
+    """Return a random UUID whose text does not begin with a dash, which command lines would parse as an option."""
     while True:
         made = uuid.uuid4().bytes
         if not id_text(made).startswith("-"):
@@ -25,7 +25,7 @@ def id_text(value: bytes) -> str:
 
 
 def parse_id(text: str) -> bytes:
-    """The sixteen bytes; ValueError if the text is not an id."""
+    """Return the sixteen bytes. Raises ValueError if the text is not an id."""
     value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     if len(value) != ID_BYTES:
         raise ValueError(f"{text!r} is not an id of {ID_BYTES} bytes")

@@ -4,7 +4,7 @@ With a plain copy of all topics for each one that is created, the ten thousandth
 changed map shares the base and copies the layer only. A layer that has become large is merged into a new base, so
 seldom that a change costs about the square root of the map's size.
 
-Nothing that can be seen of a map ever changes. Whoever goes through all of it merges its layer, for that costs no more.
+The visible contents of a map never change. Iterating over all of it merges its layer, because that costs no more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 Other = TypeVar("Other")
 
 LAYER_SIZE_MIN = 32
-# In changes and layers: the key is not in the map, whatever the base says.
+# A value in changes and layers: the key is not in the map, even if it is in the base.
 GONE: Final[Any] = object()
 _NOT_IN_LAYER: Final[Any] = object()
 
@@ -31,7 +31,7 @@ class LayeredMap(Mapping[Key, Value]):
         self._size = len(self._base)
 
     def changed(self, changes: Mapping[Key, Value]) -> LayeredMap[Key, Value]:
-        """The map with these keys put, or taken out where the value is GONE."""
+        """Return the map with these keys set, or removed if the value is GONE."""
         size = self._size
         for key, value in changes.items():
             size += (value is not GONE) - (key in self)
@@ -46,7 +46,7 @@ class LayeredMap(Mapping[Key, Value]):
             merged = self._base | self._layer
             for key in [key for key, value in self._layer.items() if value is GONE]:
                 del merged[key]
-            # In this order: another thread may look, and must not find the old base without its layer.
+            # In this order: another thread may read, and must not find the old base without its layer.
             self._base = merged
             self._layer = {}
         return self._base

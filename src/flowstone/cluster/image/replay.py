@@ -1,4 +1,4 @@
-"""From records to an image, and from images back to records.
+"""Replays records into an image, and computes records from images.
 
 `apply` is pure and deterministic: every broker that has applied the same records holds an equal image. A record that
 does not fit the image (a topic made twice, a change to an unknown one) means a damaged log and raises `StorageFault`.

@@ -1,9 +1,9 @@
-"""A broker's tie to what its cluster agrees through: ZooKeeper, or memory where all brokers are in one process.
+"""A broker's connection to its cluster's consensus: ZooKeeper, or memory if all brokers are in one process.
 
-It owns three things: the metadata log, who is a member, and the proof that one still is one. Members are listed with
-the senior first; the first is the controller. Nothing follows from that list alone: whoever decides writes to the log,
-and an append is a compare-and-set on the log's end, so that who decided on an old image, a deposed controller included,
-cannot write.
+Owns three things: the metadata log, the list of members, and the proof that this broker still is a member. Members are
+listed with the senior first; the first is the controller. The list alone gives no authority: a decision is written to
+the log, and an append is a compare-and-set on the log's end, so that a broker that decided on an old image, such as a
+deposed controller, cannot write.
 
 Every call and every listener belongs to the broker's event loop.
 """
@@ -18,7 +18,7 @@ from flowstone.cluster.logs.metadata_log import MetadataLog
 
 class Member(NamedTuple):
     node_id: int
-    incarnation: str  # one unbroken membership: who lost it and came back has another
+    incarnation: str  # one unbroken membership: a broker that lost it and joined again has another
 
 
 class Consensus(Protocol):
@@ -27,44 +27,45 @@ class Consensus(Protocol):
 
     @property
     def session_timeout_s(self) -> float:
-        """A member is not taken for dead before this long after its last successful `renew` was sent."""
+        """Return how long after a member's last successful `renew` was sent the cluster takes it for alive."""
         ...
 
     @property
     def members(self) -> Sequence[Member]:
-        """The members that this broker last heard of, the senior first."""
+        """Return the members that this broker last learned of, the senior first."""
         ...
 
     def on_members(self, listener: Callable[[], None]) -> None:
-        """Calls back when `members` has changed, or our own membership was lost (then we are not in it)."""
+        """Call `listener` when `members` has changed, or our own membership was lost (then we are not in it)."""
         ...
 
     async def look(self) -> Sequence[Member]:
-        """Ask for the members; the answer is no older than what this broker has seen of the log.
+        """Read the members; the answer is no older than what this broker has seen of the log.
 
         Raises ApiError if there is no answer.
         """
         ...
 
     async def join(self, node_id: int, directory_id: str) -> str:
-        """Becomes a member, again after one was lost; the new incarnation.
+        """Become a member, or one again after the membership was lost; return the new incarnation.
 
-        A former life of the same data directory, whose process must be gone, is removed; another broker that has this
-        node id is a StartupError.
+        An earlier life of the same data directory, whose process must have ended, is removed. Raises StartupError if
+        another broker has this node id is a StartupError.
         """
         ...
 
     async def renew(self) -> bool:
-        """One round trip: whether this broker was a member, in its present incarnation, after the call was made.
+        """Renew the membership in one round trip; return whether this broker was a member, in this incarnation, after
+        the call.
 
-        False too if nobody answers.
+        Also returns False if there is no answer.
         """
         ...
 
     async def leave(self) -> None:
-        """Gives the membership up, so that others need not wait for its end; then closes everything but the log."""
+        """Give up the membership, so that others need not wait for its end; then close everything except the log."""
         ...
 
     def abort(self) -> None:
-        """Ends at once, as a killed process would: the membership is left to run out."""
+        """Stop at once, as if the process were killed: the membership is left to expire."""
         ...

@@ -1,11 +1,11 @@
-"""The metadata log in a file: the single broker's home, opened by Kafka's own log dump tool too.
+"""The metadata log in a file, for a single broker; Kafka's log dump tool can read it.
 
 Every write is one record batch, followed by a sync before anybody hears of it; appends that arrive meanwhile share the
 next batch. With several log directories the file is in each of them (`metadata_copies`). So a write that a crash cut
 short can only be the last batch of the file, and is cut off at start. A bad batch with a good one after it is damage:
 the broker refuses to start rather than forget topics. A failed write or sync fails the log for good, for a second sync
-may falsely succeed. A write that finds no room is undone instead, and refused with all that waits behind it: those
-changes were decided on the one that failed.
+may falsely succeed. A write on a full disk is undone instead, and refused with all that wait behind it: those changes
+were decided on the one that failed.
 
 When the file has grown far beyond what its image needs, it is replaced by the image's snapshot. The snapshot's last
 record keeps the offset of the last record it stands for, so offsets go on as if nothing had happened.
@@ -25,7 +25,7 @@ from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.log_batches import encode_batch, encode_snapshot
 from flowstone.cluster.logs.log_listeners import LogListeners
-from flowstone.cluster.logs.metadata_copies import MetadataCopies, NoRoomError
+from flowstone.cluster.logs.metadata_copies import MetadataCopies, NoSpaceError
 from flowstone.cluster.logs.metadata_log import PendingAppend, fail_all
 from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import Clock
@@ -53,7 +53,7 @@ class FileLog:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-log")
 
     def load(self) -> ClusterImage:
-        """The image that the file adds up to; `StartupError` if it is damaged or another release's."""
+        """Return the image that the file makes. Raises StartupError if it is damaged, or of another release."""
         first_offset, records = self._copies.load()
         try:
             self._image = apply(ClusterImage(version=first_offset - 1), records)
@@ -79,11 +79,11 @@ class FileLog:
     def abort(self) -> None:
         if self._writer is not None:
             self._writer.cancel()
-        self._thread.shutdown(cancel_futures=True)  # waits for the write under way, if there is one
+        self._thread.shutdown(cancel_futures=True)  # waits for a write in progress
         self._copies.close()
 
     async def _write_waiting(self) -> None:
-        """Runs while there is something to write. An append's caller may be cancelled; what it asked for is not."""
+        """Write while there is something to write. An append's caller may be cancelled, but not the append."""
         loop = asyncio.get_running_loop()
         group: list[PendingAppend] = []
         try:
@@ -97,10 +97,10 @@ class FileLog:
                 group = []
                 if self._is_overgrown():
                     await loop.run_in_executor(self._thread, self._compact, self._image)
-        except NoRoomError as full:
+        except NoSpaceError as full:
             self._refuse(full, group + self._waiting)
         except Exception as error:
-            # Whatever it was, a mistake of ours included: nobody may be left waiting.
+            # Whatever the error, a mistake of ours included: no caller may be left waiting.
             self._fail(error, group + self._waiting)
         finally:
             self._writer = None
@@ -118,15 +118,15 @@ class FileLog:
         data = encode_snapshot(image, self._clock.time_ms())
         try:
             self._copies.replace(data)
-        except NoRoomError as full:
-            _log.warning("%s: no room for a snapshot, the log goes on growing: %s", self._copies.path, full)
-        self._snapshot_bytes = self._copies.size_bytes  # the next one comes when it has grown as much again
+        except NoSpaceError as full:
+            _log.warning("%s: no disk space for a snapshot, so the log keeps growing: %s", self._copies.path, full)
+        self._snapshot_bytes = self._copies.size_bytes  # the next snapshot comes when the file has doubled
 
-    def _refuse(self, full: NoRoomError, unanswered: list[PendingAppend]) -> None:
+    def _refuse(self, full: NoSpaceError, unanswered: list[PendingAppend]) -> None:
         _log.warning("%s: a change was refused: %s", self._copies.path, full)
         self._waiting = []
         self.listeners.refused()
-        fail_all(unanswered, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no room on the disk: {full}"))
+        fail_all(unanswered, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk is full: {full}"))
 
     def _fail(self, error: Exception, unanswered: list[PendingAppend]) -> None:
         self._failure = StorageFault(f"the metadata log {self._copies.path} failed and takes no more changes: {error}")

@@ -1,11 +1,11 @@
-"""A broker's own copy of the metadata log that its cluster keeps in ZooKeeper: the file of `metadata_copies`.
+"""A broker's own copy of the metadata log that its cluster stores in ZooKeeper: the file of `metadata_copies`.
 
-With it a start reads only what is new. And it remembers: a broker that finds ZooKeeper empty, or behind its copy, knows
-that ZooKeeper has lost what the cluster agreed on, and an operator can give it back from here.
+With it a start reads only what is new. It also detects loss: a broker that finds ZooKeeper empty, or behind its copy,
+knows that ZooKeeper has lost what the cluster agreed on, and an operator can restore it from here.
 
-It is always a prefix of what the log had, for it is written after the fact. Nobody waits for it; a disk that fails, or
-has no room, costs the copy and nothing else. A mark beside the file tells that the truth is elsewhere, so that nobody
-takes the copy for the log of a single broker. Waits for the disk: for a thread, and for the start.
+The copy is always a prefix of the log, because it is written after the commit. No request waits for it; a disk that
+fails, or is full, costs the copy and nothing else. A mark file beside it says that the log itself is elsewhere, so that
+a start does not take the copy for the log of a single broker. Waits for the disk: for a thread, and for the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.file_log import COMPACTION_GROWTH, COMPACTION_MIN_BYTES
 from flowstone.cluster.logs.log_batches import encode_batch, encode_snapshot
-from flowstone.cluster.logs.metadata_copies import DIRECTORY, MARK_NAME, MetadataCopies, NoRoomError, is_only_a_copy
+from flowstone.cluster.logs.metadata_copies import DIRECTORY, MARK_NAME, MetadataCopies, NoSpaceError, is_only_a_copy
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
@@ -50,7 +50,7 @@ class LocalCopy:
         return any(is_only_a_copy(self._files, each) for each in self._log_directories)
 
     def load(self) -> ClusterImage:
-        """The image it adds up to, empty if there is none. StartupError if it is damaged."""
+        """Return the image that the copy makes, empty if there is none. Raises StartupError if it is damaged."""
         try:
             first_offset, records = self._copies.load()
         except StartupError:
@@ -70,7 +70,7 @@ class LocalCopy:
                 self._files.replace(path, _MARK)
 
     def save(self, records: Sequence[MetadataRecord], image: ClusterImage) -> None:
-        """`records` are those that lead to `image`, as far as they are known to come next."""
+        """Append the records that lead to `image`, or write the whole image if records are missing in between."""
         if self._is_failed or image.version == self._version:
             return
         try:
@@ -79,8 +79,8 @@ class LocalCopy:
             else:
                 self._copies.replace(encode_snapshot(image, self._clock.time_ms()))
                 self._snapshot_bytes = self._copies.size_bytes
-        except NoRoomError as full:  # the next time there are records missing in between: then all of it is written
-            logger.warning("%s: no room for the copy of the metadata log: %s", self.path, full)
+        except NoSpaceError as full:  # the next save misses records in between, and so writes the whole image
+            logger.warning("%s: no disk space for the copy of the metadata log: %s", self.path, full)
         except OSError as error:
             self._is_failed = True
             logger.error("%s: the copy of the metadata log failed and is no longer kept: %s", self.path, error)

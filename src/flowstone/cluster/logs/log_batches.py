@@ -1,4 +1,4 @@
-"""The metadata file's bytes: record batches of JSON records, and what to make of a file that does not end well.
+"""The metadata file's bytes: record batches of JSON records, and the handling of a file with a damaged end.
 
 Pure. A batch that is not whole, or whose checksum is wrong, ends the file if nothing good comes after it; otherwise the
 file is damaged and `StorageFault` says where.
@@ -34,7 +34,9 @@ def encode_batch(records: Sequence[MetadataRecord], base_offset: int, timestamp_
 
 
 def encode_snapshot(image: ClusterImage, timestamp_ms: int) -> bytes:
-    """The whole file for an image: its last record has the offset of the last record that the image has applied."""
+    """Return the whole file for an image: its last record has the offset of the last record that the image has
+    applied.
+    """
     records = snapshot(image)
     first_offset = image.version - len(records) + 1
     assert first_offset >= 0
@@ -45,7 +47,7 @@ def encode_snapshot(image: ClusterImage, timestamp_ms: int) -> bytes:
 
 
 def read_batches(data: bytes) -> tuple[int, list[MetadataRecord], int]:
-    """The first record's offset (0 if there is none), the records, and how many bytes of `data` they take."""
+    """Return the first record's offset (0 if there is none), the records, and how many bytes of `data` they take."""
     records: list[MetadataRecord] = []
     position, first_offset = 0, 0
     next_offset: int | None = None
@@ -58,7 +60,7 @@ def read_batches(data: bytes) -> tuple[int, list[MetadataRecord], int]:
         if next_offset is None:
             first_offset = header.base_offset
         elif header.base_offset != next_offset:
-            # The checksum does not cover the offset, and no unfinished write leaves a right checksum behind.
+            # The checksum does not cover the offset, and no interrupted write leaves a correct checksum.
             raise StorageFault(f"offset {header.base_offset} at byte {position}, where {next_offset} should be")
         records += _decode_batch(data, position)
         next_offset = header.next_offset
@@ -70,11 +72,11 @@ def _decode_batch(data: bytes, position: int) -> list[MetadataRecord]:
     try:
         return [decode(record.value or b"") for record in decode_records(data, position)]
     except CorruptBatch as error:
-        raise StorageFault(f"the batch at byte {position} makes no sense: {error}") from error
+        raise StorageFault(f"the batch at byte {position} is malformed: {error}") from error
 
 
 def _good_header(data: bytes, position: int) -> BatchHeader | None:
-    """The header of a whole batch whose checksum is right."""
+    """Return the header of a whole batch with a correct checksum, or None."""
     try:
         header = parse_header(data, position)
     except CorruptBatch:
@@ -83,7 +85,9 @@ def _good_header(data: bytes, position: int) -> BatchHeader | None:
 
 
 def _good_batch_after(data: bytes, position: int) -> int | None:
-    """Where the next good batch begins, whatever the bytes before it claim to be: a flipped length hides a batch."""
+    """Return where the next good batch begins, whatever length the bytes before it claim: a flipped length hides a
+    batch.
+    """
     magic = bytes([MAGIC])
     at = data.find(magic, position + 1 + MAGIC_POSITION)
     while at != -1:

@@ -1,4 +1,4 @@
-"""Calls those who follow a metadata log, in whichever home it is.
+"""Calls the listeners of a metadata log, whatever its implementation.
 
 A listener that fails changes nothing: what it was told of is committed, and the other listeners must hear of it.
 """
@@ -14,9 +14,10 @@ from flowstone.errors import StorageFault
 
 logger = logging.getLogger(__name__)
 
-# Called on the event loop for each append, in the log's order, once it is committed: its records, the image after them.
+# Called on the event loop for each append, in the log's order, once it is committed: with its records and the new
+# image.
 CommitListener = Callable[[Sequence[MetadataRecord], ClusterImage], None]
-# Called when appends were refused without a trace: whatever is not committed yet will not be.
+# Called when appends were refused and left nothing: what is not committed yet will not be.
 RefusalListener = Callable[[], None]
 # Called when the log cannot be followed any further.
 FailureListener = Callable[[StorageFault], None]
@@ -29,7 +30,7 @@ class LogListeners:
         self._failure_listeners: list[FailureListener] = []
 
     def on_commit(self, listener: CommitListener) -> None:
-        """From now on the listener sees every append, this broker's own (the very object it gave) and others'."""
+        """Call `listener` for every append from now on, this broker's own (with the same objects) and others'."""
         self._commit_listeners.append(listener)
 
     def on_refusal(self, listener: RefusalListener) -> None:

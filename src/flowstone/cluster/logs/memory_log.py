@@ -39,7 +39,7 @@ class _Append:
         self.maker, self.records, self.base_version = maker, records, base_version
         self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_refused = False
-        self.image = EMPTY_IMAGE  # after it, once it is committed
+        self.image = EMPTY_IMAGE  # after the append, once it is committed
 
     def settle(self, error: Exception | None = None) -> None:
         if self.settled.done():  # the log was aborted
@@ -57,7 +57,7 @@ class SharedLog:
         self._views: list[MemoryLog] = []
 
     def attach(self, view: MemoryLog) -> ClusterImage:
-        """From now on the view's inbox gets every append that the image does not have."""
+        """Put every append that the image does not have into the view's inbox, from now on."""
         with self._lock:
             self._views.append(view)
             return self._image
@@ -92,15 +92,15 @@ class MemoryLog:
         loop: asyncio.AbstractEventLoop | None = None,
         deliver: Deliver = straight,
     ) -> None:
-        """Without a `loop` all brokers are in one. Without a shared log it is one of its own."""
+        """Create a view. Without a `loop` all brokers are in one. Without a shared log the view has one of its own."""
         self._shared = shared or SharedLog()
         self._loop, self._deliver = loop, deliver
         self._image = EMPTY_IMAGE
-        self._proposed_version = NO_VERSION  # with this broker's own appends under way
+        self._proposed_version = NO_VERSION  # includes this broker's own appends that are not committed
         self._under_way: deque[_Append] = deque()
         self.listeners = LogListeners()
         self._is_loaded = self._is_closed = self._is_cut = False
-        self.inbox: deque[_Append] = deque()  # the shared log's: what this view has not seen yet
+        self.inbox: deque[_Append] = deque()  # appends of the shared log that this view has not seen yet
 
     def load(self) -> ClusterImage:
         if not self._is_loaded:
@@ -116,7 +116,7 @@ class MemoryLog:
         self._proposed_version += len(records)
         self._under_way.append(append)
         self._deliver(partial(self._submit, append))
-        await asyncio.shield(append.settled)  # who waits may be cancelled, what is under way is not
+        await asyncio.shield(append.settled)  # the waiting caller may be cancelled, but not the append
 
     async def close(self) -> None:
         while self._under_way and not self._is_cut:
@@ -141,7 +141,7 @@ class MemoryLog:
         for append in list(self._under_way):
             self._submit(append)
 
-    # The way to the shared log and back
+    # To the shared log and back
 
     def _submit(self, append: _Append) -> None:
         if append.is_refused or append.image.version != NO_VERSION or self._is_cut or self._is_closed:
@@ -156,11 +156,11 @@ class MemoryLog:
             assert append.is_refused, "whatever came first was another broker's"
 
     def notify(self, version: int) -> None:
-        """The inbox has everything up to `version`. From any thread."""
+        """Note that the inbox has everything up to `version`. May be called from any thread."""
         self.on_loop(partial(self._deliver, partial(self._follow, version)))
 
     def on_loop(self, callback: Callable[[], None]) -> None:
-        """Calls back on the broker's loop: at once if this is it. From any thread."""
+        """Call back on the broker's loop: at once if this is it. May be called from any thread."""
         if self._loop is None or self._loop is _running_loop():
             callback()
         else:
@@ -182,7 +182,7 @@ class MemoryLog:
                 append.settle()
 
     def _refuse(self, error: Exception) -> None:
-        """What is under way was decided on an image that is no longer the newest."""
+        """Refuse pending appends: they were decided on an image that is no longer the newest."""
         refused, self._under_way = self._under_way, deque()
         self._proposed_version = self._image.version
         if refused:

@@ -1,9 +1,10 @@
-"""The file of the metadata log, once in every log directory: losing one disk does not lose the topics.
+"""The metadata log's file, once in every log directory, so that losing one disk does not lose the topics.
 
-A write counts once it is durable in every copy that is left. A copy that fails is dropped; the others go on, and write
-down, before the next write counts, who is left: the copies' history. At the start the copy with the longest history is
-the one that counts, and of several such the one that has most; the others are made like it. Two histories that parted
-were both written to while the other was away. Which one counts only people can say: the broker refuses to start.
+A write is complete once it is durable in every usable copy. A copy that fails is dropped; before the next write is
+complete, the others record which copies are left: the copies' history. At the start the copy with the longest history
+is used, and of several such the one with most records; the others are overwritten with it. If two histories diverge,
+each copy was written to while the other was missing. Only an operator can decide between them: the broker refuses to
+start.
 
 With one directory there is one copy and no history. Waits for the disk: for a thread, and for the start.
 """
@@ -22,11 +23,11 @@ from flowstone.cluster.logs.log_batches import read_batches
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.files import File, Files
 
-# Without the "-<number>" of a partition's directory, so no topic's name can lead here.
+# No "-<number>" at the end, as a partition's directory has, so no topic's name can collide with it.
 DIRECTORY = "__cluster_metadata"
 FILE_NAME = "00000000000000000000.log"
 HISTORY_NAME = "copies"
-# Beside the file where it is only a copy (`local_copy`): the truth is in ZooKeeper.
+# Beside the file if it is only a copy (`local_copy`): the log itself is in ZooKeeper.
 MARK_NAME = "zookeeper"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -34,12 +35,12 @@ _log = logging.getLogger(__name__)
 
 
 def is_only_a_copy(files: Files, log_directory: str) -> bool:
-    """Whether what is in the directory is a broker's copy of what its cluster has in ZooKeeper."""
+    """Return whether the directory holds a broker's copy of the metadata that its cluster stores in ZooKeeper."""
     return files.exists(posixpath.join(log_directory, DIRECTORY, MARK_NAME))
 
 
-class NoRoomError(Exception):
-    """A write found no room and has been undone."""
+class NoSpaceError(Exception):
+    """A write was undone because the disk is full."""
 
 
 class _Copy:
@@ -66,15 +67,15 @@ class _Copy:
         self.history = history
 
     def make(self, data: bytes) -> None:
-        """For the start: the file has `data` and nothing else, durably."""
+        """Make `data` the file's only content, durably. Used at the start."""
         if self.data[: len(data)] != data:
-            _log.warning("%s is out of date, or damaged, and is made anew", self.path)
+            _log.warning("%s is out of date, or damaged, and is written anew", self.path)
             self.replace(data)
         else:
             if len(self.data) > len(data):
                 _log.warning("%s: cut off %d bytes of an unfinished write", self.path, len(self.data) - len(data))
                 self.file.truncate(len(data))
-            self.file.sync()  # what a killed process wrote is served from now on, and must not go with the power
+            self.file.sync()  # a killed process's write is served from now on, and must survive a power loss
         self.data, self.size_bytes = b"", len(data)
 
     def replace(self, data: bytes) -> None:
@@ -86,7 +87,9 @@ class _Copy:
 
 class MetadataCopies:
     def __init__(self, files: Files, log_directories: Sequence[str], *, is_incomplete: bool = False) -> None:
-        """`is_incomplete`: a log directory is missing, so that there being no metadata means that it has been lost."""
+        """Open the copies. `is_incomplete` says that a log directory is missing, so that missing metadata has been
+        lost.
+        """
         self._files, self._log_directories, self._is_incomplete = files, log_directories, is_incomplete
         self._copies: list[_Copy] = []
 
@@ -102,7 +105,7 @@ class MetadataCopies:
     # The start
 
     def load(self) -> tuple[int, list[MetadataRecord]]:
-        """The offset of the first record, and all the records. StartupError if they cannot be had."""
+        """Return the offset of the first record, and all the records. Raises StartupError if that is not possible."""
         assert not self._copies, "a metadata log is loaded once"
         faults: dict[str, Exception] = {}
         found: list[tuple[_Copy, int, list[MetadataRecord], int]] = []
@@ -111,7 +114,8 @@ class MetadataCopies:
                 copy = _Copy(self._files, log_directory)
                 self._copies.append(copy)
                 found.append((copy, *read_batches(copy.data)))
-            except UnknownRecord as newer:  # no damage: other copies, which may have less, must not replace it
+            # not damage: other copies, which may have fewer records, must not replace it
+            except UnknownRecord as newer:
                 raise StartupError(f"the metadata log {copy.path} cannot be read: {newer}") from newer
             except StorageFault as fault:
                 faults[copy.path] = fault
@@ -143,10 +147,12 @@ class MetadataCopies:
     # Writing
 
     def write(self, batch: bytes) -> None:
-        """Durable in every copy that is left. NoRoomError: undone. OSError: the last copy has failed."""
+        """Write a batch durably to every usable copy. Raises NoSpaceError if it was undone, OSError if the last copy
+        failed.
+        """
         try:
             self._on_all(lambda copy: _append(copy, batch))
-        except NoRoomError:
+        except NoSpaceError:
             self._on_all(lambda copy: copy.file.truncate(copy.size_bytes))
             raise
         self._on_all(lambda copy: copy.file.sync())
@@ -154,7 +160,7 @@ class MetadataCopies:
             copy.size_bytes += len(batch)
 
     def replace(self, data: bytes) -> None:
-        """All of it is `data` now. NoRoomError: some copies are as they were, which comes to the same."""
+        """Replace the whole file by `data`. Raises NoSpaceError if some copies are unchanged, which is equivalent."""
         full: list[OSError] = []
 
         def replace(copy: _Copy) -> None:
@@ -167,14 +173,14 @@ class MetadataCopies:
 
         self._on_all(replace)
         if full:
-            raise NoRoomError(str(full[0])) from full[0]
+            raise NoSpaceError(str(full[0])) from full[0]
 
     def close(self) -> None:
         for copy in self._copies:
             copy.file.close()
 
     def _on_all(self, action: Callable[[_Copy], None]) -> None:
-        """Copies on which the action fails are dropped; OSError if none is left."""
+        """Run the action on all copies and drop those on which it fails. Raises OSError if none is left."""
         failed: list[tuple[_Copy, OSError]] = []
         for copy in self._copies:
             try:
@@ -210,4 +216,4 @@ def _append(copy: _Copy, batch: bytes) -> None:
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        raise NoRoomError(str(error)) from error
+        raise NoSpaceError(str(error)) from error

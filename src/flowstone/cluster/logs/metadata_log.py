@@ -1,4 +1,4 @@
-"""The metadata log's interface. Where it lives (a file, memory, ZooKeeper) is known to its homes only."""
+"""The metadata log's interface. Only its implementations know whether it is in a file, in memory or in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from flowstone.cluster.logs.log_listeners import LogListeners
 
 
 class Outrun(Exception):
-    """Another broker's append came first, and the listeners have seen it; nothing came of this one: decide again."""
+    """Another broker's append came first, and the listeners have seen it; this one was not made: decide again."""
 
 
 class PendingAppend(NamedTuple):
-    """Records that wait to be written, and the future that tells their maker what came of them."""
+    """Records that wait to be written, and the future that tells their caller the outcome."""
 
     records: Sequence[MetadataRecord]
     committed: asyncio.Future[None]
 
 
 def fail_all(pending: Iterable[PendingAppend], error: Exception) -> None:
-    """Raise the error in every maker that still waits."""
+    """Raise the error in every caller that still waits."""
     for _, committed in pending:
         if not committed.done():
             committed.set_exception(error)
@@ -34,22 +34,22 @@ class MetadataLog(Protocol):
     def listeners(self) -> LogListeners: ...
 
     def load(self) -> ClusterImage:
-        """The image of everything committed so far. Called once, before the first append; may block."""
+        """Return the image of everything committed so far. Called once, before the first append; may block."""
         ...
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
-        """All or nothing, after every append begun before it; durable, and seen by every listener, on return.
+        """Append all or nothing, after every earlier append; on return it is durable and every listener has seen it.
 
-        `Outrun` means that it was decided on an image that is no longer the newest (appends are a compare-and-set on
-        the log's end); `ApiError` that there was no room for it or for one before it: nothing came of it then.
-        `StorageFault` means that the outcome is unknown and that this log takes no more.
+        Raises Outrun, and appends nothing, if the records were decided on an image that is no longer the newest
+        (appends are a compare-and-set on the log's end). Raises ApiError, and appends nothing, if the disk was full for
+        this append or one before it. Raises StorageFault if the outcome is unknown; the log then accepts no more.
         """
         ...
 
     async def close(self) -> None:
-        """Waits for the appends under way."""
+        """Wait for pending appends and close the log."""
         ...
 
     def abort(self) -> None:
-        """Ends at once, as a killed process would: nothing is written once it returns."""
+        """Stop at once, as if the process were killed: nothing is written once this returns."""
         ...

@@ -1,8 +1,8 @@
-"""kazoo for a program with an event loop: one ZooKeeper session after the other, until it is closed or dropped.
+"""A kazoo client for an event loop: one ZooKeeper session after the other, until it is closed or dropped.
 
-Threads of ours may wait for ZooKeeper (`insist`); the loop never does, it awaits (`ask`). What happens in kazoo's own
-threads is handed to the loop and does nothing else there. A session that ran out is followed by a new one by itself;
-what was in the old one is the listeners' to do again.
+Our own threads may wait for ZooKeeper (`insist`); the loop never does, it awaits (`ask`). Callbacks in kazoo's own
+threads only hand over to the loop. After a session has expired a new one begins by itself; listeners recreate the
+ephemeral nodes of the old one.
 
 kazoo keeps a session alive from a thread of its own, so a live session says nothing of the loop.
 """
@@ -25,16 +25,16 @@ from kazoo.protocol.states import KazooState
 from flowstone.cluster.zookeeper.kazoo_client import ImpatientHandler, NegotiatedTimeout
 from flowstone.errors import StartupError
 
-# Brokers whose address names no path share nothing with other users of the same ZooKeeper.
+# Brokers whose address names no path use this one, to share nothing with other users of the same ZooKeeper.
 DEFAULT_CHROOT = "/flowstone"
 ZOOKEEPER_CONNECT_TIMEOUT_S = 15.0
 RECONNECT_DELAY_S_MAX = 1.0
-# So many servers that take a connection and do not answer may be tried before the session is over.
+# How many servers that accept a connection and do not answer may be tried before the session expires.
 TRIES_PER_SESSION = 6
 ANSWER_TIMEOUT_MIN_S = 1.0
 TRANSACTION_DELETIONS_MAX = 100
 
-# No answer will come to what was asked: whether it was done is unknown.
+# The answer is lost: whether the operation was done is unknown.
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
 
 Answer = TypeVar("Answer")
@@ -54,7 +54,9 @@ class Closed(Exception):
 
 class ZooKeeperClient:
     def __init__(self, connect: str, session_timeout_s: float) -> None:
-        """`connect` is HOST:PORT,HOST:PORT/path. Belongs to the running event loop, if there is one."""
+        """Create the client. `connect` is HOST:PORT,HOST:PORT/path. Belongs to the running event loop, if there is
+        one.
+        """
         hosts, slash, path = connect.partition("/")
         self.connect, self.chroot = connect, f"/{path.strip('/')}" if slash and path.strip("/") else DEFAULT_CHROOT
         self._loop = _running_loop()
@@ -74,7 +76,7 @@ class ZooKeeperClient:
         self._connected = threading.Event()
 
     def on_state(self, listener: Callable[[SessionState], None]) -> None:
-        """Called on the event loop."""
+        """Call `listener` with each new state, on the event loop."""
         self._listeners.append(listener)
 
     @property
@@ -88,16 +90,16 @@ class ZooKeeperClient:
 
     @property
     def session_timeout_s(self) -> float:
-        """What the server has granted, which may be less than was asked for."""
+        """Return the timeout that the server has granted, which may be less than was requested."""
         return self._negotiated.timeout_s
 
     def path(self, name: str) -> str:
         return f"{self.chroot}/{name}"
 
-    # Its life
+    # Life cycle
 
     def start(self) -> None:
-        """Waits. StartupError if ZooKeeper does not answer."""
+        """Connect and wait for that. Raises StartupError if ZooKeeper does not answer."""
         self.kazoo.start_async().wait(ZOOKEEPER_CONNECT_TIMEOUT_S)
         if not self.kazoo.connected:
             self.drop()
@@ -108,36 +110,38 @@ class ZooKeeperClient:
         assert self._negotiated.timeout_s > 0, "kazoo did not tell the session timeout that was granted"
 
     def close(self) -> None:
-        """Ends the session too. Waits."""
+        """Close the client and its session. Waits."""
         if not self._is_closed:
             self._is_closed = True
             self._end()
 
     async def release(self) -> None:
-        """One of its users has finished; the last one closes it."""
+        """Note that one of the client's users has finished; the last one closes it."""
         self._users -= 1
         if not self._users:
             await asyncio.to_thread(self.close)
 
     def drop(self) -> None:
-        """At once, and as if the process were gone: the session is left to run out."""
+        """Drop the connection at once, as if the process had ended: the session is left to expire."""
         if not self._is_closed:
             self._is_closed = True
             self._handler.cut()
             threading.Thread(target=self._end, name="zookeeper-drop", daemon=True).start()
 
     def _end(self) -> None:
-        self._connected.set()  # whoever waits for it learns that it is closed
+        self._connected.set()  # waiting callers learn that the client is closed
         self.kazoo.stop()
         self.kazoo.close()
 
-    # Asking, from a thread
+    # Calls from a thread, which wait
 
     def wait(self, asked: Any) -> Any:
-        """What one of kazoo's asynchronous calls answers, or raises. `LOST` if it takes longer than a session lasts."""
+        """Return the result of one of kazoo's asynchronous calls. Raises one of `LOST` if it takes longer than a
+        session lasts.
+        """
         try:
             return asked.get(timeout=self.session_timeout_s)
-        except KazooTimeoutError:  # kazoo may forget a call that is made at the very moment at which a session ends
+        except KazooTimeoutError:  # kazoo may lose a call made at the moment at which a session ends
             raise ConnectionLoss from None
 
     def wait_connected(self) -> None:
@@ -146,9 +150,9 @@ class ZooKeeperClient:
             raise Closed
 
     def insist(self, call: Callable[..., Answer], *arguments: object) -> Answer:
-        """Calls, again after every lost connection, until there is an answer; `Closed` if there will be none.
+        """Run a call, again after every lost connection, until there is an answer. Raises Closed if there will be none.
 
-        For what may be repeated.
+        The call must be idempotent.
         """
         while True:
             self.wait_connected()
@@ -156,12 +160,12 @@ class ZooKeeperClient:
                 return call(*arguments)
 
     def get(self, name: str) -> tuple[bytes, Any]:
-        """(data, status). NoNodeError."""
+        """Return (data, status) of a node. Raises NoNodeError."""
         data, status = self.insist(lambda: self.wait(self.kazoo.get_async(self.path(name))))
         return data, status
 
     def get_all(self, names: Sequence[str]) -> list[bytes]:
-        """All at once. NoNodeError if one is missing."""
+        """Return the data of several nodes, requested together. Raises NoNodeError if one is missing."""
 
         def get() -> list[bytes]:
             asked = [self.kazoo.get_async(self.path(name)) for name in names]
@@ -170,20 +174,22 @@ class ZooKeeperClient:
         return self.insist(get)
 
     def children(self, name: str) -> list[str]:
-        """NoNodeError."""
+        """Return the names of a node's children. Raises NoNodeError."""
         return list(self.insist(lambda: self.wait(self.kazoo.get_children_async(self.path(name)))))
 
     def sync(self) -> None:
-        """From now on the server shows what is committed by now: it may have been behind."""
+        """Bring the server up to date with what is committed by now: it may have been behind."""
         self.insist(lambda: self.wait(self.kazoo.sync_async(self.chroot)))
 
     def create(self, name: str, data: bytes) -> None:
-        """A node whose name nobody else uses, or that is the same whoever makes it."""
+        """Create a node with a unique name, or whose content is the same whichever broker creates it."""
         with suppress(NodeExistsError):
             self.insist(lambda: self.wait(self.kazoo.create_async(self.path(name), data, makepath=True)))
 
     def delete_all(self, names: Iterable[str]) -> None:
-        """In the order given, as far as it comes: who else deletes the same leaves nothing to do. `LOST`."""
+        """Delete nodes in this order, as far as possible: another broker may delete the same ones. Raises one of
+        `LOST`.
+        """
         paths = [self.path(name) for name in names]
         for start in range(0, len(paths), TRANSACTION_DELETIONS_MAX):
             transaction = self.kazoo.transaction()
@@ -192,10 +198,10 @@ class ZooKeeperClient:
             if not succeeded(self.wait(transaction.commit_async())):
                 return
 
-    # Asking, from the event loop
+    # Calls from the event loop, which are awaited
 
     async def ask(self, start: Callable[[], Any]) -> Any:
-        """What `wait` gives, but `LOST` at once while there is no connection."""
+        """Return what `wait` returns. Raises one of `LOST` at once while there is no connection."""
         if not self.is_connected:
             raise ConnectionLoss
         assert self._loop is not None
@@ -208,13 +214,13 @@ class ZooKeeperClient:
             raise ConnectionLoss from None
 
     def on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
-        """From kazoo's threads."""
+        """Call back on the event loop. For kazoo's threads."""
         assert self._loop is not None
         with suppress(RuntimeError):  # the loop is closed: the broker is gone
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _changed(self, kazoo_state: str) -> None:
-        """In kazoo's thread."""
+        """Handle a change of the connection's state, in kazoo's thread."""
         if self._is_closed:
             return
         if kazoo_state == KazooState.CONNECTED:
@@ -235,7 +241,7 @@ class ZooKeeperClient:
 
 
 def succeeded(results: Sequence[object]) -> bool:
-    """Return whether a transaction was done, all of it; otherwise nothing of it was."""
+    """Return whether a transaction was done, as a whole; otherwise nothing of it was."""
     return not any(isinstance(result, Exception) for result in results)
 
 

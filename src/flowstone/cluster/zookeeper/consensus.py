@@ -1,9 +1,10 @@
-"""A broker's tie to its cluster through ZooKeeper: membership, and the metadata log over the same session.
+"""A broker's consensus in ZooKeeper: membership, and the metadata log over the same session.
 
 A member has two ephemeral nodes. The one of its node id keeps others from it, tells its incarnation, and is as old as
-the membership: that makes the order of seniority. The other is named by the incarnation alone, and is written to when
-the membership is renewed. Why written: a read is answered by the one server this broker is connected to, which may be
-cut off and not know yet that the others have ended the session. Only a majority can do a write, and not after that.
+the membership, which defines the order of seniority. The other is named by the incarnation alone, and is written to
+when the membership is renewed. A write is needed because a read is answered by the one server this broker is connected
+to, which may be cut off and not know yet that the others have ended the session. A write needs a majority, and fails
+after that.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import Clock, done_within
 
 JOIN_PAUSE_S = 0.1
-# How long a broker that stops tries to tell ZooKeeper: if it cannot, its membership runs out by itself.
+# How long a broker that stops tries to tell ZooKeeper: if it cannot, its membership expires by itself.
 LEAVE_TIMEOUT_S = 2.0
-# How long a start waits for the session of another data directory that has its node id; longer than any should last.
+# How long a start waits for the session of another data directory with its node id; longer than any should last.
 HOLDER_WAIT_S = 60.0
-# Seen meanwhile, they show that the other broker is alive. One alone may have been under way when it died.
+# Renewals seen meanwhile, as proof that the other broker is alive. One alone may have been in flight when it died.
 RENEWALS_OF_A_LIVE_HOLDER = 2
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class ZooKeeperConsensus:
     def __init__(
         self, connect: str, session_timeout_s: float, copy: LocalCopy, clock: Clock, **log_options: int
     ) -> None:
-        """`connect` is as Kafka's zookeeper.connect: HOST:PORT,HOST:PORT/path.
+        """Create the consensus. `connect` is as Kafka's zookeeper.connect: HOST:PORT,HOST:PORT/path.
 
         Belongs to the running event loop. Nothing is done before the log is loaded.
         """
@@ -70,7 +71,7 @@ class ZooKeeperConsensus:
     async def join(self, node_id: int, directory_id: str) -> str:
         session_id, incarnation = None, ""
         while True:
-            # A new incarnation with every session, and the same one while it is unknown what became of a try.
+            # A new incarnation with every session, and the same one while the outcome of an attempt is unknown.
             if self._client.session_id != session_id or not incarnation:
                 session_id, incarnation = self._client.session_id, id_text(random_id())
             try:
@@ -94,16 +95,16 @@ class ZooKeeperConsensus:
             return False
         incarnation, directory = decode_member(data)
         if incarnation == member.incarnation and stat.ephemeralOwner == self._client.session_id:
-            return True  # an earlier try, whose answer was lost
+            return True  # an earlier attempt, whose answer was lost
         if directory != directory_id:
             await self._wait_until_gone(Member(member.node_id, incarnation))
             return False
-        # A former life of this data directory: this process has its lock, so that one has ended.
+        # An earlier life of this data directory: this process holds the directory's lock, so that life has ended.
         await self._client.ask(self._removal(Member(member.node_id, incarnation)))
         return False
 
     async def _wait_until_gone(self, holder: Member) -> None:
-        """Return when the membership of another data directory has ended. StartupError if its broker lives on.
+        """Wait until the membership of another data directory has ended. Raises StartupError if its broker is alive.
 
         This broker may have lost its disk: then the holder is its former life, whose session soon expires. A broker
         that lives renews its membership, and each renewal is a new version of its node.
@@ -155,7 +156,7 @@ class ZooKeeperConsensus:
             await done_within(self._clock, leaving, LEAVE_TIMEOUT_S)
             leaving.cancel()
             if leaving.done() and not leaving.cancelled() and (error := leaving.exception()) is not None:
-                logger.info("the membership is left to run out: %r", error)
+                logger.info("the membership is left to expire: %r", error)
         self._member = None
         await self._client.release()
 
@@ -182,7 +183,7 @@ class ZooKeeperConsensus:
         commit: Callable[[], Any] = transaction.commit_async
         return commit
 
-    # Who else is there
+    # The other members
 
     async def look(self) -> Sequence[Member]:
         try:
@@ -199,7 +200,7 @@ class ZooKeeperConsensus:
         return tuple(member for _, member in sorted(each for each in found if each is not None))
 
     async def _describe(self, name: str) -> tuple[int, Member] | None:
-        """(when it joined, member); None if it has gone since."""
+        """Return (when it joined, member); None if it has left since."""
         try:
             data, stat = await self._client.ask(
                 lambda: self._client.kazoo.get_async(self._client.path(f"{MEMBERS}/{name}"))

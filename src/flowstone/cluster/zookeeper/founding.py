@@ -1,4 +1,4 @@
-"""Writing a broker's own metadata into an empty ZooKeeper, because an operator asked for it. Waits.
+"""Writes a broker's own metadata into an empty ZooKeeper at an operator's request. Waits.
 
 Two occasions: a single broker grows into a cluster, and a cluster's ZooKeeper has lost its data. In both the image goes
 in as the first snapshot, and the log goes on after it as if nothing had happened. The brokers it names are not members
@@ -22,17 +22,17 @@ SESSION_TIMEOUT_S = 10.0
 
 
 def found_from_file_home(connect: str, copy: LocalCopy, clock: Clock) -> ClusterImage:
-    """The metadata of a broker that was alone until now, and is stopped, becomes its cluster's. StartupError."""
+    """Make a stopped single broker's metadata its cluster's. Raises StartupError if there is a cluster already."""
     if copy.is_marked:
         raise StartupError(f"{copy.path} is the copy of a cluster's metadata, not that of a broker on its own")
     return _found(connect, copy, clock)
 
 
 def restore_from_local_copy(connect: str, copy: LocalCopy, clock: Clock) -> ClusterImage:
-    """The copy of a stopped broker replaces what ZooKeeper has lost. StartupError.
+    """Restore what ZooKeeper has lost from a stopped broker's copy. Raises StartupError if that is not possible.
 
-    It has what its broker had heard of. What was decided after that, and only other brokers had heard of, is lost:
-    restore from the copy that has most.
+    The copy has what its broker had learned. Later decisions, which only other brokers had learned, are lost: restore
+    from the newest copy.
     """
     if not copy.is_marked:
         raise StartupError(f"{copy.path} is that of a broker on its own, not the copy of a cluster's metadata")

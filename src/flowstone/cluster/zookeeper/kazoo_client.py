@@ -1,6 +1,6 @@
-"""What we need of kazoo that it does not offer: a way to go without a word, less patience, and the granted timeout.
+"""Extensions of kazoo: closing a connection silently, shorter connection timeouts, and the granted session timeout.
 
-Both classes are given to kazoo through its public parameters, and know as little of its inside as they can.
+Both classes are passed to kazoo through its public parameters, and use as little of its internals as possible.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class ImpatientHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
-    """kazoo's threads and sockets, with a way to end a connection without a word, and less patience.
+    """kazoo's threads and sockets, with a way to end a connection silently, and with shorter timeouts.
 
     A server that is just starting may take a connection and never answer on it. kazoo would wait for it until the
     session is over.
@@ -46,11 +46,11 @@ class ImpatientHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazo
         self._is_cut = True
         if self._socket is not None:
             with suppress(OSError):
-                self._socket.shutdown(2)  # both ways; kazoo's thread, which waits on it, closes it
+                self._socket.shutdown(2)  # both directions; kazoo's thread, which waits on it, closes it
 
 
 class NegotiatedTimeout(logging.Logger):
-    """Where kazoo's own log lines go: nowhere, but for its mistakes, and for what it says there and nowhere else."""
+    """The logger given to kazoo: drops its lines except for errors, and reads the granted timeout from them."""
 
     def __init__(self) -> None:
         super().__init__("kazoo", BLATHER)

@@ -1,8 +1,8 @@
-"""How a broker begins with what ZooKeeper has: from its own copy, or a snapshot, and what was appended since.
+"""Loads the metadata that ZooKeeper has: from the broker's own copy, or a snapshot, and what was appended since.
 
-And whether it may. A ZooKeeper that has less than the broker's copy has lost what the cluster agreed on: a broker that
-went on from there would forget topics, and delete what it holds of them. It refuses to start, and says what an operator
-can do; the same where ZooKeeper has another cluster. Waits, for ZooKeeper and for the disk.
+Also decides whether the broker may start. A ZooKeeper that has less than the broker's copy has lost what the cluster
+agreed on: a broker that continued from there would forget topics, and delete its partitions of them. The start fails,
+and says what an operator can do; it fails too if ZooKeeper has another cluster. Waits for ZooKeeper and for the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class Loaded(NamedTuple):
     image: ClusterImage
     end: End
-    # Of the log, since its last snapshot or since the copy, whichever was gone on from.
+    # Sizes of the log since its last snapshot, or since the copy, whichever the image was loaded from.
     nodes: int
     size_bytes: int
 
@@ -33,7 +33,7 @@ class Loaded(NamedTuple):
 def load_image(
     client: ZooKeeperClient, store: ZooKeeperStore, snapshots: ZooKeeperSnapshots, copy: LocalCopy
 ) -> Loaded:
-    """Starts the client. StartupError."""
+    """Start the client and load the image. Raises StartupError if the broker must not, or cannot, start from it."""
     local, damage = _load_copy(copy)
     try:
         client.start()
@@ -85,7 +85,7 @@ def _load_copy(copy: LocalCopy) -> tuple[ClusterImage, StartupError | None]:
     except StartupError as damage:
         if isinstance(damage.__cause__, UnknownRecord):
             raise
-        # Of no account where ZooKeeper has it all; the copy is made anew then.
+        # Of no consequence while ZooKeeper has everything; the copy is written anew then.
         logger.warning("%s", damage)
         return EMPTY_IMAGE, damage
 

@@ -1,15 +1,15 @@
-"""The metadata log in ZooKeeper: a cluster's home of it, as one broker sees it.
+"""The metadata log in ZooKeeper, as one broker sees it.
 
 This is the event loop's side: it decides what is done next (read what others appended, append what waits), one thing at
 a time, in a thread that waits for ZooKeeper (`zookeeper_store`); it applies what comes of it and calls the listeners.
 Appends that arrive while another is under way share the next node. When another broker's came first, everything that
 waits was decided on an old image: it is refused, and its makers decide again.
 
-While ZooKeeper cannot be reached, appends wait. What became of one whose answer was lost is found out before anything
-else is done. Only where it can never be known, for the log was truncated beyond it meanwhile, it counts as outrun: it
-is decided again on an image that may have it already.
+While ZooKeeper cannot be reached, appends wait. The outcome of an append whose answer was lost is determined before
+anything else is done. Only if it can never be known, because the log was truncated beyond it meanwhile, it counts as
+outrun: the change is decided again on an image that may contain it already.
 
-The local copy, snapshots and truncation have a thread of their own; nobody waits for them.
+The local copy, snapshots and truncation have a thread of their own; no append waits for them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from flowstone.cluster.zookeeper.upkeep import SNAPSHOT_NODES, Upkeep
 from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.ports.clock import Clock, done_within
 
-# How long a broker that stops waits for appends under way, when ZooKeeper does not answer.
+# How long a broker that stops waits for pending appends when ZooKeeper does not answer.
 CLOSE_TIMEOUT_S = 5.0
 
 Answer = TypeVar("Answer")
@@ -61,20 +61,22 @@ class ZooKeeperLog:
         self._snapshots = ZooKeeperSnapshots(client, clock, log_nodes_kept)
         self._upkeep = Upkeep(copy, self._snapshots, snapshot_nodes)
         self._image = EMPTY_IMAGE
-        self._log_end = End(0, 0)  # what the image is as of
+        self._log_end = End(0, 0)  # the end of the log up to which the image is applied
         self.listeners = LogListeners()
         self._waiting: list[PendingAppend] = []
         self._under_way: list[PendingAppend] = []
         self._worker: asyncio.Task[None] | None = None
         self._failure: StorageFault | None = None
         self._is_closed = self._has_ended = False
-        # Watches are numbered. One that is called says that there is news, unless a later one was set by then.
+        # Watches are numbered. A watch that fires means that there is news, unless a later one was set by then.
         self._watches = self._watch_set = self._watch_called = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-log")
         client.on_state(self._session_changed)
 
     def load(self) -> ClusterImage:
-        """Waits. StartupError says why this broker must not, or cannot, go on from what ZooKeeper has."""
+        """Load the image; waits. Raises StartupError if this broker must not, or cannot, start from what ZooKeeper
+        has.
+        """
         loaded = load_image(self._client, self._store, self._snapshots, self._copy)
         self._image, self._log_end = loaded.image, loaded.end
         self._upkeep.begin(loaded.image, loaded.nodes, loaded.size_bytes)
@@ -121,7 +123,7 @@ class ZooKeeperLog:
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._upkeep.abort()
 
-    # What is to be done
+    # Choosing the next work
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
@@ -149,7 +151,7 @@ class ZooKeeperLog:
             self._worker = asyncio.ensure_future(self._work())
 
     async def _work(self) -> None:
-        """Runs while there is something to do. An append's caller may be cancelled; what it asked for is not."""
+        """Work while there is something to do. An append's caller may be cancelled, but not the append."""
         try:
             while (self._has_news and not self._is_closed) or self._waiting:
                 if self._has_news:
@@ -159,7 +161,7 @@ class ZooKeeperLog:
         except Closed:
             pass
         except Exception as error:
-            # Whatever it was, a mistake of ours included: nobody may be left waiting.
+            # Whatever the error, a mistake of ours included: no caller may be left waiting.
             self._fail(error)
         finally:
             self._worker = None
@@ -186,7 +188,7 @@ class ZooKeeperLog:
         self._upkeep.appended(entry.records, self._image, entry.size_bytes)
 
     async def _leap(self) -> None:
-        """Goes on from the snapshot: this broker was away while the log was truncated."""
+        """Continue from the snapshot: the log was truncated while this broker was disconnected."""
         found = await self._in_thread(self._snapshots.load)
         if found is None or found[1].next_offset <= self._log_end.offset:
             raise StorageFault(f"ZooKeeper has lost the metadata log from {self._log_end.offset} on")
@@ -194,7 +196,7 @@ class ZooKeeperLog:
         logger.warning("changes %d to %d were missed, and come from a snapshot", self._log_end.offset, image.version)
         self._refuse(Outrun())
         self._log_end = End(pointer.next_offset, self._log_end.version)
-        self._stale()  # what came after the snapshot, and the end's version, are still to be read
+        self._stale()  # the records after the snapshot, and the end's version, are still to be read
         self._advance(difference(self._image, image), image)
         self._upkeep.begin(image, 0, 0)
 
@@ -239,14 +241,16 @@ class ZooKeeperLog:
         if self._log_end == before:
             raise StorageFault(f"ZooKeeper refuses appends at {before.offset} of the metadata log, yet has none there")
 
-    # What follows
+    # Outcomes
 
     def _advance(self, records: Sequence[MetadataRecord], image: ClusterImage) -> None:
         self._image = image
         self.listeners.committed(records, image)
 
     def _refuse(self, error: Exception) -> None:
-        """Nothing came of what waits. Before the listeners hear of what came first: it may contradict."""
+        """Refuse all waiting appends, before the listeners learn of the append that came first, which may contradict
+        them.
+        """
         refused, self._waiting = self._waiting, []
         if refused:
             self.listeners.refused()

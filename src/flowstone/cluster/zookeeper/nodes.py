@@ -1,4 +1,4 @@
-"""What the nodes in ZooKeeper hold, as bytes. Pure.
+"""The contents of the nodes in ZooKeeper, as bytes. Pure.
 
     log                     the offset at which the log ends; each append is one version of it
     log/<offset>            one append: a line of JSON (its id, how many chunks it has) and a record batch
@@ -9,8 +9,8 @@
     sessions/<incarnation>  ephemeral, of the same session; written to when a membership is renewed
     cluster                 the cluster's id
 
-A log node is named by the offset of its first record, as Kafka names segments, so whoever has an image knows which node
-comes next. Nodes are far below the 1 MiB that ZooKeeper takes, for a request holds more than a node's data.
+A log node is named by the offset of its first record, as Kafka names segments, so a broker with an image knows which
+node comes next. Nodes are far below the 1 MiB that ZooKeeper takes, for a request holds more than a node's data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flowstone.errors import StorageFault
 LOG, CHUNKS, SNAPSHOTS, MEMBERS, SESSIONS, CLUSTER = "log", "chunks", "snapshots", "members", "sessions", "cluster"
 
 LOG_NODE_BYTES_MAX = 512 << 10
-# One append, all its chunks together. The failover of 10,000 partitions has 2 MiB.
+# The size of one append, all its chunks together. The failover of 10,000 partitions takes 2 MiB.
 APPEND_BYTES_MAX = 64 << 20
 
 
@@ -51,7 +51,7 @@ class Head(NamedTuple):
 
 
 class Pointer(NamedTuple):
-    """The snapshot that counts: a start reads this one."""
+    """The current snapshot, which a start reads."""
 
     name: str
     chunk_count: int
@@ -90,11 +90,11 @@ def decode_node(data: bytes) -> tuple[Head, bytes]:
     try:
         return Head(value["id"], int(value["chunks"])), batch
     except (KeyError, ValueError) as error:
-        raise StorageFault(f"a node of the metadata log makes no sense: {error!r}") from error
+        raise StorageFault(f"a node of the metadata log is malformed: {error!r}") from error
 
 
 def decode_entry(append_id: str, base_offset: int, batch: bytes) -> Entry:
-    """StorageFault if the batch is damaged, or another offset's."""
+    """Decode an append. Raises StorageFault if the batch is damaged, or has another offset."""
     first_offset, records, size_bytes = read_batches(batch)
     if first_offset != base_offset or size_bytes != len(batch) or not records:
         raise StorageFault(f"the metadata log's node of offset {base_offset} is damaged")
@@ -117,13 +117,13 @@ def encode_pointer(pointer: Pointer) -> bytes:
 
 
 def decode_pointer(data: bytes) -> Pointer | None:
-    """Return which snapshot counts, or None while there is none."""
+    """Return the current snapshot's pointer, or None while there is none."""
     if not data:
         return None
     try:
         return Pointer(**_decode_line(data))
     except TypeError as error:
-        raise StorageFault(f"the node that names the snapshot of the metadata makes no sense: {error}") from error
+        raise StorageFault(f"the node that names the snapshot of the metadata is malformed: {error}") from error
 
 
 def decode_snapshot(pointer: Pointer, data: bytes) -> ClusterImage:
@@ -138,7 +138,7 @@ def encode_member(incarnation: str, directory_id: str) -> bytes:
 
 
 def decode_member(data: bytes) -> tuple[str, str]:
-    """(incarnation, directory id)"""
+    """Return (incarnation, directory id)."""
     value = _decode_line(data)
     return str(value.get("incarnation", "")), str(value.get("directory_id", ""))
 

@@ -1,7 +1,8 @@
 """Snapshots of the image in ZooKeeper, and the truncation of the log that they allow. Every call waits: for threads.
 
-A snapshot's chunks are made first; it counts once the pointer names it. Truncation removes the log's nodes of before
-the snapshot that counts, in ascending order, and leaves a margin, so that who reads a little late finds its next node.
+A snapshot's chunks are written first; it is current once the pointer names it. Truncation removes the log's nodes
+before the current snapshot, in ascending order, and leaves a margin, so that a broker that reads a little late finds
+its next node.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from flowstone.cluster.zookeeper.nodes import (
 from flowstone.errors import StartupError
 from flowstone.ports.clock import Clock
 
-# Nodes below the snapshot that truncation leaves.
+# How many nodes below the snapshot truncation leaves.
 LOG_NODES_KEPT = 500
 
 
@@ -40,7 +41,7 @@ class ZooKeeperSnapshots:
         self._client, self._clock, self._log_nodes_kept = client, clock, log_nodes_kept
 
     def load(self) -> tuple[ClusterImage, Pointer] | None:
-        """The snapshot that counts; None if there is none yet."""
+        """Return the current snapshot and its pointer; None if there is none yet."""
         while True:
             pointer = self.pointer()
             if pointer is None:
@@ -53,7 +54,9 @@ class ZooKeeperSnapshots:
         return self._read_pointer()[0]
 
     def write(self, image: ClusterImage) -> Pointer | None:
-        """The new snapshot; None if another broker's came first. `LOST`: the next one finds what became of this."""
+        """Write a snapshot; return None if another broker's came first. Raises one of `LOST`; the next write cleans
+        up.
+        """
         before, version = self._read_pointer()
         if before is not None and before.next_offset > image.version:
             return None
@@ -67,13 +70,13 @@ class ZooKeeperSnapshots:
         return pointer
 
     def truncate(self, pointer: Pointer) -> None:
-        """Removes what the snapshot has made superfluous. `LOST`: the next one does."""
+        """Remove what the snapshot has made obsolete. Raises one of `LOST`; the next truncation continues."""
         log = sorted(name for name in filter(str.isdigit, self._names(LOG)) if int(name) < pointer.next_offset)
         superfluous = log[: -self._log_nodes_kept]
         if superfluous:
             start = int(log[len(superfluous)])
             self._client.delete_all(f"{LOG}/{name}" for name in superfluous)
-            # Those of an append below the log's start: it is gone, or was never done and never will be.
+            # Chunks of an append below the log's start: it was truncated, or was never made and never will be.
             self._client.delete_all(f"{CHUNKS}/{name}" for name in self._names(CHUNKS) if chunk_offset(name) < start)
         for name in self._names(SNAPSHOTS):
             if name < pointer.name:
@@ -81,7 +84,9 @@ class ZooKeeperSnapshots:
                 self._client.delete_all([*chunks, f"{SNAPSHOTS}/{name}"])
 
     def found(self, image: ClusterImage) -> None:
-        """Makes an image the beginning of the log. StartupError if ZooKeeper has a log already. `LOST`."""
+        """Make an image the beginning of the log. Raises StartupError if ZooKeeper has a log already, or one of
+        `LOST`.
+        """
         pointer = self._write_chunks(image)
         transaction = self._client.kazoo.transaction()
         transaction.set_data(self._client.path(LOG), encode_end(pointer.next_offset), 0)

@@ -1,10 +1,10 @@
-"""The metadata log's nodes in ZooKeeper: reading and appending. Every call waits: for threads.
+"""Reads and appends the metadata log's nodes in ZooKeeper. Every call waits: for threads.
 
 An append is one transaction: the node `log` is set if it still has the version that its maker knew, and the node of the
 append is made. So of several appends to the same end exactly one is done, and one that arrives late, however late, is
 not. An append whose answer was lost is settled by trying it again: if that fails, the node's id tells whose it is.
 
-A large append's chunks are made first and count for nothing until the append does.
+A large append's chunks are written first and are ignored until the append is made.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from flowstone.cluster.zookeeper.nodes import (
 from flowstone.errors import StorageFault
 from flowstone.ports.clock import Clock
 
-# Requests on their way at once.
+# The most requests in flight.
 WINDOW = 64
 
 Watch = Callable[[WatchedEvent], None]
@@ -60,11 +60,11 @@ class End(NamedTuple):
 class Appended(NamedTuple):
     end: End
     size_bytes: int
-    is_watched: bool  # the next change will be told
+    is_watched: bool  # whether the next change will be reported
 
 
 class Truncated(Exception):
-    """The node asked for is no longer there: a snapshot has what it had."""
+    """The requested node is no longer there: a snapshot contains it."""
 
 
 class TooLarge(Exception):
@@ -76,13 +76,13 @@ class ZooKeeperStore:
         self._client, self._clock = client, clock
 
     def prepare(self) -> None:
-        """Makes the nodes that are always there."""
+        """Create the permanent nodes."""
         for name in (CHUNKS, SNAPSHOTS, MEMBERS, SESSIONS):
             self._client.create(name, b"")
         self._client.create(LOG, encode_end(0))
 
     def cluster_id(self) -> str:
-        """Empty while there is no cluster."""
+        """Return the cluster's id, empty while there is no cluster."""
         try:
             data, _ = self._client.get(CLUSTER)
         except NoNodeError:
@@ -118,7 +118,7 @@ class ZooKeeperStore:
         return entries, end
 
     def _read_next(self, offset: int, watch: Watch | None) -> tuple[End, bytes | None]:
-        """The log's end and the next node, in one round trip: mostly there is no other."""
+        """Return the log's end and the next node in one round trip: usually there is no other."""
         asked = self._client.kazoo.get_async(self._path(LOG), watch)
         asked_first = self._client.kazoo.get_async(self._path(log_node(offset)))
         try:
@@ -175,14 +175,14 @@ class ZooKeeperStore:
         is_done, is_watched = self._settle(append_id, node, end, after, founded, watch)
         if is_done:
             return Appended(after, len(batch), is_watched)
-        with suppress(*LOST):  # what is left of them goes with truncation
+        with suppress(*LOST):  # what is left of them is removed by truncation
             self._client.delete_all(chunk_node(end.offset, append_id, number) for number in range(len(chunks)))
         return None
 
     def _settle(
         self, append_id: str, node: bytes, end: End, after: End, founded: str | None, watch: Watch
     ) -> tuple[bool, bool]:
-        """(whether the append was done, whether the watch is set)"""
+        """Return (whether the append was done, whether the watch is set)."""
         is_first_try = True
         while True:
             self._client.wait_connected()
@@ -192,7 +192,7 @@ class ZooKeeperStore:
             if founded is not None:
                 transaction.create(self._path(CLUSTER), founded.encode())
             asked = transaction.commit_async()
-            # Right behind it, for the append spends the watch that was set before.
+            # Directly after it, because the append triggers the watch that was set before.
             watched = self._client.kazoo.get_async(self._path(LOG), watch)
             try:
                 is_done = succeeded(self._client.wait(asked))
@@ -213,7 +213,7 @@ class ZooKeeperStore:
     def _is_at(self, watched: Any, end: End) -> bool:
         try:
             return _decode_end(self._client.wait(watched)) == end
-        except (*LOST, NoNodeError):  # whoever reads on will say what is gone
+        except (*LOST, NoNodeError):  # the next read reports what is missing
             return False
 
     def _path(self, name: str) -> str:

@@ -1,8 +1,8 @@
-"""What a broker does for the metadata log beside appending to it: the local copy, snapshots, truncation.
+"""A broker's background work for the metadata log: the local copy, snapshots, truncation.
 
-Each in a thread of its own, for one waits for the disk and the other for ZooKeeper. Nobody waits for them, and nothing
-depends on their being done soon. Who appends the node with which the log has grown far beyond its last snapshot writes
-the next one. If it fails, or dies, the one who appends the next node tries.
+Each in a thread of its own, for one waits for the disk and the other for ZooKeeper. Nothing waits for them, or depends
+on their being done soon. The broker that appends the node with which the log has grown far beyond its last snapshot
+writes the next one. If it fails, or dies, the broker that appends the next node tries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flowstone.cluster.zookeeper.client import LOST, Closed
 from flowstone.cluster.zookeeper.nodes import Pointer
 from flowstone.cluster.zookeeper.snapshots import ZooKeeperSnapshots
 
-# A snapshot is due after so many nodes, or bytes that exceed both.
+# A snapshot is due after this many nodes, or after bytes that exceed both limits.
 SNAPSHOT_NODES = 1000
 SNAPSHOT_MIN_BYTES = 8 << 20
 SNAPSHOT_GROWTH = 4
@@ -39,7 +39,7 @@ class Upkeep:
         self._zookeeper_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-snapshot")
 
     def begin(self, image: ClusterImage, nodes: int, size_bytes: int) -> None:
-        """Goes on from an image; the log has so much since its last snapshot."""
+        """Start from an image; the log has this many nodes and bytes since its last snapshot."""
         self._unsaved = []
         self._nodes, self._bytes = nodes, size_bytes
         self._save(image)
@@ -55,17 +55,17 @@ class Upkeep:
             self._snapshotting = asyncio.ensure_future(self._snapshot())
 
     async def finish(self) -> None:
-        """Waits until the copy is complete."""
+        """Wait until the copy is complete."""
         if self._saving is not None:
             await asyncio.wait([self._saving])
 
     def abort(self) -> None:
-        """The copy is not written to once this returns."""
+        """Stop: the copy is not written to once this returns."""
         for task in (self._saving, self._snapshotting):
             if task is not None:
                 task.cancel()
         self._zookeeper_thread.shutdown(wait=False, cancel_futures=True)
-        self._disk_thread.shutdown(cancel_futures=True)  # waits for the write under way, if there is one
+        self._disk_thread.shutdown(cancel_futures=True)  # waits for a write in progress
         self._copy.close()
 
     # The local copy
@@ -101,14 +101,14 @@ class Upkeep:
             self._bytes -= size_bytes
             self._snapshot_bytes = pointer.size_bytes
         except (Closed, *LOST) as error:
-            logger.info("the metadata log's snapshot is put off: %r", error)
+            logger.info("the metadata log's snapshot is deferred: %r", error)
         except Exception:
             logger.exception("the metadata log's snapshot failed, and is tried again")
         finally:
             self._snapshotting = None
 
     def _write_snapshot(self, image: ClusterImage) -> Pointer:
-        """The one that counts now, ours or another broker's."""
+        """Return the current snapshot's pointer, ours or another broker's."""
         pointer = self._snapshots.write(image)
         if pointer is not None:
             self._snapshots.truncate(pointer)

@@ -58,7 +58,7 @@ def accept_offsets(turn: Turn, request: CommitRequest) -> list[ErrorCode]:
     if request.retention_time_ms != NO_RETENTION_TIME:
         expire_timestamp_ms = now_ms + request.retention_time_ms
     new_committed = _new_committed
-    metadata_length_max = turn.config.offset_metadata_max_bytes  # Kafka counts characters, whatever the name says
+    metadata_length_max = turn.shard.config.offset_metadata_max_bytes  # Kafka counts characters, whatever the name says
     for at, (topic, partition, offset, leader_epoch, metadata) in enumerate(request.offsets):
         if metadata and len(metadata) > metadata_length_max:
             errors[at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -74,7 +74,7 @@ def _has_memory(turn: Turn, request: CommitRequest) -> bool:
     """Return whether all groups together leave enough memory for what this commit adds to its group."""
     account, group_id = turn.shard.account, request.group_id
     new_group_bytes = GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(group_id)
-    metadata_length_max = turn.config.offset_metadata_max_bytes
+    metadata_length_max = turn.shard.config.offset_metadata_max_bytes
     most_bytes = OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * metadata_length_max
     if account.has_plenty(group_id, new_group_bytes + most_bytes * len(request.offsets)):
         return True  # as nearly always; what the commit really adds takes longer to find out

@@ -32,7 +32,7 @@ class Expiry:
 
     def schedule(self, turn: Turn) -> None:
         """Schedule the first checks of a shard that was just loaded."""
-        self._offsets_due_ms = turn.now_ms + turn.config.offsets_retention_check_interval_ms
+        self._offsets_due_ms = turn.now_ms + turn.shard.config.offsets_retention_check_interval_ms
         turn.shard.timers.schedule(EXPIRY_TIMER, self._offsets_due_ms)
         if any(_has_nothing(turn, group) for group in turn.shard.groups.values()):
             turn.check_empty_groups_later()
@@ -67,7 +67,7 @@ class Expiry:
 
     def _end(self, turn: Turn) -> None:
         if self._looks_at_offsets:
-            self._offsets_due_ms = turn.now_ms + turn.config.offsets_retention_check_interval_ms
+            self._offsets_due_ms = turn.now_ms + turn.shard.config.offsets_retention_check_interval_ms
         turn.shard.timers.schedule(EXPIRY_TIMER, self._offsets_due_ms)
         if self._finds_young:
             turn.check_empty_groups_later()
@@ -101,4 +101,4 @@ def _is_expired(turn: Turn, record: OffsetCommitted, empty_since_ms: int | None)
         return turn.now_ms >= record.expire_timestamp_ms
     # Not from the commit on: a group may have been reading an idle topic until a moment ago.
     since_ms = record.commit_timestamp_ms if empty_since_ms is None else empty_since_ms
-    return turn.now_ms - since_ms >= turn.config.offsets_retention_ms
+    return turn.now_ms - since_ms >= turn.shard.config.offsets_retention_ms

@@ -64,6 +64,7 @@ class GroupShard:
         `budget` limits the memory of all shards of the broker.
         """
         self._state = ShardState(config, new_member_id, MemoryAccount(budget))
+        self.next_deadline = self._state.timers.next_deadline
         self._expiry = Expiry()
 
     def replay(self, records: Sequence[GroupRecord], producer: TransactionalProducer | None = None) -> None:
@@ -204,9 +205,6 @@ class GroupShard:
             self._state.measure(group_id)
         return turn.effects
 
-    def next_deadline(self) -> int | None:
-        return self._state.timers.next_deadline()
-
     def close(self) -> None:
         """Give back the memory of all groups: the shard is thrown away, or served by another broker."""
         self._state.account.close()
@@ -218,9 +216,10 @@ class GroupShard:
         token: Any,
         request: JoinRequest | SyncRequest | LeaveRequest,
     ) -> GroupEffects:
-        effects = self._run(handle, now_ms, token, request)
+        turn = Turn(self._state, now_ms)
+        handle(turn, token, request)
         self._state.measure(request.group_id)
-        return effects
+        return turn.effects
 
     def _run(self, handle: Callable[[Turn, Any, Any], None], now_ms: int, token: Any, request: Any) -> GroupEffects:
         turn = Turn(self._state, now_ms)

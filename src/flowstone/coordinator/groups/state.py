@@ -48,10 +48,6 @@ class Turn:
     now_ms: int
     effects: GroupEffects = field(default_factory=Effects)  # the alias would look up what it stands for each time
 
-    @property
-    def config(self) -> GroupConfig:
-        return self.shard.config
-
     def reply(self, token: Any, response: Any) -> None:
         self.effects.replies.append((token, response))
 

@@ -1,1 +1,1 @@
-"""Branches of logs: what they share with their source, how their directories come to be, who opens them."""
+"""Branches of logs: the files they share with their source, how their directories are made and opened."""

@@ -1,4 +1,4 @@
-"""Branches of logs, from their files to logs that can be served. Runs on the event loop; threads do what waits.
+"""Makes branches of logs, from their files to open logs. Runs on the event loop; threads do what waits for the disk.
 
 The order of writes is what makes it safe. A branch's directories are staged under names that every start removes. When
 all of them are durable they get their own names; they say which topic they are of, and until the metadata knows that
@@ -36,9 +36,10 @@ class Branches:
     async def stage(
         self, sources: Sequence[tuple[PartitionLog, int]], target: str, topic_id: bytes
     ) -> list[StagedBranch]:
-        """Makes the directories of a branch: of each log up to an offset, numbered in this order.
+        """Make the directories of a branch: of each log up to an offset, in the given order.
 
-        A log without a directory needs none in the branch. ApiError if it cannot be; nothing is left then.
+        A log without a directory needs none in the branch. Raises ApiError, and leaves nothing, if that is not
+        possible.
         """
         return await stage(
             [
@@ -49,9 +50,9 @@ class Branches:
         )
 
     async def install(self, staged: Sequence[StagedBranch]) -> None:
-        """Gives the directories their own names, which must be free, and opens their logs; durable when it returns.
+        """Rename the staged directories, whose final names must be free, and open their logs; return once durable.
 
-        ApiError if that fails: what has its own name by then goes with its log, the rest with `discard`.
+        Raises ApiError if that fails: a directory that was renamed is deleted with its log, the others by `discard`.
         """
         homes = {id(each.home): each.home for each in staged}.values()
         try:
@@ -67,7 +68,7 @@ class Branches:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the branch cannot be made: {error}") from error
 
     def discard(self, staged: Sequence[StagedBranch]) -> None:
-        """Removes the directories of what was not installed."""
+        """Remove the directories that were staged and not installed."""
         for each in staged:
             discard(each.home, each.path)
 

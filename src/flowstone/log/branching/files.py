@@ -1,16 +1,17 @@
 """The files of a branched partition, made from its source's: hard links, and a copy of the segment that is cut.
 
-For a thread: all of it waits for the disk, and none of it touches a log. The directory is made under a name that no
-start takes up, is durable when `sync_branch` returns, and counts once it has been renamed (`branches`). Making and
-syncing are two steps, because names are made slowly while others are synced: first all partitions are made, then all
+For a worker thread: everything here waits for the disk and does not touch a log. The directory is made under a name
+that a start ignores, is durable when `sync_branch` returns, and is valid once it has been renamed (`branches`). Making
+and syncing are two steps, because making names is slow while others are synced: first all partitions are made, then all
 are synced.
 
-Whole segments are linked with their indexes, which costs neither time nor room: neither side ever changes them in place
-(`sharing`). The segment in which the end lies is copied up to the batch that holds it; of that batch the records before
-the end become one of their own. The segment appended to is new, so that no write ever reaches a shared file.
+Whole segments are linked with their indexes, which costs neither time nor disk space: neither side ever changes them in
+place (`shared_files`). The segment that contains the end is copied up to the batch that holds it; the records of that
+batch before the end become a batch of their own. The active segment is new, so that no write ever reaches a shared
+file.
 
-The source may lose segments to retention meanwhile: FileNotFoundError then, and whoever asked plans again. It must not
-be compacted meanwhile: its `names_lock` is held.
+The source may lose segments to retention meanwhile; then FileNotFoundError is raised and the caller plans again. The
+source must not be compacted meanwhile: its `names_lock` is held.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from flowstone.ports.files import File, Files
 from flowstone.wire.batch_slices import cut_batch
 from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
 
-# The file system does not link, not there, or not once more: the file is copied instead.
+# The file system supports no hard links, or this file has as many as it may have: the file is copied instead.
 NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS)
 BUILDING_FILES_MAX = 8
 
@@ -58,7 +59,7 @@ class BuiltSegment(NamedTuple):
 
 
 class BuiltBranch(NamedTuple):
-    """A branch whose directory is whole; its last segment, which has no record yet, is not among these."""
+    """A branch whose directory is complete. `segments` lacks the last one, which has no record yet."""
 
     path: str
     segments: tuple[BuiltSegment, ...]
@@ -67,11 +68,11 @@ class BuiltBranch(NamedTuple):
     linked_bytes: int
     copied_bytes: int
     unsynced: tuple[File, ...]
-    inherited: InheritedTransactions | None  # None: no transaction was open where the branch begins
+    inherited: InheritedTransactions | None  # None if no transaction was open where the branch begins
 
 
 def make_common(files: Files, path: str, source: PartitionLog, topic_id: bytes) -> None:
-    """What all partitions of a branch have alike: a directory of files for them to link, durable."""
+    """Make the directory of files that all partitions of a branch share by hard links, and make it durable."""
     files.new_directory(path)
     for name, data in (
         (PARTITION_METADATA, encode_partition_metadata(topic_id)),
@@ -83,7 +84,7 @@ def make_common(files: Files, path: str, source: PartitionLog, topic_id: bytes) 
 
 
 def build_branch(files: Files, plan: BranchPlan, path: str, common_path: str) -> BuiltBranch:
-    """Makes the directory. OSError, ApiError where the source is damaged; what was made by then is left there."""
+    """Make the directory of a branch. Raises OSError, or ApiError if the source is damaged; files may remain then."""
     try:
         return _Building(files, plan, path).run(common_path)
     except (CorruptBatch, DamagedBatch) as damage:
@@ -91,14 +92,14 @@ def build_branch(files: Files, plan: BranchPlan, path: str, common_path: str) ->
 
 
 def sync_branch(files: Files, built: BuiltBranch) -> None:
-    """Makes the directory durable but for its own name. StorageFault where a file cannot be, else OSError."""
+    """Make the directory durable except for its name. Raises StorageFault for a file, otherwise OSError."""
     for file in built.unsynced:
         _sync(file)
     files.sync_directory(built.path)
 
 
 def _sync(file: File) -> None:
-    """The bytes may be the source's: an error must not be passed over, as with any flush."""
+    """Sync a file. The bytes may be the source's, so an error is a StorageFault, as with any flush."""
     try:
         file.sync()
     except OSError as error:
@@ -123,7 +124,7 @@ class _Building:
             copied, end_offset = self._copy_segment(plan.cut, split)
             segments += [copied] if copied is not None else []
         if end_offset < plan.log_start_offset:
-            # Compaction took what was left: there is nothing to be served below the start.
+            # Compaction removed the rest: no records remain below the start.
             segments, end_offset = [], plan.log_start_offset
         for name, common in (
             (PARTITION_METADATA, PARTITION_METADATA),
@@ -155,7 +156,7 @@ class _Building:
     # Whole segments
 
     def _link_segment(self, whole: WholeSegment) -> BuiltSegment:
-        """The log first: where that is gone, FileNotFoundError, so is the segment."""
+        """Link a segment's files, the log first: if it is gone, the segment is too. Raises FileNotFoundError then."""
         self._link_part(whole, LOG_SUFFIX, whole.size_bytes)
         indexes = list[int | None]()
         for suffix, size_bytes in (
@@ -164,13 +165,13 @@ class _Building:
         ):
             try:
                 indexes.append(self._link_part(whole, suffix, size_bytes))
-            except FileNotFoundError:  # it is made again when it is needed
+            except FileNotFoundError:  # a missing index is rebuilt when it is needed
                 indexes.append(None)
         aborts_bytes = self._link_part(whole, TRANSACTION_INDEX_SUFFIX, None) if whole.has_transaction_index else None
         return BuiltSegment(whole.base_offset, whole.created_ms, whole.size_bytes, indexes[0], indexes[1], aborts_bytes)
 
     def _link_part(self, whole: WholeSegment, suffix: str, size_bytes: int | None) -> int:
-        """The file's size."""
+        """Link or copy one file of a segment and return its size."""
         source, target = (segment_path(each, whole.base_offset, suffix) for each in (self._source_path, self._path))
         is_linked = self._link(source, target, whole.is_durable)
         if size_bytes is None:
@@ -182,7 +183,7 @@ class _Building:
         return size_bytes
 
     def _link(self, source: str, target: str, is_durable: bool) -> bool:
-        """Another name for the file; whether it is: where there can be none, it is a copy."""
+        """Add another name to the file; return False if it was copied instead and the copy must still be synced."""
         try:
             self._files.link(source, target)
         except OSError as error:
@@ -198,15 +199,16 @@ class _Building:
     # The segment that is cut
 
     def _read_split(self, cut: CutSegment) -> bytes:
-        """The batch that the end lies in, without what follows the end; nothing if a batch begins there."""
+        """Return the batch that contains the end offset, without later records; empty if a batch begins there."""
         source = segment_path(self._source_path, cut.base_offset, LOG_SUFFIX)
         tail = self._files.open(source).read(cut.position, cut.batch_bytes)
         return cut_batch(tail, self._plan.end_offset) if self._is_split(tail) else b""
 
     def _copy_segment(self, cut: CutSegment, split: bytes) -> tuple[BuiltSegment | None, int]:
-        """The segment, None if nothing of it is left, and where the branch ends.
+        """Copy the cut segment. Return the copy, or None if nothing of it is left, and the offset where the branch
+        ends.
 
-        Where offsets before the end are missing, it ends with the last batch: no hole is between segments.
+        If offsets are missing just before the end, the branch ends with the last batch: no hole lies between segments.
         """
         if not cut.position and not split:
             return None, cut.base_offset
@@ -229,7 +231,7 @@ class _Building:
         return parse_header(batch).base_offset < self._plan.end_offset
 
     def _index(self, cut: CutSegment) -> Segment:
-        """The copy with the source's index entries up to the cut; where they do not fit, all of it is indexed anew."""
+        """Return the copy with the source's index entries up to the cut, or indexed anew if they do not fit."""
         segment = self._new_segment(cut)
         file = segment.log.get()
         offsets, times = self._entries(cut)
@@ -265,7 +267,7 @@ class _Building:
         )
 
     def _aborts(self, cut: CutSegment) -> bytes:
-        """The entries of the source's transaction index up to the end."""
+        """Return the entries of the source's transaction index up to the end."""
         if cut.aborts is not None:
             return cut.aborts
         path = segment_path(self._source_path, cut.base_offset, TRANSACTION_INDEX_SUFFIX)
@@ -280,7 +282,7 @@ class _Building:
 
 
 def _header_at(file: File, position: int) -> BatchHeader | None:
-    """None if there is no batch."""
+    """Return the header of the batch at a position, or None if no batch is there."""
     try:
         return parse_header(file.read(position, HEADER_BYTES))
     except CorruptBatch:

@@ -1,8 +1,8 @@
-"""What of a log a branch takes: which segments whole, and of which one the beginning. Reads, and changes nothing.
+"""Which segments of a log a branch takes whole, and of which one the beginning. Reads, and changes nothing.
 
 A branch ends at an offset. The segments that end at or before it are taken whole, by name; the one in which it lies, if
-any, is taken up to the batch that holds it. Whoever wants the branch to end where the log does rolls the log first, so
-that there is no such segment.
+any, is taken up to the batch that holds it. A caller whose branch ends where the log ends rolls the log first, so that
+there is no such segment.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class WholeSegment(NamedTuple):
     created_ms: int
     is_durable: bool
     size_bytes: int
-    # None: there is no telling without a look.
+    # None: the size is not known without a look at the file
     offset_index_bytes: int | None
     time_index_bytes: int | None
     has_transaction_index: bool
 
 
 class CutSegment(NamedTuple):
-    """A segment up to a position, where the batch begins that holds, or follows, the branch's end."""
+    """A segment up to the position where the batch begins that contains, or follows, the branch's end."""
 
     base_offset: int
     created_ms: int
     position: int
-    batch_bytes: int  # of the batch there
+    batch_bytes: int  # of the batch at that position
     index_interval_bytes: int
-    # The entries up to the position, if the segment is active; a sealed one's are in its files.
+    # The entries up to the position if the segment is active; a sealed segment's entries are in its files.
     offsets: IndexEntries | None
     times: IndexEntries | None
-    aborts: bytes | None  # likewise, the entries of the transaction index
+    aborts: bytes | None  # the transaction index's entries, likewise
 
 
 class BranchPlan(NamedTuple):
@@ -56,7 +56,7 @@ class BranchPlan(NamedTuple):
 
 
 def plan_branch(log: PartitionLog, end_offset: int) -> BranchPlan:
-    """A branch of the log as it is now, that ends at `end_offset`. NotCached."""
+    """Return the plan of a branch of the log as it is now that ends at `end_offset`. Raises NotCached."""
     start_offset = log.log_start_offset
     assert start_offset <= end_offset <= log.log_end_offset
     epochs = LeaderEpochs.decode(log.epochs.encode())

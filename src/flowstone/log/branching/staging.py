@@ -1,8 +1,8 @@
 """The directories of a branch, made under names that every start removes. Runs on the event loop; threads do the rest.
 
-Three steps, each for all partitions before the next begins, for names are made slowly while others are synced: what the
-partitions have alike is made; each gets its directory (`files`); all are made durable, with one syncfs where there
-are many and the log directory is a file system of its own. What fails leaves nothing behind.
+Three steps, each for all partitions before the next begins, because making names is slow while others are synced: make
+the files that all partitions share; make each partition's directory (`files`); make all durable, with one syncfs if
+there are many and the log directory is a file system of its own. A failure leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from flowstone.log.directories.log_set import DirectoryLogs
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.types import TopicPartition
 
-# Their syncs share the device's flush.
+# The number of threads that sync files: their syncs share the device's flush.
 BRANCH_THREADS = 8
-# Each has files open until it is durable.
+# The most partitions made at once: each has files open until it is durable.
 LOGS_AT_ONCE = 256
-# So many share a syncfs.
-CROWD_LOGS = 32
-# How often a branch is begun again because retention took a segment that it was about to link.
+# This many partitions share one syncfs.
+SYNCFS_LOGS = 32
+# How often a branch is begun again because retention took a segment that was about to be linked.
 PLANS_MAX = 5
 
 Item = TypeVar("Item")
@@ -35,13 +35,13 @@ Outcome = TypeVar("Outcome")
 
 
 class WantedBranch(NamedTuple):
-    """A partition to be made: that of a log, up to an offset."""
+    """A partition of a branch to be made: a copy of a log up to an offset."""
 
     topic_partition: TopicPartition
     topic_id: bytes
     source: PartitionLog
     end_offset: int
-    home: DirectoryLogs  # its source's: files are linked only within one
+    home: DirectoryLogs  # its source's: hard links work only within one directory
 
 
 class _Planned(NamedTuple):
@@ -52,7 +52,7 @@ class _Planned(NamedTuple):
 
 
 class StagedBranch(NamedTuple):
-    """A partition of a branch whose directory is durable under a name that does not count yet."""
+    """A partition of a branch whose directory is durable under a temporary name."""
 
     topic_partition: TopicPartition
     topic_id: bytes
@@ -63,7 +63,7 @@ class StagedBranch(NamedTuple):
 
 
 async def stage(wanted: Sequence[WantedBranch]) -> list[StagedBranch]:
-    """Makes the directories. ApiError if that cannot be; nothing is left then."""
+    """Make the directories of a branch. Raises ApiError if that is not possible; nothing is left then."""
     if not wanted:
         return []
     threads = wanted[0].source.files.threads(BRANCH_THREADS, "branch")
@@ -82,7 +82,7 @@ async def stage(wanted: Sequence[WantedBranch]) -> list[StagedBranch]:
 
 
 def discard(home: DirectoryLogs, path: str) -> None:
-    """Removes a directory without anyone waiting for it; one in a log directory that has failed is left as it is."""
+    """Remove a directory in the background; one in a log directory that has failed is left as it is."""
     if home.fault is None:
         files = home.log_directory.files
         home.housekeeping.in_background(lambda: files.remove_tree(path) if files.exists(path) else None)
@@ -99,7 +99,7 @@ class _Staging:
         for home, first in {each.home: each for each in reversed(wanted)}.items():
             self._commons[home] = _new_path(first)
             faults = await self._in_threads(partial(_make_common, self._commons[home]), [first])
-            _fail_where([home], faults)
+            _raise_faults([home], faults)
 
     def remove_commons(self) -> None:
         for home, path in self._commons.items():
@@ -110,15 +110,15 @@ class _Staging:
             discard(each.wanted.home, each.path)
 
     async def stage(self, wanted: Sequence[WantedBranch]) -> None:
-        """Some at a time: files stay open from their making until they are durable."""
+        """Make the partitions, some at a time, because files stay open until they are durable."""
         made: list[StagedBranch] = []
         async with AsyncExitStack() as locked:
-            for each in wanted:  # in the order of their numbers, as everybody does
+            for each in wanted:  # in the order of their numbers, so that no two branches deadlock
                 await locked.enter_async_context(each.source.names_lock)
             for _ in range(PLANS_MAX):
                 planned = [await self._plan(each) for each in wanted]
                 self._begun += planned
-                # Links take no time: threads would only wait for each other's turn with the interpreter.
+                # Links take no time: threads would only wait for the interpreter's lock.
                 copies = any(each.plan.cut is not None for each in planned)
                 outcomes = await self._in_threads(_make, planned, BRANCH_THREADS if copies else 1)
                 made += [each for each in outcomes if each is not None]
@@ -127,7 +127,7 @@ class _Staging:
                     break
         if wanted:
             lost = wanted[0].source.topic_partition
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{lost} loses segments all the time; try again")
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{lost} keeps losing segments to retention; try again")
         await self._make_durable(made)
         self.staged += [each._replace(built=each.built._replace(unsynced=())) for each in made]
 
@@ -140,23 +140,23 @@ class _Staging:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{log.topic_partition} has lost offset {end_offset}, at which it was to be branched",
             )
-        # Retention may have gone beyond the end meanwhile: then nothing is left for the branch.
+        # Retention may have passed the end meanwhile: then nothing is left for the branch.
         plan = await home.housekeeping.when_cached(lambda: plan_branch(log, max(end_offset, log.log_start_offset)))
         return _Planned(wanted, plan, _new_path(wanted), self._commons[home])
 
     async def _make_durable(self, made: Sequence[StagedBranch]) -> None:
         alone = list(made)
         for home in self._commons:
-            crowd = [each for each in made if each.home is home]
-            if len(crowd) >= CROWD_LOGS and home.log_directory.files.is_own_filesystem(home.path):
-                _fail_where([home], await self._in_threads(_sync_filesystem, [home]))
+            sharing = [each for each in made if each.home is home]
+            if len(sharing) >= SYNCFS_LOGS and home.log_directory.files.is_own_filesystem(home.path):
+                _raise_faults([home], await self._in_threads(_sync_filesystem, [home]))
                 alone = [each for each in alone if each.home is not home]
-        _fail_where([each.home for each in alone], await self._in_threads(_sync, alone))
+        _raise_faults([each.home for each in alone], await self._in_threads(_sync, alone))
 
     async def _in_threads(
         self, action: Callable[[Item], Outcome], items: Sequence[Item], count: int = BRANCH_THREADS
     ) -> list[Outcome]:
-        """What the action gives for each, in this order; what it raises is raised once all threads are done."""
+        """Return what the action returns for each item, in order. Raises its first error once all threads are done."""
         loop, some = asyncio.get_running_loop(), -(-len(items) // count) or 1
         chunks = [items[first : first + some] for first in range(0, len(items), some)]
         running = [loop.run_in_executor(self._threads, _each, action, chunk) for chunk in chunks]
@@ -172,8 +172,8 @@ def _new_path(wanted: WantedBranch) -> str:
     return wanted.home.log_directory.staged_name(wanted.home.partition_path(wanted.topic_partition))
 
 
-def _fail_where(homes: Sequence[DirectoryLogs], faults: Sequence[StorageFault | None]) -> None:
-    """A log directory whose files cannot be made durable has failed; ApiError then."""
+def _raise_faults(homes: Sequence[DirectoryLogs], faults: Sequence[StorageFault | None]) -> None:
+    """Fail the log directories whose files cannot be made durable, and raise ApiError if there are any."""
     for home, fault in zip(homes, faults, strict=True):
         if fault is not None:
             home.fail(fault)
@@ -194,18 +194,18 @@ def _make_common(path: str, wanted: WantedBranch) -> StorageFault | None:
     except StorageFault as fault:
         return fault
     except OSError as error:
-        raise _cannot_be_made(wanted.topic_partition, error) from error
+        raise _not_made(wanted.topic_partition, error) from error
 
 
 def _make(planned: _Planned) -> StagedBranch | None:
-    """None if retention has taken a segment since it was planned."""
+    """Make a planned partition; return None if retention has taken one of its segments since it was planned."""
     wanted, plan, path, common_path = planned
     try:
         built = build_branch(wanted.source.files, plan, path, common_path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _cannot_be_made(wanted.topic_partition, error) from error
+        raise _not_made(wanted.topic_partition, error) from error
     return StagedBranch(wanted.topic_partition, wanted.topic_id, wanted.home, path, plan, built)
 
 
@@ -216,7 +216,7 @@ def _sync(staged: StagedBranch) -> StorageFault | None:
     except StorageFault as fault:
         return fault
     except OSError as error:
-        raise _cannot_be_made(staged.topic_partition, error) from error
+        raise _not_made(staged.topic_partition, error) from error
 
 
 def _sync_filesystem(home: DirectoryLogs) -> StorageFault | None:
@@ -227,5 +227,5 @@ def _sync_filesystem(home: DirectoryLogs) -> StorageFault | None:
         return StorageFault(f"{home.path} cannot be made durable: {error}")
 
 
-def _cannot_be_made(target: TopicPartition, error: OSError) -> ApiError:
+def _not_made(target: TopicPartition, error: OSError) -> ApiError:
     return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target} cannot be made: {error}")

@@ -1,1 +1,1 @@
-"""Compaction of logs: what is due, the process that does it, and what the broker hears of it."""
+"""Compaction of logs: which logs are due, the process that compacts them, and how the broker exchanges jobs with it."""

@@ -1,12 +1,11 @@
-"""Keeps compacted logs compact: looks for the filthiest one, has it compacted, and swaps its segments.
+"""Runs compaction: picks the most urgent log, has it compacted, and swaps its segments.
 
-Owns when a log is compacted and what happens when that fails; what is due is `plan`'s business, the work is
-another process's (`cleaner_process`), and how files change places is `segment_swap`'s. Runs on the event loop and only
-swaps files there.
+Owns when a log is compacted and what happens when that fails. `plan` decides what is due, another process does the work
+(`cleaner_process`), and `segment_swap` replaces the files. Runs on the event loop and only swaps files there.
 
-The order of writes is what makes it safe: the recovery point on disk is above all that is touched, so that no start
+The order of writes makes this safe: the recovery point on disk is above everything that is rewritten, so that no start
 takes a hole for an unfinished write; a group is swapped before the next is begun; a log's first dirty offset moves when
-all are. A log that is damaged is left as it is until the next start, and the rest go on.
+all groups are swapped. A damaged log is left as it is until the next start, and the other logs are still compacted.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# What will pass, and may be tried again: no room, no descriptors, a worker that somebody has killed.
+# Transient causes, after which compaction is tried again: no disk space, no descriptors, a worker that was killed.
 PASSING = (*NO_SPACE, *NO_DESCRIPTORS, errno.ECHILD)
 
 
@@ -51,12 +50,12 @@ class Cleaner:
         compactor: Compactor,
         on_fault: Callable[[StorageFault], None],
     ) -> None:
-        """`logs` are the manager's own and change under our eyes."""
+        """Create the cleaner of one directory. `logs` is the manager's own dictionary, which changes."""
         self._clock, self._config, self._housekeeping = clock, config, housekeeping
         self._logs, self._high_watermark_of = logs, high_watermark_of
         self._compactor, self._on_fault = compactor, on_fault
-        self._unfit: dict[PartitionLog, str] = {}  # logs that cannot be compacted, and why
-        self._is_hindered = False  # by what will pass; told once
+        self._unfit: dict[PartitionLog, str] = {}  # logs that cannot be compacted, with the reason
+        self._is_retrying = False  # by a transient cause, which is logged once
         self.stats = CleanerStats()
         self._timer: Timer | None = None
         self.task: asyncio.Task[None] | None = None
@@ -65,11 +64,11 @@ class Cleaner:
 
     @property
     def unfit(self) -> Mapping[PartitionLog, str]:
-        """Logs that are left as they are because they cannot be compacted, and why."""
+        """Return the logs that are left as they are because they cannot be compacted, each with the reason."""
         return self._unfit
 
     def stop(self) -> None:
-        """Ends what is under way; the next start finishes or undoes it."""
+        """Stop compaction; the next start finishes or undoes an interrupted swap."""
         if self._timer is not None:
             self._timer.cancel()
         if self.task is not None:
@@ -84,14 +83,14 @@ class Cleaner:
         self.task.add_done_callback(lambda task: None if task.cancelled() else self._schedule())
 
     async def clean_all(self) -> None:
-        """Compacts every log that is due, the filthiest first."""
-        stuck: set[PartitionLog] = set()  # they must wait for the next time
-        while (due := await self._filthiest(stuck)) is not None:
+        """Compact every log that is due, the most urgent first."""
+        stuck: set[PartitionLog] = set()  # logs that are not tried again in this round
+        while (due := await self._most_urgent(stuck)) is not None:
             plan, log = due
             if not await self._clean(log, plan):
                 stuck.add(log)
 
-    async def _filthiest(self, stuck: set[PartitionLog]) -> tuple[CompactionPlan, PartitionLog] | None:
+    async def _most_urgent(self, stuck: set[PartitionLog]) -> tuple[CompactionPlan, PartitionLog] | None:
         best: tuple[CompactionPlan, PartitionLog] | None = None
         dirty_ratio_max = 0.0
         for log in [*self._logs.values()]:
@@ -113,7 +112,7 @@ class Cleaner:
             if len(log.segments) == 1:
                 return NOTHING
             if log.recovery_point < log.segments.active.base_offset:
-                self._housekeeping.flush(log)  # where the page cache decides, it may take its time; next time, then
+                self._housekeeping.flush(log)  # its segments may be compacted in a later round
             facts = await self._housekeeping.when_cached(partial(sealed_facts, log))
         except (StorageFault, OSError) as error:
             self._give_up(log, str(error))
@@ -122,7 +121,7 @@ class Cleaner:
         return plan_compaction(facts, log.config, log.first_dirty_offset, stable_offset, now_ms)
 
     async def _clean(self, log: PartitionLog, plan: CompactionPlan) -> bool:
-        """Whether it went on from its first dirty offset."""
+        """Compact one log; return whether its first dirty offset moved."""
         started_s, before_bytes = self._clock.monotonic(), log.size_bytes
         config = self._config
         job = job_of(
@@ -153,13 +152,13 @@ class Cleaner:
             return False
         if mapped_end <= plan.first_dirty_offset:
             return False  # an open transaction begins there, or the log has lost what was compacted
-        self._is_hindered = False
+        self._is_retrying = False
         log.first_dirty_offset = mapped_end
         self._housekeeping.save_offsets()
         took_s = self._clock.monotonic() - started_s
         self.stats.run_seconds.observe(took_s)
         logger.info(
-            "%s: compacted offsets %d to %d in %.1f s; %d bytes are %d now",
+            "%s: compacted offsets %d to %d in %.1f s; %d bytes became %d",
             log.topic_partition,
             plan.first_dirty_offset,
             mapped_end - 1,
@@ -170,7 +169,7 @@ class Cleaner:
         return True
 
     async def _clean_group(self, log: PartitionLog, job: CompactionJob, number: int) -> bool:
-        """Whether the log still had what was compacted."""
+        """Compact one group of segments; return whether the log still had them."""
         bases = {source.base_offset for source in job.groups[number]}
         old = [segment for segment in log.segments if segment.base_offset in bases]
         if len(old) != len(bases):
@@ -184,17 +183,17 @@ class Cleaner:
         return bool(paths)
 
     async def _failed(self, log: PartitionLog, error: Exception) -> None:
-        """What will not pass is not tried again before the next start."""
+        """Note a failure. A permanent one is not tried again before the next start."""
         if self._logs.get(log.topic_partition) is not log:
-            return  # its topic was deleted: no wonder
+            return  # its topic was deleted, so a failure is expected
         self.stats.failed(self._clock.time_ms())
         with suppress(OSError):
             await self._housekeeping.in_thread(partial(remove_cleaned, log.files, log.path))
         is_passing = isinstance(error, ApiError) or (isinstance(error, OSError) and error.errno in PASSING)
         if not is_passing:
             self._give_up(log, str(error))
-        elif not self._is_hindered:
-            self._is_hindered = True
+        elif not self._is_retrying:
+            self._is_retrying = True
             logger.warning("%s cannot be compacted for now: %s", log.topic_partition, error)
 
     def _give_up(self, log: PartitionLog, reason: str) -> None:
@@ -214,7 +213,7 @@ def job_of(
 ) -> CompactionJob:
     """Return what a compactor is asked to do to carry out a plan.
 
-    `latest_ms` is the latest that the time may be: tombstones are kept for `delete.retention.ms` from then on.
+    `latest_ms` is the latest possible current time: tombstones are kept for `delete.retention.ms` from then on.
     """
     return CompactionJob(
         directory=log.path,
@@ -236,7 +235,7 @@ def _urgency(plan: CompactionPlan) -> tuple[bool, float]:
 
 
 def sealed_facts(log: PartitionLog) -> list[SealedFacts]:
-    """NotCached."""
+    """Return what the plan needs to know of each sealed segment. Raises NotCached."""
     segments = log.segments
     facts = []
     for segment, following in pairwise(segments):

@@ -1,4 +1,4 @@
-"""The process that compacts, as the broker sees it: started when first needed, asked from a thread that only waits.
+"""The broker's side of the compaction process: started when first needed, called from a thread that waits for answers.
 
 Compaction runs Python and native code for minutes: in a thread of the broker it would fight the event loop for the
 interpreter. For files that only this process has, in simulations, there is `local_compactor`.
@@ -17,18 +17,18 @@ _WORKER = "flowstone.log.compaction.cleaner_worker"
 
 
 class Compactor(Protocol):
-    """Compacts one log at a time. OSError and CompactionError: the log is as it was."""
+    """Compacts one log at a time. If a method raises OSError or CompactionError, the log is unchanged."""
 
     async def begin(self, job: CompactionJob) -> int:
-        """Builds the map; where it ends."""
+        """Build the offset map and return the offset where it ends."""
         ...
 
     async def clean(self, number: int) -> CleanedSegment:
-        """Writes that group's new segment."""
+        """Write the new segment of a group, given by its number."""
         ...
 
     async def end(self) -> None:
-        """Lets go of the job's memory."""
+        """End the job and free its memory."""
         ...
 
     def stop(self) -> None: ...
@@ -38,7 +38,7 @@ def compactor_for(files: Files) -> Compactor:
     if isinstance(files, SystemFiles):
         return CompactorProcess()
     from flowstone.log.compaction.local_compactor import (
-        LocalCompactor,  # a real broker does not need it, and starts sooner
+        LocalCompactor,  # imported here only: a real broker does not need it, and starts sooner without it
     )
 
     return LocalCompactor(files)
@@ -50,7 +50,7 @@ class CompactorProcess:
 
     @property
     def pid(self) -> int | None:
-        """None before it is first needed."""
+        """Return the process id, or None before the process is first needed."""
         return self._process.pid
 
     async def begin(self, job: CompactionJob) -> int:
@@ -64,7 +64,7 @@ class CompactorProcess:
         await self._ask({})
 
     def stop(self) -> None:
-        """Ends the process, whatever it is doing: what it has written so far is removed by the next start."""
+        """End the process at once; the next start removes what it has written so far."""
         self._process.stop()
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:

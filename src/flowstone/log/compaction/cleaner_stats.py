@@ -1,4 +1,4 @@
-"""What the cleaner of a log directory has done, for whoever watches it. Numbers only: it decides nothing."""
+"""Statistics of a log directory's cleaner, for metrics and pages. Numbers only: nothing is decided from them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ RUN_SECONDS_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 
 class CleanerStats:
     def __init__(self) -> None:
-        self.run_seconds = Histogram(RUN_SECONDS_BOUNDS)  # of runs that came to their end, each of one log
+        self.run_seconds = Histogram(RUN_SECONDS_BOUNDS)  # of completed runs, each of one log
         self.read_bytes = 0
         self.written_bytes = 0
         self.failed_runs = 0
         self.last_error_ms = 0  # 0: there was none
-        self.last_look_ms = 0  # when it last looked for logs that are due
-        self.dirty_ratio_max = 0.0  # of the logs that it saw then
+        self.last_look_ms = 0  # when logs that are due were last searched for
+        self.dirty_ratio_max = 0.0  # of the logs seen in that search
 
     def mapped(self, job: CompactionJob, mapped_end: int) -> None:
-        """The dirty part was read, up to there."""
+        """Note that the dirty part was read up to `mapped_end`."""
         self.read_bytes += sum(
             source.size_bytes
             for group in job.groups

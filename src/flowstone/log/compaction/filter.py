@@ -1,7 +1,8 @@
-"""What stays of a group of segments: the kernel's filter, and the batches it leaves to us.
+"""Which batches and records of a group of segments are kept: the kernel's filter, and the batches it leaves to Python.
 
-A compressed batch that loses records is compressed again with its own codec; one that loses none keeps its bytes. A
-transaction's records go when it was aborted. Its marker goes a delete.retention.ms after its last batch has gone.
+A compressed batch that loses records is compressed again with its own codec; one that loses none keeps its bytes. The
+records of an aborted transaction are removed. A transaction's marker is removed delete.retention.ms after its last
+batch.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class GroupFilter:
     def __init__(
         self, offset_map: OffsetMap, job: CompactionJob, transactions: Callable[[], Transactions], throttle: Throttle
     ) -> None:
-        """`transactions` is asked when the first batch of one is met."""
+        """Create the filter. `transactions` is called when the first transactional batch is met."""
         self._job, self._transactions, self._throttle = job, transactions, throttle
         self._stop_attributes = TRANSACTIONAL_FLAG | CONTROL_FLAG
         self._kept_markers = frozenset(job.kept_markers)
-        self.removed_markers: set[int] = set()  # their offsets
+        self.removed_markers: set[int] = set()  # the offsets of the removed markers
         sources = [segment for group in job.groups for segment in group]
         self._filter = RecordFilter(
             offset_map,
@@ -51,7 +52,7 @@ class GroupFilter:
         )
 
     def clean(self, file: File, segment: SourceSegment, output: CleanedOutput, *, is_last: bool) -> None:
-        """Writes what stays of one segment; `is_last`: of its group."""
+        """Write what is kept of one segment. `is_last` says that it is the last of its group."""
 
         def step(chunk: bytes, position: int, next_offset: int, ends: bool) -> Walk:
             return self._filter.filter_batches(
@@ -84,10 +85,10 @@ class GroupFilter:
         self._filter.put(batch)
 
     def _decide(self, at: StoppedAt, *, stays_empty: bool) -> Bytes:
-        """The batch as it is to be; nothing if it goes."""
+        """Return the batch as it is to be written; empty if it is removed."""
         header = at.header
         if at.stop is Stop.TRANSACTIONAL and not self._transactions().aborted:
-            self._stop_attributes = CONTROL_FLAG  # the rest is as good as any other batch
+            self._stop_attributes = CONTROL_FLAG  # the rest is treated like any other batch
         filtered: FilteredRecords | None
         if header.is_control:
             filtered = self._filter_marker(at)
@@ -108,7 +109,7 @@ class GroupFilter:
             raise CompactionError(f"the batch at offset {at.header.base_offset} holds a malformed record") from None
 
     def _filter_marker(self, at: StoppedAt) -> FilteredRecords | None:
-        """None if it goes."""
+        """Return a transaction marker as it is to be kept, or None if it is removed."""
         header = at.header
         is_kept = (header.producer_id, header.producer_epoch) in self._kept_markers
         if is_kept or header.base_offset not in self._transactions().finished_markers:

@@ -9,7 +9,7 @@ from flowstone.ports.files import Files
 
 
 class LocalCompactor:
-    """Does not wait where it should be slower: simulated time would not go on."""
+    """A compactor in the broker's process. Ignores the rate limit: simulated time would stop in a wait."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

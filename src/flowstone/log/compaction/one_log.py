@@ -1,14 +1,15 @@
-"""The compaction of one log, as the process that compacts does it: old segments in, `.cleaned` segments out.
+"""The compaction of one log, in the process that compacts: old segments in, `.cleaned` segments out.
 
 Two passes, both in the kernel, both over whole files in large reads. `build_map` learns the last offset of every key of
 the dirty part, as many as fit into memory; `clean` then writes a group of segments anew without the records that were
 overwritten. Where not all keys fit, the map ends early and the next round goes on from there.
 
-It changes nothing that a log consists of: its files are new ones, and putting them in place is `segment_swap`'s
-business. Every checksum is checked before a byte is believed; damage ends it (`CompactionError`).
+Compaction changes no file of the log: it writes new ones, and `segment_swap` puts them in place. Every checksum is
+verified before a byte is used; damage ends the run (`CompactionError`).
 
-What stays of a batch keeps its offsets, its producer's sequence numbers, its codec and its place. The last batch of
-every group stays, be it empty: a segment ends where the next begins, and so a missing one is missed.
+A batch that is kept, whole or in part, has the same offsets, sequence numbers, codec and position in the order. The
+last batch of every group is kept, even if it is empty: a segment ends where the next begins, so a missing one is
+detected.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ MAP_KEYS_MIN = 16
 class Compaction:
     def __init__(self, files: Files, job: CompactionJob, throttle: Throttle) -> None:
         self._files, self._job, self._throttle = files, job, throttle
-        self._known_transactions: Transactions | None = None  # None: none was met so far
+        self._known_transactions: Transactions | None = None  # None: no transactional batch was met so far
         self._limit_offset = job.end_offset
         self._map = OffsetMap(lazy_buffer(_map_bytes(job)), os.urandom(SEED_BYTES))
         self._map.mapped_end = job.first_dirty_offset
         self._filter: GroupFilter | None = None
 
     def build_map(self) -> int:
-        """Maps keys from the first dirty offset on; where it had to end. OSError, CompactionError."""
+        """Map keys from the first dirty offset on; return where the map ends. Raises OSError or CompactionError."""
         for segment in (segment for group in self._job.groups for segment in group):
             if segment.end_offset > self._job.first_dirty_offset and not self._map_segment(segment):
                 break
         return self._map.mapped_end
 
     def clean(self, group: tuple[SourceSegment, ...]) -> CleanedSegment:
-        """Writes the group's new segment, the map being built. OSError, CompactionError."""
+        """Write a group's new segment. Raises OSError, or CompactionError if the log is damaged."""
         if self._filter is None:
             self._filter = GroupFilter(self._map, self._job, self._transactions, self._throttle)
         output = CleanedOutput(self._files, self._job.directory, group, self._job.index_interval_bytes, self._throttle)
@@ -72,7 +73,7 @@ class Compaction:
         return self._files.open(segment_path(self._job.directory, segment.base_offset, LOG_SUFFIX))
 
     def _map_segment(self, segment: SourceSegment) -> bool:
-        """Whether the map takes more."""
+        """Add a segment's keys to the map; return whether the map takes more."""
 
         def step(chunk: bytes, position: int, next_offset: int, _ends: bool) -> Walk:
             return self._map.map_batches(
@@ -93,7 +94,7 @@ class Compaction:
         if at.stop is Stop.TRANSACTIONAL:
             if self._known_transactions is None:
                 self._transactions()
-                return Then.AGAIN  # the limit may be another one now
+                return Then.AGAIN  # the limit may have changed
             if at.header.last_offset in self._known_transactions.aborted:
                 self._map.mapped_end = at.header.next_offset
                 return Then.NEXT
@@ -106,13 +107,13 @@ class Compaction:
     # Transactions
 
     def _stop_attributes(self) -> int:
-        """Which batches the kernel must not map by itself: none that may be part of an aborted transaction."""
+        """Return which batches the kernel must not map by itself: those that may belong to an aborted transaction."""
         if self._known_transactions is None:
             return TRANSACTIONAL_FLAG | CONTROL_FLAG
         return TRANSACTIONAL_FLAG if self._known_transactions.aborted else 0
 
     def _transactions(self) -> Transactions:
-        """Reads what transactions there are, once: when the first batch of one is met."""
+        """Return the log's transactions, read once, when the first transactional batch is met."""
         if self._known_transactions is None:
             self._known_transactions = Transactions()
             for group in self._job.groups:
@@ -121,7 +122,7 @@ class Compaction:
                         self._known_transactions.add(header, batch)
             self._limit_offset = min(self._limit_offset, self._known_transactions.open_offset)
             if self._limit_offset < self._map.mapped_end:
-                # What was mapped before would have to be taken back. It cannot be: nothing below may be open any more.
+                # Keys mapped before cannot be removed from the map: no transaction below may be open any more.
                 raise CompactionError(f"{self._job.directory}: a transaction is open at {self._limit_offset}")
         return self._known_transactions
 
@@ -136,7 +137,7 @@ class Compaction:
 
 
 def _map_bytes(job: CompactionJob) -> int:
-    """Room for a key per offset of the dirty part, within the bound."""
+    """Return the size of a map with a slot per offset of the dirty part, within the bound."""
     keys = max(job.end_offset - job.first_dirty_offset, MAP_KEYS_MIN)
     slots = keys * 100 // LOAD_PERCENT_MAX + 2
     return max(min(slots * SLOT_BYTES, job.map_bytes_max), (MAP_KEYS_MIN * 2) * SLOT_BYTES)

@@ -1,6 +1,6 @@
 """The `.cleaned` files of one new segment: its log, written in order, and the indexes that follow from it.
 
-They are durable when `finish` returns; their names are not, which is for whoever puts them in place.
+The files are durable when `finish` returns; their names become so when `segment_swap` puts them in place.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from flowstone.ports import page_cache
 from flowstone.ports.files import File, Files
 from flowstone.types import Bytes
 
-# So much at a time goes to the disk's queue, without a flush of its own: the broker's flushes, which come all the time,
-# each take a little of it along. A flush of many megabytes would hold up one of them, one of each piece all of them.
+# This many bytes at a time are queued for the disk without a flush of their own. The broker's frequent flushes then
+# each write a little of them. A flush of many megabytes would delay one of those for long, one per piece would delay
+# them all.
 WRITE_BACK_BYTES = 256 << 10
-POSITION_MAX = 2**31 - 1  # what an entry of an index can name
+POSITION_MAX = 2**31 - 1  # the largest position that an index entry can hold
 
 
 class CleanedOutput:
@@ -39,7 +40,7 @@ class CleanedOutput:
         self._size_bytes = self._begun_bytes = 0
 
     def write(self, batches: Bytes) -> None:
-        """Whole batches, which follow those before."""
+        """Append whole batches that follow those written. Raises CompactionError if the segment grows too large."""
         if not batches:
             return
         if self._size_bytes + len(batches) > POSITION_MAX:
@@ -54,7 +55,7 @@ class CleanedOutput:
             self._begun_bytes = self._size_bytes
 
     def finish(self, removed_markers: Container[int]) -> CleanedSegment:
-        """`removed_markers` are the offsets of markers that are not in the new segment, nor their transactions."""
+        """Finish the segment. `removed_markers` are the offsets of markers removed with their transactions."""
         self._indexes.close()
         self._file.sync()
         self._file.close()

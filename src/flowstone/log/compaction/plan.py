@@ -18,19 +18,20 @@ from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX
 
 
 class SealedFacts(NamedTuple):
-    """What is to be known of a sealed segment."""
+    """A sealed segment's properties that compaction depends on."""
 
     base_offset: int
     end_offset: int  # where the next one begins
     size_bytes: int
-    first_ms: int  # the newest timestamp of its first batch; -1 if that has none
+    first_ms: int  # the newest timestamp of its first batch; -1 if it has none
     newest_ms: int
 
 
 class CompactionPlan(NamedTuple):
     first_dirty_offset: int
-    end_offset: int  # nothing from here on may be touched
-    groups: tuple[tuple[SealedFacts, ...], ...]  # from the log's first segment on; each becomes one; none: not due
+    end_offset: int  # nothing from here on may be changed
+    # consecutive segments from the log's first on; each group becomes one segment; empty if compaction is not due
+    groups: tuple[tuple[SealedFacts, ...], ...]
     dirty_ratio: float
     is_overdue: bool
 
@@ -45,12 +46,12 @@ NOTHING = CompactionPlan(0, 0, (), 0.0, False)
 def plan_compaction(
     segments: Sequence[SealedFacts], config: TopicConfig, first_dirty_offset: int, stable_offset: int, now_ms: int
 ) -> CompactionPlan:
-    """`segments` are all the sealed ones; `stable_offset` is where what is committed and on disk ends."""
+    """Return what to compact of a log, given all its sealed segments and the end of what is committed and on disk."""
     if "compact" not in config.cleanup_policy or not segments:
         return NOTHING
     if not segments[0].base_offset <= first_dirty_offset <= segments[-1].end_offset:
         first_dirty_offset = segments[0].base_offset  # the log has lost its beginning or its end since
-    touched = _touchable(segments, config, first_dirty_offset, stable_offset, now_ms)
+    touched = _compactable(segments, config, first_dirty_offset, stable_offset, now_ms)
     dirty = [segment for segment in touched if segment.end_offset > first_dirty_offset]
     dirty_bytes = sum(segment.size_bytes for segment in dirty)
     if not dirty_bytes:
@@ -63,12 +64,12 @@ def plan_compaction(
 
 
 def is_lag_over(first_ms: Sequence[int], config: TopicConfig, now_ms: int) -> bool:
-    """Whether something has waited longer than max.compaction.lag.ms."""
+    """Return whether a record has waited longer than max.compaction.lag.ms."""
     known = [each for each in first_ms if each >= 0]
     return bool(known) and now_ms - min(known) > config.max_compaction_lag_ms
 
 
-def _touchable(
+def _compactable(
     segments: Sequence[SealedFacts], config: TopicConfig, first_dirty_offset: int, stable_offset: int, now_ms: int
 ) -> list[SealedFacts]:
     touchable = []
@@ -82,7 +83,7 @@ def _touchable(
 
 
 def group_segments(segments: Sequence[SealedFacts], segment_bytes: int) -> tuple[tuple[SealedFacts, ...], ...]:
-    """Neighbours that fit into one segment together; one that is too large already stays by itself."""
+    """Group consecutive segments that fit into one; a segment that is too large already stays alone."""
     groups: list[list[SealedFacts]] = []
     group_bytes = 0
     for segment in segments:

@@ -1,4 +1,4 @@
-"""What the transactions in a log mean for its compaction (C4), read off the log's own batches.
+"""The transactions in a log as its compaction needs them (C4), read from the log's own batches.
 
 A producer's transactional batches, from its first one after a marker to its next marker, are one transaction. Kafka's
 rules:
@@ -17,7 +17,7 @@ from struct import Struct
 from flowstone.wire.record_batch import BatchHeader, decode_records
 
 OFFSET_MAX = 2**63 - 1
-_MARKER_KEY = Struct(">hh")  # version, type
+_MARKER_KEY = Struct(">hh")  # version, type of the control record's key
 _ABORT, _COMMIT = 0, 1
 
 
@@ -29,11 +29,11 @@ class Transactions:
 
     @property
     def open_offset(self) -> int:
-        """Where the earliest open transaction begins."""
+        """Return the offset where the earliest open transaction begins."""
         return min((batches[0].base_offset for batches in self._open.values()), default=OFFSET_MAX)
 
     def add(self, header: BatchHeader, batch: bytes) -> None:
-        """The next transactional batch or marker; `batch` is the whole of it. CorruptBatch if a marker is none."""
+        """Add the next transactional batch or marker, all its bytes. Raises CorruptBatch if a marker is malformed."""
         producer_id = header.producer_id
         if not header.is_control:
             self._open.setdefault(producer_id, []).append(header)
@@ -49,7 +49,7 @@ class Transactions:
 
 
 def _marker_kind(batch: bytes) -> int | None:
-    """Of a transaction's marker; None for other control batches, which are left alone."""
+    """Return the type of a transaction's marker, or None for other control batches, which are kept."""
     records = decode_records(batch)
     if not records or records[0].key is None or len(records[0].key) < _MARKER_KEY.size:
         return None

@@ -1,4 +1,6 @@
-"""Walking a segment in large reads, with the kernel's loops: they go from batch to batch until one is not for them."""
+"""Walks a segment in large reads with the kernel's loops, which go from batch to batch and stop at those they do not
+handle.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ CHUNK_BYTES = 4 << 20
 
 
 class Then(Enum):
-    """How a walk goes on from a batch it stopped at."""
+    """How a walk continues after a batch it stopped at."""
 
-    NEXT = auto()  # the batch is dealt with
+    NEXT = auto()  # the batch is handled
     AGAIN = auto()
     END = auto()
 
 
 class StoppedAt(NamedTuple):
-    """A batch, whose checksum is right, in a chunk of its segment."""
+    """A batch with a valid checksum, in a chunk of its segment, at which the walk stopped."""
 
     stop: Stop
     header: BatchHeader
@@ -39,7 +41,7 @@ class StoppedAt(NamedTuple):
         return memoryview(self.chunk)[self.position : self.position + self.header.size_bytes]
 
     def payload(self) -> Bytes:
-        """Its records, decompressed. CompactionError if they cannot be."""
+        """Return the batch's records, decompressed. Raises CompactionError if they cannot be decompressed."""
         try:
             return read_payload(self.chunk, self.position, self.header)
         except ApiError as error:
@@ -59,7 +61,7 @@ Step = Callable[[bytes, int, int, bool], Walk]  # (chunk, position, next offset,
 def walk_segment(
     file: File, segment: SourceSegment, throttle: Throttle, step: Step, on_stop: Callable[[StoppedAt], Then]
 ) -> bool:
-    """Has `step` go through the segment, and `on_stop` say how to go on where it stops; False if that was END."""
+    """Walk a segment with `step`; `on_stop` says how to continue where it stops. Return False if it said END."""
     position, next_offset, wanted_bytes = 0, segment.base_offset, CHUNK_BYTES
     while position < segment.size_bytes:
         count = min(wanted_bytes, segment.size_bytes - position)

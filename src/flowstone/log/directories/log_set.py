@@ -1,11 +1,11 @@
-"""All the logs of one log directory: recovering, making, deleting, flushing and closing them.
+"""All the logs of one log directory: recovers, creates, deletes, flushes and closes them.
 
-Owns which logs are here, their flusher, housekeeping and cleaner. Runs on the event loop. The order of writes is what
-makes it safe: a deleted partition's checkpointed offsets are gone before its name is used again; the clean-shutdown
-marker comes last of all, and goes before anything is appended.
+Owns which logs are here, their flusher, housekeeping and cleaner. Runs on the event loop. The order of writes makes
+this safe: a deleted partition's checkpointed offsets are gone before its name is used again; the clean-shutdown marker
+comes last of all, and goes before anything is appended.
 
-A directory fails as a whole and for good: when a flush fails, or when after trouble of one kind or another it does not
-take a small file either (`doubt`). From then on nothing is written to it, and its logs are as the failure left them.
+A directory fails as a whole and for good: when a flush fails, or when, after another error, a small file cannot be
+written to it either (`doubt`). From then on nothing is written to it, and its logs are as the failure left them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DirectoryLogs:
         stamps_records: Callable[[PartitionLog], bool],
         topic_config: Callable[[str], TopicConfig],
     ) -> None:
-        """Recovers every log in an open directory, waiting for the disk. OSError: the directory cannot be used."""
+        """Recover every log in an open directory, waiting for the disk. Raises OSError if that is not possible."""
         self.log_directory = log_directory
         self.path = log_directory.path
         self.logs: dict[TopicPartition, PartitionLog] = {}
@@ -71,10 +71,10 @@ class DirectoryLogs:
         self._is_stopped = False
         self.extents = LogExtents(self._files, self.path)
         self._recover(topic_config)
-        # Deleted partitions that the checkpoints still name, and when they do no longer.
+        # Deleted partitions that the checkpoints still name, with the futures that are done when they no longer do.
         self._forgetting: dict[TopicPartition, asyncio.Future[None]] = {}
-        # Of the deletions of this turn of the loop.
-        self._forgetting_soon: asyncio.Future[None] | None = None
+        # The deletions of this iteration of the event loop.
+        self._next_forgetting: asyncio.Future[None] | None = None
         self.flusher = Flusher(
             self._files,
             self.path,
@@ -110,7 +110,7 @@ class DirectoryLogs:
         high_watermarks = self.log_directory.read_offsets(HIGH_WATERMARK_CHECKPOINT)
         found_partitions = self.log_directory.partitions()
         if found_partitions and not clean:
-            logger.info("the last stop was not clean: %d partitions are recovered", len(found_partitions))
+            logger.info("the last stop was not clean: recovering %d partitions", len(found_partitions))
         witnesses = read_witnesses(self.log_directory, self.extents, found_partitions, clean=clean)
         recovering = DirectoryRecovery(self._files, self.path, self._handles, self._clock, topic_config, witnesses.left)
         stored = [witnesses.of(each) for each in found_partitions]
@@ -128,7 +128,7 @@ class DirectoryLogs:
         self.log_directory.remove_clean_marker()
 
     def _start_extents(self, witnesses: Witnesses) -> None:
-        """Write down how far the logs reach now; of those that are offline, what was known before."""
+        """Write down how far the logs reach now, and for offline ones what was known before."""
         extents = {
             topic_partition: Extent(log.topic_id, log.log_start_offset, log.recovery_point)
             for topic_partition, log in self.logs.items()
@@ -137,34 +137,34 @@ class DirectoryLogs:
         self.extents.start(extents)
 
     def __len__(self) -> int:
-        """How many partitions are here."""
+        """Return the number of partitions in this directory."""
         return len(self.logs) + len(self.offline)
 
     def free_bytes(self) -> tuple[int, int]:
-        """(usable, total) bytes of its file system. OSError."""
+        """Return the (usable, total) bytes of its file system. Raises OSError."""
         return self._files.free_bytes(self.path)
 
     # Logs
 
     def create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
-        """An empty log; nothing touches the disk before its first append."""
+        """Create an empty log. Nothing is written to disk before its first append."""
         directory = PartitionDirectory(self._files, self.partition_path(topic_partition), exists=False)
         log = PartitionLog(topic_partition, topic_id, config, self._clock, self._handles, directory)
         self.logs[topic_partition] = log
         return log
 
     def is_taken(self, topic_partition: TopicPartition) -> bool:
-        """Whether a log has this name here, or the checkpoints still know one that had it."""
+        """Return whether a log here has this name, or the checkpoints still contain one that had it."""
         return any(topic_partition in taken for taken in (self.logs, self.offline, self._forgetting))
 
     def forgetting(self, topic_partition: TopicPartition) -> asyncio.Future[None] | None:
-        """Done once a deleted partition's name may be used again; None if it may be."""
+        """Return a future that is done once a deleted partition's name may be used again, or None if it may be now."""
         return self._forgetting.get(topic_partition)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """The log is gone at once; its directory is renamed now and removed after file.delete.delay.ms.
+        """Delete the log: close it, rename its directory now and remove that after file.delete.delay.ms.
 
-        StorageFault if it cannot be renamed: then its name stays taken, by a log that is offline. Where the whole
+        Raises StorageFault if it cannot be renamed: its name then stays taken, by a log that is offline. If the whole
         directory has failed nothing is renamed: the next start finds that the topic is gone.
         """
         log = self.logs.pop(topic_partition, None)
@@ -178,7 +178,7 @@ class DirectoryLogs:
         try:
             path = self.log_directory.condemn(self.partition_path(topic_partition))
         except FileNotFoundError:
-            logger.warning("%s: its directory was removed by somebody else", topic_partition)
+            logger.warning("%s: its directory was removed by another program", topic_partition)
             path = None
         except OSError as error:
             fault = StorageFault(f"{topic_partition} cannot be deleted: {error}")
@@ -190,29 +190,29 @@ class DirectoryLogs:
             self.housekeeping.remove_tree_later(path, delay_ms)
 
     def take_offline(self, topic_partition: TopicPartition, fault: StorageFault) -> None:
-        """For the start: the log is left alone until the next one."""
+        """Take a log offline until the next start. Used while the broker starts."""
         log = self.logs.pop(topic_partition, None)
         if log is not None:
             log.close()
             self.offline[topic_partition] = _offline_since(log, fault)
 
     async def wait_forgotten(self) -> None:
-        """Returns once no checkpoint names a partition that has been deleted so far: their names are free again."""
+        """Return once no checkpoint names a partition deleted so far, so that their names are free again."""
         if self._forgetting:
             await asyncio.wait(set(self._forgetting.values()))
 
     def _forget(self, topic_partition: TopicPartition) -> None:
-        """Has the checkpoints lose a deleted partition. The deletions of one turn of the loop share a write."""
-        if self._forgetting_soon is None:
+        """Remove a deleted partition from the checkpoints. The deletions of one loop iteration share a write."""
+        if self._next_forgetting is None:
             loop = asyncio.get_running_loop()
-            self._forgetting_soon = loop.create_future()
+            self._next_forgetting = loop.create_future()
             loop.call_soon(self._write_forgotten)
-        self._forgetting[topic_partition] = self._forgetting_soon
+        self._forgetting[topic_partition] = self._next_forgetting
 
     def _write_forgotten(self) -> None:
-        forgotten, self._forgetting_soon = self._forgetting_soon, None
+        forgotten, self._next_forgetting = self._next_forgetting, None
         if forgotten is None or forgotten.cancelled():
-            return  # stopped meanwhile
+            return  # the directory was stopped meanwhile
         written = self.housekeeping.in_background(
             partial(self._files.sync_directory, self.path), self.housekeeping.checkpoint_writer()
         )
@@ -225,7 +225,7 @@ class DirectoryLogs:
             forgotten.set_result(None)
 
     async def delete_records_before(self, log: PartitionLog, offset: int) -> None:
-        """The log begins at `offset` from now on, durably. ApiError if the disk is full: then not durably."""
+        """Move the log's start to `offset`, durably. Raises ApiError if the disk is full: it moved, but not durably."""
         log.advance_log_start(offset)
         await self.housekeeping.checkpoint()
         self.housekeeping.drop_segments([log])
@@ -233,7 +233,7 @@ class DirectoryLogs:
     # Failing
 
     def fail(self, fault: StorageFault) -> None:
-        """Takes the directory offline for good."""
+        """Take the directory offline for good."""
         if self.fault is None:
             self.fault = fault
             self.housekeeping.suspend()
@@ -241,14 +241,14 @@ class DirectoryLogs:
             self._on_fault(fault)
 
     def doubt(self, reason: object) -> None:
-        """Something went wrong here: if the directory does not take a small file, durably, it has failed."""
+        """Check the directory after an error: if a small file cannot be written durably, fail the directory."""
         if self.fault is None and self._probe is None and not self._is_stopped:
             loop = asyncio.get_running_loop()
             self._probe = self.housekeeping.submit(self.write_probe)
             self._probe.add_done_callback(lambda probe: loop.call_soon_threadsafe(self._probed, probe, reason))
 
     def write_probe(self, size_bytes: int = 0) -> None:
-        """Write and remove a small file, waiting for the disk. OSError if the directory does not take it."""
+        """Write and remove a small file, waiting for the disk. Raises OSError if that is not possible."""
         path = self.log_directory.file(PROBE_FILE)
         self._files.replace(path, bytes(size_bytes))
         self._files.remove(path)
@@ -257,12 +257,12 @@ class DirectoryLogs:
         self._probe = None
         error = probe.exception() if not probe.cancelled() else None
         if isinstance(error, OSError) and error.errno not in (*NO_SPACE, *NO_DESCRIPTORS):
-            self.fail(StorageFault(f"{self.path}: {reason}; and it takes no other file: {error}"))
+            self.fail(StorageFault(f"{self.path}: {reason}; and no other file can be written there: {error}"))
 
     # The end
 
     def close(self) -> None:
-        """Makes everything durable, waiting for the disk, and says so with the clean-shutdown marker."""
+        """Make all logs durable, waiting for the disk, and write the clean-shutdown marker."""
         self._stop()
         try:
             if self.fault is None:
@@ -279,15 +279,17 @@ class DirectoryLogs:
             self.log_directory.close()
 
     def _write_clean_state(self) -> None:
-        """The next start does without it if it must."""
+        """Write the clean-stop state. An error is only logged, because the next start can do without it."""
         try:
             left = ((topic_partition, describe(log)) for topic_partition, log in self.logs.items())
             self.log_directory.write_clean_state(encode_clean_state(left))
         except OSError as error:
-            logger.warning("%s: the next start will have to look into every log: %s", self.path, error)
+            logger.warning(
+                "%s: the clean-stop state was not written, so the next start reads every log: %s", self.path, error
+            )
 
     def _flush_all(self) -> None:
-        """Some logs at a time: each has several files open until it is durable."""
+        """Flush all logs, some at a time, because each has several files open until it is durable."""
         logs, threads = list(self.logs.values()), self._config.num_flush_threads
         with self._files.threads(threads, "closing") as pool:
             for first in range(0, len(logs), CLOSING_LOGS_MAX):
@@ -296,11 +298,11 @@ class DirectoryLogs:
                 for _done in pool.map(_run_all, [list(tasks.values())[at::threads] for at in range(threads)]):
                     pass
                 for log, task in tasks.items():
-                    log.flushed(task)
+                    log.durability.flushed(task)
                     log.close()
 
     def abort(self) -> None:
-        """Stops at once, as a killed process would: nothing is flushed, nothing is marked."""
+        """Stop at once, as if the process were killed: without a flush or a clean-shutdown marker."""
         self._stop()
         for log in self.logs.values():
             log.close()

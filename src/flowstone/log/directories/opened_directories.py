@@ -1,7 +1,7 @@
-"""The log directories of one broker, opened together: whose they are, and which of them can be used.
+"""The log directories of one broker, opened together: which belong to this broker, and which of them can be used.
 
 A broker needs one good directory. One whose disk fails, or whose meta.properties is damaged, stays out, with the
-reason; one that belongs to another node or cluster, or is in use, is a mistake that somebody must correct first.
+reason; one that belongs to another node or cluster, or is in use, is a mistake that the operator must correct first.
 
 A disk that is not mounted leaves an empty directory, which looks like a new one. So every directory remembers the ids
 of all of them: as long as one is missing, an empty directory may be where it belongs, and is not touched.
@@ -25,20 +25,20 @@ logger = logging.getLogger(__name__)
 
 class OpenedDirectories(NamedTuple):
     good: list[LogDirectory]  # locked, and with an identity
-    bad: dict[str, StorageFault]  # by path
-    missing_ids: frozenset[str]  # of directories that the broker has had, and that are not among the good ones
+    bad: dict[str, StorageFault]  # the reason for each path that cannot be used
+    missing_ids: frozenset[str]  # the ids of directories that the broker has had and that are not usable now
     is_new: bool  # none of them belonged to a broker before
 
     @property
     def identity(self) -> Identity:
-        """Of the first: all of them have the same cluster and node."""
+        """Return the identity of the first directory: all have the same cluster and node."""
         identity = self.good[0].identity
         assert identity is not None
         return identity
 
 
 def open_directories(files: Files, paths: Sequence[str], node_id: int, cluster_id: str | None) -> OpenedDirectories:
-    """`cluster_id` None takes any cluster. StartupError if none can be used, or one must not be."""
+    """Open a broker's directories, of any cluster if `cluster_id` is None. Raises StartupError if they are no good."""
     opening = _Opening(files, node_id, cluster_id)
     try:
         return opening.run(paths)
@@ -48,10 +48,10 @@ def open_directories(files: Files, paths: Sequence[str], node_id: int, cluster_i
 
 
 def check_unused(files: Files, paths: Sequence[str]) -> None:
-    """StartupError if another process uses one of them."""
+    """Raise StartupError if another process uses one of the directories."""
     for path in paths:
         directory = LogDirectory(files, path)
-        with suppress(StorageFault):  # whoever opens it in earnest says so
+        with suppress(StorageFault):  # the caller that opens the directory reports the fault
             directory.open()
         directory.close()
 
@@ -74,11 +74,11 @@ class _Opening:
         known = {each for identity in identities for each in (identity.directory_id, *identity.known_ids)} - {""}
         missing = known - {identity.directory_id for identity in identities}
         if len(missing) > len(self._bad):
-            self._leave_out_new(missing)
+            self._refuse_empty(missing)
         self._identify()
         if self._bad and not identities:
             raise self._refusal()  # a new broker needs all of them
-        self._introduce(known)
+        self._write_known_ids(known)
         if not self._directories:
             raise self._refusal()
         for fault in self._bad.values():
@@ -114,7 +114,7 @@ class _Opening:
             cluster_id, path = identity.cluster_id, directory.path
         self._cluster_id = cluster_id
 
-    def _leave_out_new(self, missing: set[str]) -> None:
+    def _refuse_empty(self, missing: set[str]) -> None:
         for directory in [each for each in self._directories if each.identity is None]:
             self._directories.remove(directory)
             self._bad[directory.path] = StorageFault(
@@ -123,15 +123,15 @@ class _Opening:
             )
 
     def _identify(self) -> None:
-        """Whatever has no id yet gets one."""
+        """Assign an id to each directory that has none yet."""
         new = Identity(self._cluster_id or new_directory_id(), self._node_id, "")
         for directory in self._directories.copy():
             identity = directory.identity or new
             if not identity.directory_id:
                 self._format(directory, identity._replace(directory_id=new_directory_id()))
 
-    def _introduce(self, known: set[str]) -> None:
-        """All of them remember all ids."""
+    def _write_known_ids(self, known: set[str]) -> None:
+        """Write the ids of all directories into each of them."""
         ids = sorted(known.union(each.identity.directory_id for each in self._directories if each.identity is not None))
         for directory in self._directories.copy():
             assert directory.identity is not None
@@ -149,5 +149,5 @@ class _Opening:
     def _refusal(self) -> StartupError:
         faults = list(self._bad.values())
         refusal = StartupError("; ".join(map(str, faults)))
-        refusal.__cause__ = faults[0].__cause__  # what the system said, for whoever gives advice
+        refusal.__cause__ = faults[0].__cause__  # the operating system's error, for messages that give advice
         return refusal

@@ -1,10 +1,10 @@
-"""Partitions brought back from a backup: from staged directories, that somebody else has filled, to logs.
+"""Partitions restored from a backup: turns staged directories, which the restore command has filled, into logs.
 
-A staged directory lies in a log directory under a name that every start removes. It has whole segments with their
-indexes, durable, and a restore point that says what they are. What makes it a log is written beside them: whose it is,
-and that its producers are another topic's (`branch_point`: their sequence numbers say nothing here, least of all in
-another cluster). When all of that is durable the directory gets its own name; until the metadata knows the topic, a
-start condemns it. So a crash leaves no topic, or all of it.
+A staged directory lies in a log directory under a name that every start removes. It holds durable, whole segments with
+their indexes, and a restore point that describes them. Two files are added: the topic id, and the branch point
+(`branch_point`), which says that the producers wrote to another topic, so that their sequence numbers are meaningless
+here. When all of that is durable, the directory is renamed to its final name; until the metadata contains the topic, a
+start deletes it. So a crash leaves no topic, or all of it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RESTORE_POINT = "restore-point"
 
 
 class RestorePoint(NamedTuple):
-    """What a staged directory holds: records of that topic from one offset on, to another without it."""
+    """What a staged directory holds: records of a topic from one offset up to, and without, another."""
 
     source_topic: str
     log_start_offset: int
@@ -60,7 +60,7 @@ class _FoundSegment(NamedTuple):
 
 
 class StagedLog(NamedTuple):
-    """A staged directory that needs only its name."""
+    """A staged directory that lacks only its final name."""
 
     topic_partition: TopicPartition
     topic_id: bytes
@@ -69,17 +69,17 @@ class StagedLog(NamedTuple):
     point: RestorePoint
     segments: tuple[_FoundSegment, ...]
     epochs: bytes
-    inherited: InheritedTransactions | None  # None: no transaction was open where the backup ended
+    inherited: InheritedTransactions | None  # None if no transaction was open where the backup ended
 
     @property
     def leader_epoch(self) -> int:
-        """The latest that its batches carry; 0 for none: epochs never go back in a log."""
+        """Return the latest epoch of its batches, 0 if there are none: epochs never decrease in a log."""
         epochs = LeaderEpochs.decode(self.epochs)
         return max(epochs.latest, 0) if epochs is not None else 0
 
 
 def staged_path(log_directory: str, partition: int, token: str) -> str:
-    """Where a partition of the restore with this token is staged."""
+    """Return the path where a partition of the restore with this token is staged."""
     return f"{log_directory}/{partition}.{token}{STAGED_SUFFIX}"
 
 
@@ -95,7 +95,7 @@ def _decode_restore_point(data: bytes) -> RestorePoint:
 
 
 async def prepare(home: DirectoryLogs, path: str, topic_partition: TopicPartition, topic_id: bytes) -> StagedLog:
-    """Makes all of a staged directory durable but its name. ApiError if it is not one, or the disk fails."""
+    """Make a staged directory durable except for its name. Raises ApiError if it is none, or the disk fails."""
     build = partial(_prepare, home.log_directory.files, path, topic_id)
     try:
         found = await asyncio.wrap_future(home.housekeeping.submit(build))
@@ -109,7 +109,7 @@ async def prepare(home: DirectoryLogs, path: str, topic_partition: TopicPartitio
 def _prepare(
     files: Files, path: str, topic_id: bytes
 ) -> tuple[RestorePoint, tuple[_FoundSegment, ...], bytes, InheritedTransactions | None]:
-    """In a thread; what is found there."""
+    """Prepare the directory in a thread; return what is found in it."""
     point = _decode_restore_point(files.read(f"{path}/{RESTORE_POINT}"))
     names = files.names(path)
     bases = [base for name in names if (base := offset_in_name(name, LOG_SUFFIX)) is not None]
@@ -135,7 +135,7 @@ def _prepare(
 def _abort_open(
     files: Files, path: str, end_offset: int, epochs: bytes, states: ProducerStates
 ) -> InheritedTransactions:
-    """Have the transactions aborted that were open where the backup ended; durable when it returns."""
+    """Append abort markers for the transactions that were open where the backup ended; they are durable on return."""
     latest = (LeaderEpochs.decode(epochs) or LeaderEpochs()).latest
     inherited, written = write_aborts(files, path, end_offset, max(latest, 0), states)
     for file in written:
@@ -158,14 +158,14 @@ def _find(files: Files, path: str, base_offset: int) -> _FoundSegment:
 
 
 def _size(files: Files, path: str) -> int | None:
-    """None if there is no such file."""
+    """Return a file's size, or None if it does not exist."""
     return files.size(path) if files.exists(path) else None
 
 
 async def install(staged: Sequence[StagedLog], config: TopicConfig, clock: Clock, handles: FileHandles) -> None:
-    """Gives the directories their own names, which must be free, and opens their logs; durable when it returns.
+    """Rename the directories to their final names, which must be free, and open their logs; return once durable.
 
-    ApiError if that fails: then they are gone, or go with the next start.
+    Raises ApiError if that fails: the directories are then removed now, or by the next start.
     """
     try:
         for each in staged:

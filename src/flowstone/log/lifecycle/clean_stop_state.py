@@ -1,15 +1,15 @@
-"""What a clean stop leaves of all logs in one file, so that the next start need not look into each of them.
+"""The state of all logs at a clean stop, in one file, so that the next start need not read each log.
 
 Owns the file `.flowstone-clean-state`: of every log its segments, the active one's indexes, epochs, producers and what
-else a recovery would find. Nothing in it is news: a start that cannot use it, or an entry of it, finds the same in the
-log's own files (`recovery`).
+else a recovery would find. All of it is redundant: a start that cannot use the file, or an entry of it, finds the same
+in the log's own files (`log_recovery`).
 
 Rules:
-- It counts only beside a clean-shutdown marker, and goes before anything is written (`directory_logs`).
-- A checksum covers all of it; a file that is not whole is none.
-- An entry counts only while the partition's directory and every log file in it bear the stamps that they had at the
-  stop: whatever was changed by somebody else meanwhile, is looked at.
-- The checkpoints have the last word: an entry that does not agree with them does not count.
+- It is used only beside a clean-shutdown marker, and is removed before anything is written (`log_set`).
+- A checksum covers all of it; a file that is not whole is ignored.
+- An entry is used only if the partition's directory and every log file in it have the same stamps as at the stop: what
+  another program has changed since is read again.
+- The checkpoints take precedence: an entry that does not agree with them is ignored.
 
 The file is a line with version, byte order and checksum, a line of JSON with an entry for each log, and the entries'
 bytes, one after the other: the active segment's index entries, as arrays in memory are, and the producers' snapshot.
@@ -42,10 +42,10 @@ from flowstone.ports.clock import Clock
 from flowstone.ports.files import Stamp
 from flowstone.types import TopicPartition
 
-# Logs beyond it are left out: reading them as one is no faster than one by one.
+# The most logs whose state is stored; for more, reading the file is no faster than reading the logs one by one.
 CLEAN_STATE_BYTES_MAX = 64 * MIB
-_VERSION = "2"  # 1: before there were indexes of transactions
-# Files that recovery removes, or puts in their place.
+_VERSION = "2"  # version 1 had no transaction indexes
+# Suffixes of files that recovery removes or renames.
 _UNFINISHED_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
@@ -57,7 +57,7 @@ class _LeftSealed(NamedTuple):
 
 
 class _LeftParts(NamedTuple):
-    """What is bytes: the entries of the active segment's indexes, and the producers' snapshot, if there are any."""
+    """The binary parts of an entry: the active segment's index entries and the producers' snapshot, if any."""
 
     offset_keys: bytes
     offset_values: bytes
@@ -68,7 +68,7 @@ class _LeftParts(NamedTuple):
 
 
 class LeftLog(NamedTuple):
-    """One log at a clean stop."""
+    """The state of one log at a clean stop."""
 
     topic_id: bytes
     log_start_offset: int
@@ -85,7 +85,7 @@ class LeftLog(NamedTuple):
 
 
 def describe(log: PartitionLog) -> LeftLog | None:
-    """A log all of which is durable, as it will be found; None if that can only be read from its files. OSError."""
+    """Return the state of a durable log, or None if it can only be read from the files. Raises OSError."""
     files, directory, segments = log.files, log.directory, log.segments
     if not log.exists or log.store.is_torn or log.flushed_end != log.end:
         return None
@@ -129,7 +129,7 @@ def describe(log: PartitionLog) -> LeftLog | None:
 
 
 def reopen(log: PartitionLog, directory: PartitionDirectory, handles: FileHandles, clock: Clock, left: LeftLog) -> bool:
-    """Fills `log`, empty so far; whether everything is still as it was left: otherwise it must be recovered."""
+    """Fill `log`, empty so far, from its state; return False if files changed since, so that it must be recovered."""
     files, interval_bytes, now_ms = directory.files, log.config.index_interval_bytes, clock.time_ms()
     bases = [*(each.base_offset for each in left.sealed), left.active.base_offset]
     segments = [
@@ -154,7 +154,7 @@ def reopen(log: PartitionLog, directory: PartitionDirectory, handles: FileHandle
     directory.hole_ends = left.hole_ends
     log.branch_point = left.branch_point
     log.adopt(segments, left.log_start_offset, left.end_offset, epochs, producers)
-    log.durability.note_as_closed(log.end)
+    log.durability.note_as_closed()
     return True
 
 
@@ -169,7 +169,7 @@ def _entries(entry: Struct, keys: bytes, values: bytes) -> IndexEntries:
 
 
 def encode_clean_state(logs: Iterable[tuple[TopicPartition, LeftLog | None]]) -> bytes:
-    """Those of which something can be said."""
+    """Encode the states that are known."""
     rows, pieces, size_bytes = list[Any](), list[bytes](), 0
     for topic_partition, left in logs:
         if left is None:
@@ -184,7 +184,7 @@ def encode_clean_state(logs: Iterable[tuple[TopicPartition, LeftLog | None]]) ->
 
 
 def decode_clean_state(data: bytes) -> dict[TopicPartition, LeftLog]:
-    """Nothing if it is not a whole file of this machine's kind."""
+    """Return the logs' states; empty if the data is not a whole file written on a machine of this kind."""
     head, _, body = data.partition(b"\n")
     if head != f"{_VERSION} {sys.byteorder} {crc32c(body):08x}".encode():
         return {}
@@ -219,7 +219,7 @@ def _row(topic_partition: TopicPartition, left: LeftLog) -> list[object]:
 
 
 def _left_log(row: list[Any], parts: list[bytes]) -> LeftLog:
-    """What our own checksum covers has the form that we gave it."""
+    """Decode one entry. The checksum over the file was verified, so its form is as it was written."""
     _, topic_id, log_start_offset, end_offset, directory, log_files, sealed, active, *lists, point, _ = row
     epochs, snapshots, hole_ends = lists
     return LeftLog(

@@ -14,15 +14,15 @@ from flowstone.ports.clock import Clock, Timer
 
 Action = Callable[[], None]
 
-# A timer may fire a little early. What is due within so long is run at once instead of waiting for another timer.
+# A timer may fire a little early. Actions due within this time run at once instead of waiting for another timer.
 EARLY_S = 0.001
 
 
 class DelayedActions:
     def __init__(self, clock: Clock, run: Callable[[Action], object]) -> None:
-        """`run` is given each action when its delay is over."""
+        """Create an empty queue. `run` is called with each action when its delay is over."""
         self._clock, self._run = clock, run
-        # By the length of the delay: when each action is due, the first one first, and the timer of the first.
+        # By length of delay: the actions in the order in which they are due, and the timer of the first.
         self._queues: dict[int, deque[tuple[float, Action]]] = {}
         self._timers: dict[int, Timer] = {}
 
@@ -47,10 +47,10 @@ class DelayedActions:
         self._queues.clear()
 
     def _set_timer(self, delay_ms: int, wait_s: float) -> None:
-        self._timers[delay_ms] = self._clock.call_later(wait_s, lambda: self._look(delay_ms))
+        self._timers[delay_ms] = self._clock.call_later(wait_s, lambda: self._run_due(delay_ms))
 
-    def _look(self, delay_ms: int) -> None:
-        """Run what is due of one queue, and wait for the next."""
+    def _run_due(self, delay_ms: int) -> None:
+        """Run the actions of one queue that are due, and set the timer for the next."""
         queue, now_s = self._queues[delay_ms], self._clock.monotonic()
         while queue and queue[0][0] <= now_s + EARLY_S:
             self._run(queue.popleft()[1])

@@ -1,8 +1,8 @@
 """A log directory itself: its lock, its identity (meta.properties), its checkpoints and the clean-shutdown marker.
 
 Plain calls that wait for the disk, for start-up, stop and the worker thread of its logs. A directory whose disk fails
-is a `StorageFault`; one that is another's, a `StartupError` in a sentence for people. What several directories have to
-do with each other is `log_directories`' business.
+raises `StorageFault`; one that belongs to another broker raises `StartupError` with a message for the operator. Rules
+for several directories together are in `opened_directories`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Identity(NamedTuple):
     cluster_id: str
     node_id: int
     directory_id: str
-    # Of all the log directories that the broker has had, this one included; empty where it never had another.
+    # The ids of all log directories that the broker has had, this one included; empty if it never had another.
     known_ids: tuple[str, ...] = ()
 
 
@@ -53,13 +53,14 @@ class LogDirectory:
     def __init__(self, files: Files, path: str) -> None:
         self.files = files
         self.path = path
-        self.identity: Identity | None = None  # None: it is new
+        self.identity: Identity | None = None  # None: the directory is new
         self._lock: Lock | None = None
 
     def open(self) -> None:
-        """Locks the directory and reads its identity. Nothing is made: one that does not exist is new.
+        """Lock the directory and read its identity. Nothing is created: a directory that does not exist counts as new.
 
-        StorageFault if the disk fails or the identity is damaged, StartupError if another process has it.
+        Raises StorageFault if the disk fails or the identity is damaged, StartupError if another process has the
+        directory.
         """
         try:
             if self.files.exists(self.file(META_PROPERTIES)):
@@ -73,7 +74,7 @@ class LogDirectory:
             raise
 
     def format(self, identity: Identity) -> None:
-        """Gives the directory, made if it is missing, its identity. Errors as of `open`."""
+        """Write the identity into the directory, which is created if it is missing. Raises what `open` raises."""
         try:
             self.files.make_directory(self.path)
             self._take_lock()
@@ -120,7 +121,7 @@ class LogDirectory:
         return found
 
     def condemned(self) -> list[str]:
-        """The directories of deleted partitions that are still there, and of branches that never came to be."""
+        """Return the directories of deleted partitions, and of unfinished branches, that are still there."""
         names = self.files.names(self.path)
         return [self.file(name) for name in names if name.endswith((DELETE_SUFFIX, STAGED_SUFFIX))]
 
@@ -134,13 +135,13 @@ class LogDirectory:
         return self._other_name(str(topic_partition), DELETE_SUFFIX).rpartition("/")[2].rpartition(".")[0]
 
     def condemn(self, path: str) -> str:
-        """Gives a partition's directory the name of a deleted one, so that no start takes it up again."""
+        """Rename a partition's directory as that of a deleted partition, so that no start opens it again."""
         target = self._other_name(path, DELETE_SUFFIX)
         self.files.rename(path, target)
         return target
 
     def staged_name(self, path: str) -> str:
-        """Where a partition's directory may be made before it counts: the next start removes what is there."""
+        """Return a path where a partition's directory may be staged: the next start removes what is there."""
         return self._other_name(path, STAGED_SUFFIX)
 
     def _other_name(self, path: str, kind: str) -> str:
@@ -175,11 +176,11 @@ class LogDirectory:
         self.files.replace(self.file(TIME_CHECKPOINT), b"%d%s" % (time.time_ms, marks))
 
     def take_clean_marker(self) -> bool:
-        """Whether the last stop was clean. The marker goes only with `remove_clean_marker`, once recovery is done."""
+        """Return whether the last stop was clean. The marker stays until `remove_clean_marker`, after recovery."""
         return self.files.exists(self.file(CLEAN_SHUTDOWN_MARKER))
 
     def remove_clean_marker(self) -> None:
-        """With the state beside it, which must never meet another stop's marker."""
+        """Remove the marker and the clean-stop state, which must never be combined with another stop's marker."""
         found = [path for name in (CLEAN_STATE, CLEAN_SHUTDOWN_MARKER) if self.files.exists(path := self.file(name))]
         for path in found:
             self.files.remove(path)
@@ -190,7 +191,7 @@ class LogDirectory:
         self.files.replace(self.file(CLEAN_SHUTDOWN_MARKER), _CLEAN_SHUTDOWN)
 
     def read_clean_state(self) -> bytes:
-        """What the last stop left beside its marker: see `clean_state`. Nothing if it left nothing."""
+        """Return the state that the last stop wrote (see `clean_stop_state`), empty if there is none."""
         path = self.file(CLEAN_STATE)
         return self.files.read(path) if self.files.exists(path) else b""
 
@@ -199,7 +200,7 @@ class LogDirectory:
 
 
 def new_directory_id() -> str:
-    """Does not begin with a dash, which command lines would take for an option."""
+    """Return a new id. Never begins with a dash, which command lines would parse as an option."""
     while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
         pass
     return text

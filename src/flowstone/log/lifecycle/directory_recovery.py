@@ -1,11 +1,11 @@
-"""Recovers all the logs of a directory: one after the other, but made durable some at a time, together.
+"""Recovers all the logs of a directory one after the other, and makes them durable together, some at a time.
 
-After a clean stop each is taken as the stop has left it, where that is known (`clean_state`).
+After a clean stop each log is opened as the stop left it, if its state is known (`clean_stop_state`).
 
 After an unclean stop, recovery of one log ends with its files and names being synced. With ten thousand logs that is
 nearly all of the time a start takes, and a disk that is asked for several syncs at once does them in little more time
-than one. So the syncs of some logs are put off and done together, by one syncfs where the log directory is a file
-system of its own; whose files cannot be synced stays offline, as it would alone.
+than one. So the syncs of some logs are deferred and done together, by one syncfs if the log directory is a file system
+of its own; a log whose files cannot be synced stays offline.
 
 Waits for the disk.
 """
@@ -31,16 +31,16 @@ from flowstone.ports.clock import Clock
 from flowstone.ports.files import File, Files
 from flowstone.types import ZERO_UUID, TopicPartition
 
-# Each has several files open until it is durable.
+# The most logs whose recovery is not yet durable: each has several files open until then.
 LOGS_AT_ONCE = 32
 SYNC_THREADS = 8
-CROWD_LOGS = 1024  # so many share a syncfs, and have no files open for it
+SYNCFS_LOGS = 1024  # logs that share a syncfs, for which no files stay open
 
 Recovered = PartitionLog | OfflineLog
 
 
 class RecoveredDirectory(PartitionDirectory):
-    """A directory whose flush at the end of its recovery, if there is one, is put off."""
+    """A log whose final sync, if it needs one, is deferred."""
 
     put_off: FlushTask | None = None
     is_recovering = True
@@ -71,7 +71,7 @@ class DirectoryRecovery:
         topic_config: Callable[[str], TopicConfig],
         left: Mapping[TopicPartition, LeftLog] = MappingProxyType({}),
     ) -> None:
-        """`left` is what a clean stop said of the logs."""
+        """Create the recovery of a directory. `left` is what the last clean stop stored about the logs."""
         self._left = left
         self._files, self._path = files, path
         self._handles, self._clock = handles, clock
@@ -81,10 +81,10 @@ class DirectoryRecovery:
     def recover(
         self, found: Sequence[tuple[TopicPartition, StoredOffsets]]
     ) -> Iterator[tuple[TopicPartition, Recovered]]:
-        """Each partition with its log, or with why it must stay offline, in the order in which they are given."""
+        """Yield each partition with its log, or the reason why it must stay offline, in the order given."""
         remaining = iter(found)
         with self._files.threads(SYNC_THREADS, "recovery") as threads:
-            while some := list(islice(remaining, CROWD_LOGS if self._is_own_filesystem else LOGS_AT_ONCE)):
+            while some := list(islice(remaining, SYNCFS_LOGS if self._is_own_filesystem else LOGS_AT_ONCE)):
                 opened = [(topic_partition, self._open(topic_partition, stored)) for topic_partition, stored in some]
                 recovering = [each for _, each in opened if isinstance(each, _FoundLog)]
                 faults = self._make_durable(recovering, threads if len(found) > LOGS_AT_ONCE else None)
@@ -97,7 +97,7 @@ class DirectoryRecovery:
                         yield topic_partition, each.log
 
     def _open(self, topic_partition: TopicPartition, stored: StoredOffsets) -> _FoundLog | OfflineLog:
-        """The log as it is after recovery, but for what is put off."""
+        """Return the log as it is after recovery, with its sync deferred, or why it is offline."""
         directory = RecoveredDirectory(self._files, f"{self._path}/{topic_partition}", exists=True)
         reopened = self._reopen(topic_partition, stored, directory)
         if reopened is not None:
@@ -118,7 +118,7 @@ class DirectoryRecovery:
     def _reopen(
         self, topic_partition: TopicPartition, stored: StoredOffsets, directory: RecoveredDirectory
     ) -> PartitionLog | None:
-        """The log as a clean stop has left it; None if nothing is known of it, or somebody has changed it since."""
+        """Return the log as a clean stop left it, or None if its state is unknown or a file has changed since."""
         left = self._left.get(topic_partition)
         if left is None or stored[:3] != (left.end_offset, left.log_start_offset, True):
             return None
@@ -132,13 +132,13 @@ class DirectoryRecovery:
     def _make_durable(
         self, recovering: Sequence[_FoundLog], threads: Executor | None
     ) -> dict[TopicPartition, StorageFault]:
-        """Runs what was put off; what went wrong. The directory of all of them is synced once."""
+        """Run the deferred syncs and return the faults. The directory that contains all of them is synced once."""
         loose = [each for each in recovering if each.directory.put_off is not None]
         if not loose:
             return {}
         if self._is_own_filesystem:
-            threads = None  # next to nothing is left to do for each
-        # A thread has several to sync: handing over each would cost more than many a sync.
+            threads = None  # almost nothing remains to be synced for each
+        # A thread gets several to sync: handing over each alone would cost more than many of the syncs.
         chunks = [loose[first::SYNC_THREADS] for first in range(min(SYNC_THREADS, len(loose)))]
         loose = list(chain.from_iterable(chunks))
         outcomes = chain.from_iterable((threads.map if threads is not None else map)(self._sync_all, chunks))
@@ -154,7 +154,7 @@ class DirectoryRecovery:
         return [self._sync(each) for each in recovering]
 
     def _sync(self, recovering: _FoundLog) -> StorageFault | None:
-        """All of it, but for what is done for the whole directory."""
+        """Sync everything of a log except what is done for the whole directory; return the fault, if any."""
         directory = recovering.directory
         task, directory.put_off = directory.put_off, None
         assert task is not None

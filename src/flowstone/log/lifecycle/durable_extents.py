@@ -1,4 +1,4 @@
-"""Where each log of a directory begins and up to where it is durable, written down with every flush.
+"""Records where each log of a directory begins and up to where it is durable, updated with every flush.
 
 Owns the file `.flowstone-log-extents`: a table with one entry of fixed size per partition, which the event loop
 overwrites in place and does not sync. After a killed process the page cache still has the newest entries, so that a
@@ -29,8 +29,8 @@ from flowstone.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 LOG_EXTENTS = ".flowstone-log-extents"
-ENTRY_BYTES = 64  # a sector has a whole number of them
-RANGE_LOGS_MIN = 8  # so many entries are written with one call, with those between them
+ENTRY_BYTES = 64  # a disk sector holds a whole number of entries
+RANGE_LOGS_MIN = 8  # from this many entries on, one call writes them and those in between
 _HASH_BYTES = 16
 # Hash of the partition's name, topic id, log start, durable end; a checksum over them follows.
 _BODY = Struct(f">{_HASH_BYTES}s16sqq")
@@ -55,7 +55,7 @@ class LogExtents:
         self._free: list[int] = []
 
     def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Extent]:
-        """Return what an earlier life has left of these partitions. Waits for the disk; OSError."""
+        """Return the extents that the last run stored for these partitions. Waits for the disk. Raises OSError."""
         data = self._files.read(self.path) if self._files.exists(self.path) else b""
         found: dict[bytes, Extent] = {}
         for at in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
@@ -67,7 +67,7 @@ class LogExtents:
         return {each: found[name] for each in partitions if (name := _name_hash(each)) in found}
 
     def start(self, extents: Mapping[TopicPartition, Extent]) -> None:
-        """Write the file anew, durably, with these. Waits for the disk. OSError but for a full disk."""
+        """Write the file anew, durably, with these extents. Waits for the disk. Raises OSError unless it is full."""
         self._table = bytearray(b"".join(_encode(*each) for each in extents.items()))
         self._slots = {each: at * ENTRY_BYTES for at, each in enumerate(extents)}
         self._written = dict(extents)
@@ -78,7 +78,7 @@ class LogExtents:
                 raise
 
     def put(self, topic_partition: TopicPartition, extent: Extent) -> None:
-        """Replace the entry of one partition, for tools that change a stopped broker's files. OSError."""
+        """Replace the entry of one partition, for tools that change a stopped broker's files. Raises OSError."""
         data = bytearray(self._files.read(self.path) if self._files.exists(self.path) else b"")
         name, slots = _name_hash(topic_partition), range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES)
         slot = next((at for at in slots if data[at : at + _HASH_BYTES] == name), len(slots) * ENTRY_BYTES)
@@ -86,12 +86,20 @@ class LogExtents:
         self._files.replace(self.path, bytes(data))
 
     def note(self, logs: Iterable[PartitionLog]) -> None:
-        """Write down how far these logs reach, without waiting for the disk. After an error, `sync` does it."""
+        """Write the extents of these logs without waiting for the disk. After an error, `sync` writes them."""
         changed: list[int] = []
         for log in logs:
-            extent = Extent(log.topic_id, log.log_start_offset, log.recovery_point)
-            if log.exists and not log.is_forgotten and self._written.get(log.topic_partition) != extent:
-                changed.append(self._set(log.topic_partition, extent))
+            topic_partition = log.topic_partition
+            extent = Extent(log.topic_id, log.log_start_offset, log.flushed_end.offset)
+            if not log.directory.exists or log.is_forgotten or self._written.get(topic_partition) == extent:
+                continue
+            slot = self._slots.get(topic_partition)
+            if slot is None:
+                slot = self._new_slot(topic_partition)
+            self._written[topic_partition] = extent
+            body = _BODY.pack(self._table[slot : slot + _HASH_BYTES], *extent)
+            self._table[slot : slot + _BODY.size + _CHECKSUM.size] = body + _CHECKSUM.pack(crc32c(body))
+            changed.append(slot)
         self._write(changed)
 
     def forget(self, topic_partition: TopicPartition) -> None:
@@ -104,7 +112,7 @@ class LogExtents:
             self._write([slot])
 
     def sync(self) -> None:
-        """Make all that was noted durable: for a thread. OSError."""
+        """Make all noted extents durable. For a worker thread. Raises OSError."""
         file = self._file
         if file is None:
             self._files.replace(self.path, bytes(self._table))
@@ -112,15 +120,10 @@ class LogExtents:
         else:
             file.sync()
 
-    def _set(self, topic_partition: TopicPartition, extent: Extent) -> int:
-        slot = self._slots.get(topic_partition)
-        if slot is None:
-            slot = self._slots[topic_partition] = self._free.pop() if self._free else len(self._table)
-            self._table[slot : slot + ENTRY_BYTES] = _NO_ENTRY
-            self._table[slot : slot + _HASH_BYTES] = _name_hash(topic_partition)
-        self._written[topic_partition] = extent
-        body = _BODY.pack(self._table[slot : slot + _HASH_BYTES], *extent)
-        self._table[slot : slot + _BODY.size + _CHECKSUM.size] = body + _CHECKSUM.pack(crc32c(body))
+    def _new_slot(self, topic_partition: TopicPartition) -> int:
+        slot = self._slots[topic_partition] = self._free.pop() if self._free else len(self._table)
+        self._table[slot : slot + ENTRY_BYTES] = _NO_ENTRY
+        self._table[slot : slot + _HASH_BYTES] = _name_hash(topic_partition)
         return slot
 
     def _write(self, slots: list[int]) -> None:
@@ -134,7 +137,7 @@ class LogExtents:
             for begin, end in ranges:
                 self._file.write(begin, [self._table[begin:end]])
         except OSError as error:
-            logger.warning("%s cannot be written, and will be written anew: %s", self.path, error)
+            logger.warning("%s cannot be written; it is written anew with the next sync: %s", self.path, error)
             self._file = None
 
 

@@ -1,12 +1,12 @@
 """What durable files beside a log's segments say of its extent, and whether the segments that were found agree.
 
 The witnesses: the checkpoints of log starts and recovery points, the table of log extents, what a clean stop left
-(`clean_state`), and, after a clean stop of which no checkpoint is left, producer snapshots and leader epochs. After any
-other stop the last two prove nothing: they may have reached the disk before the records they speak of.
+(`clean_stop_state`), and, after a clean stop of which no checkpoint is left, producer snapshots and leader epochs.
+After any other stop the last two prove nothing: they may have reached the disk before the records they speak of.
 
-A log that begins later or ends earlier than a witness says has lost files. Its partition goes offline: a
-`StorageFault` names the witness, both offsets and the way out. A log start moves on disk before its segments go, and a
-recovery point moves back before a log is cut, so that no crash looks like loss.
+A log that begins later or ends earlier than a witness says has lost files. Its partition goes offline: a `StorageFault`
+names the witness, both offsets and the remedy. A log start moves on disk before its segments go, and a recovery point
+moves back before a log is cut, so that no crash looks like loss.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Witnesses(NamedTuple):
         )
 
     def topic_id_of(self, topic_partition: TopicPartition) -> bytes | None:
-        """Return whose a partition was that may no longer have a directory."""
+        """Return the topic id of a partition that may no longer have a directory."""
         if topic_partition in self.extents:
             return self.extents[topic_partition].topic_id
         return self.left[topic_partition].topic_id if topic_partition in self.left else None
@@ -130,10 +130,10 @@ def check_derived(
 
 
 def missing_files(topic_partition: TopicPartition, path: str) -> str:
-    return f"files are missing or cut short; {way_out(topic_partition, path)}"
+    return f"files are missing or cut short; {remedy(topic_partition, path)}"
 
 
-def way_out(topic_partition: TopicPartition, path: str) -> str:
+def remedy(topic_partition: TopicPartition, path: str) -> str:
     """Return what an operator can do about a partition that is offline. `path` is the partition's directory."""
     return (
         f"restore the files from a copy, or see `flowstone log repair {posixpath.dirname(path)} "
@@ -144,7 +144,7 @@ def way_out(topic_partition: TopicPartition, path: str) -> str:
 def read_witnesses(
     log_directory: LogDirectory, extents: LogExtents, found: Iterable[TopicPartition], *, clean: bool
 ) -> Witnesses:
-    """Return what the files of a log directory say, of these partitions and of any others. OSError."""
+    """Return what the files of a log directory say, of these partitions and of any others. Raises OSError."""
     recovery_points = log_directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
     log_starts = log_directory.read_offsets(LOG_START_CHECKPOINT)
     left = decode_clean_state(log_directory.read_clean_state()) if clean else {}

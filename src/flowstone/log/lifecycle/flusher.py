@@ -1,4 +1,4 @@
-"""Group commit: logs are made durable in threads, and the loop hears of it.
+"""Group commit: makes logs durable in threads and reports completion to the event loop.
 
 Owns the flush threads and the order of flushes. One flush at a time per log; whatever is appended while it runs is
 covered by the next. Completion comes on the event loop: the log's recovery point moves, then `on_flushed(log)`.
@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,32 +35,30 @@ from flowstone.ports.files import File, Files
 if TYPE_CHECKING:
     from flowstone.ports.file_syncs import FileSyncs
 
-# Where there is no descriptor to open a directory with, nothing has failed yet: it is tried again so often.
+# How long a flush waits before it tries again when no descriptor is free to open a directory: nothing has failed yet.
 DESCRIPTOR_TRIES_MAX = 100
 DESCRIPTOR_WAIT_S = 0.1
-GROUP_LOGS_MAX = 16  # so many files one thread syncs together
-CROWD_LOGS = 64  # so many that wait share a syncfs
+GROUP_LOGS_MAX = 16  # the number of files that one thread syncs together
+SYNCFS_LOGS = 64  # the number of waiting logs that share a syncfs
 FLUSH_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
-    """What one turn of a flush thread makes durable: one log, a few of one file each, or a crowd."""
+    """The work of one turn of a flush thread: one log, a few logs of one file each, or many with one syncfs."""
 
-    __slots__ = ("error", "finished", "in_thread", "is_crowd", "started", "tasks")
-
-    def __init__(self, tasks: dict[PartitionLog, FlushTask], started: float, *, is_crowd: bool) -> None:
-        self.tasks = tasks
-        self.started = started
-        self.is_crowd = is_crowd
-        self.in_thread: Future[None] | None = None  # uses names, and must be waited for before they go
-        self.finished = False
-        self.error: OSError | None = None
+    tasks: dict[PartitionLog, FlushTask]
+    started: float
+    is_whole_filesystem: bool = False
+    in_thread: Future[None] | None = None  # uses names, and must be waited for before they go
+    finished: bool = False
+    error: OSError | None = None
 
     def run(self, files: Files, directory: str) -> None:
-        """May be called again after it found no descriptor: what was synced before is synced once more."""
+        """Run the job. May be called again after no descriptor was free: files synced before are synced again."""
         self.error = None
         try:
-            if not self.is_crowd:
+            if not self.is_whole_filesystem:
                 for task in self.tasks.values():
                     task.run()
             else:
@@ -82,7 +81,7 @@ class Flusher:
         on_fault: Callable[[PartitionLog, StorageFault], None],
         on_durable: Callable[[Iterable[PartitionLog]], None] = lambda logs: None,
     ) -> None:
-        """Belongs to the running event loop. `on_durable` hears of logs whose recovery points moved, before others."""
+        """Create a flusher on the running event loop. `on_durable` is told of a moved recovery point first."""
         self._loop = asyncio.get_running_loop()
         self._files = files
         self._directory = directory
@@ -91,15 +90,16 @@ class Flusher:
         self._on_fault = on_fault
         self._on_durable = on_durable
         self.fault: StorageFault | None = None
-        self.flushed_bytes = 0  # since whoever counts last set it back
-        self.flush_seconds = Histogram(FLUSH_SECONDS_BOUNDS)  # from a flush's beginning until the loop hears of its end
+        self.flushed_bytes = 0  # since a reader of this counter last reset it
+        # from a flush's beginning until the loop is told of its end
+        self.flush_seconds = Histogram(FLUSH_SECONDS_BOUNDS)
         self._jobs: set[_Job] = set()
-        self._descriptors_wait = threading.Event()  # never set: a thread waits by it
+        self._descriptors_wait = threading.Event()  # never set: a thread sleeps on it
         self._running: set[PartitionLog] = set()
-        self._due: OrderedDict[PartitionLog, None] = OrderedDict()  # waiting for a flush, none of them running
-        self._again: set[PartitionLog] = set()  # running, and appended to since
+        self._due: OrderedDict[PartitionLog, None] = OrderedDict()  # waiting for a flush, and none is running
+        self._again: set[PartitionLog] = set()  # being flushed, and appended to since
         self._start_is_scheduled = False
-        self._crowds_allowed = files.is_own_filesystem(directory)
+        self._is_own_filesystem = files.is_own_filesystem(directory)
         self._unrequested_records: dict[PartitionLog, int] = {}
         self._timers: dict[PartitionLog, Timer] = {}
         self._thread_count = thread_count
@@ -112,29 +112,29 @@ class Flusher:
             return None
         try:
             from flowstone.ports.file_syncs import FileSyncs
-        except ImportError:  # no native kernel: the flush threads do it all
+        except ImportError:  # no native kernel: the flush threads do everything
             return None
-        return FileSyncs(self._loop, self._thread_count, self._synced)
+        return FileSyncs(self._loop, self._thread_count, self._finished)
 
     def request(self, log: PartitionLog) -> None:
-        """Makes everything appended to the log so far, and until its flush begins, durable."""
+        """Request a flush that makes everything appended so far, and until the flush begins, durable."""
         if self.fault is not None or log.is_forgotten:
             return
         if log in self._running:
             self._again.add(log)
             return
         self._due[log] = None
-        # Requests that came together are appended one after the other: one flush should cover them all.
+        # Requests that arrived together are appended one after the other: one flush should cover them all.
         if not self._start_is_scheduled and len(self._jobs) < self._thread_count:
             self._start_is_scheduled = True
             self._loop.call_soon(self._start_due)
 
     def _start_due(self) -> None:
-        """No more at once than there are threads: what is appended while a log waits is covered by its flush too."""
+        """Start no more flushes than there are threads: appends to a log that waits are covered by its flush too."""
         self._start_is_scheduled = False
         while self._due and len(self._jobs) < self._thread_count and self.fault is None and not self._is_stopped:
-            if self._crowds_allowed and len(self._due) >= CROWD_LOGS:
-                self._start_in_thread(self._take_due(len(self._due)), is_crowd=True)
+            if self._is_own_filesystem and len(self._due) >= SYNCFS_LOGS:
+                self._start_in_thread(self._take_due(len(self._due)), is_whole_filesystem=True)
             else:
                 free_threads = self._thread_count - len(self._jobs)
                 self._start_group(self._take_due(min(-(-len(self._due) // free_threads), GROUP_LOGS_MAX)))
@@ -143,7 +143,7 @@ class Flusher:
         tasks: dict[PartitionLog, FlushTask] = {}
         for _ in range(min(count, len(self._due))):
             log = self._due.popitem(last=False)[0]
-            task = log.take_dirty()
+            task = log.durability.take_dirty()
             if task is not None:
                 tasks[log] = task
         return tasks
@@ -156,19 +156,18 @@ class Flusher:
                 plain[log] = task
                 unsynced += task.unsynced
             else:
-                self._start_in_thread({log: task}, is_crowd=False)
+                self._start_in_thread({log: task}, is_whole_filesystem=False)
         if plain:
             assert self._syncs is not None
-            job = self._new_job(plain)
-            self._syncs.submit(job, unsynced)
+            self._syncs.submit(self._new_job(plain), unsynced)
 
     def appended(self, log: PartitionLog, record_count: int) -> None:
-        """Asks for a flush where flush.messages and flush.ms say that one is due, now or later."""
+        """Request a flush of the log, now or later, if flush.messages and flush.ms say that one is due."""
         config = log.config
         if log.end.segment_base_offset != log.flushed_end.segment_base_offset and not self._is_under_way(log):
-            self.request(log)  # a segment was sealed: it is made durable once, whatever the settings say
+            self.request(log)  # a segment was sealed: it is flushed once, whatever the settings say
         if config.flush_messages == LONG_MAX and config.flush_ms == LONG_MAX:
-            return  # never
+            return  # flush.ms is unlimited
         count = self._unrequested_records.get(log, 0) + record_count
         if count >= config.flush_messages:
             self._unrequested_records.pop(log, None)
@@ -183,7 +182,7 @@ class Flusher:
         return log in self._running or log in self._due
 
     def forget(self, log: PartitionLog) -> None:
-        """The log goes: nothing more is done for it. Waits for a flush under way that uses the log's names."""
+        """Stop flushing a log that is being deleted. Waits for a running flush that uses the log's names."""
         log.is_forgotten = True
         self._again.discard(log)
         self._due.pop(log, None)
@@ -194,7 +193,7 @@ class Flusher:
                 job.in_thread.result()
 
     def stop(self) -> None:
-        """Waits for the flushes under way; what they made durable is told to the logs, but no longer to anyone else."""
+        """Wait for running flushes and report what became durable to the logs, but to nobody else."""
         self._start_due()
         if self._syncs is not None:
             for job, error in self._syncs.stop():
@@ -210,7 +209,7 @@ class Flusher:
         for job in self._jobs:
             if self.fault is None:
                 for log, task in job.tasks.items():
-                    log.flushed(task)
+                    log.durability.flushed(task)
                 self._on_durable(job.tasks)
         self._jobs.clear()
 
@@ -223,25 +222,21 @@ class Flusher:
         if (timer := self._timers.pop(log, None)) is not None:
             timer.cancel()
 
-    def _new_job(self, tasks: dict[PartitionLog, FlushTask], *, is_crowd: bool = False) -> _Job:
-        job = _Job(tasks, self._clock.monotonic(), is_crowd=is_crowd)
+    def _new_job(self, tasks: dict[PartitionLog, FlushTask], *, is_whole_filesystem: bool = False) -> _Job:
+        job = _Job(tasks, self._clock.monotonic(), is_whole_filesystem=is_whole_filesystem)
         self._running.update(tasks)
         self._jobs.add(job)
         return job
 
-    def _start_in_thread(self, tasks: dict[PartitionLog, FlushTask], *, is_crowd: bool) -> None:
+    def _start_in_thread(self, tasks: dict[PartitionLog, FlushTask], *, is_whole_filesystem: bool) -> None:
         if not tasks:
             return
-        job = self._new_job(tasks, is_crowd=is_crowd)
+        job = self._new_job(tasks, is_whole_filesystem=is_whole_filesystem)
         job.in_thread = self._threads.submit(self._run, job)
         job.in_thread.add_done_callback(partial(self._ran, job))
 
-    def _synced(self, job: _Job, error: OSError | None) -> None:
-        job.error, job.finished = error, True
-        self._finished(job)
-
     def _run(self, job: _Job) -> None:
-        """In a flush thread: system calls only."""
+        """Run a job in a flush thread: system calls only."""
         for _ in range(DESCRIPTOR_TRIES_MAX):
             job.run(self._files, self._directory)
             if job.error is None or job.error.errno not in NO_DESCRIPTORS:
@@ -251,20 +246,21 @@ class Flusher:
 
     def _ran(self, job: _Job, _: Future[None]) -> None:
         with suppress(RuntimeError):  # the loop is gone; `stop` looks at the job itself
-            self._loop.call_soon_threadsafe(self._finished, job)
+            self._loop.call_soon_threadsafe(self._finished, job, job.error)
 
-    def _finished(self, job: _Job) -> None:
+    def _finished(self, job: _Job, error: OSError | None) -> None:
+        job.error, job.finished = error, True
         if self.fault is not None or job not in self._jobs:
             return
         self._jobs.discard(job)
-        job.in_thread = None  # they know each other: its files would stay open until garbage is looked for
+        job.in_thread = None  # breaks a reference cycle, which would keep files open until the next garbage collection
         if job.error is not None:
             self._fail(job)
             return
         self.flush_seconds.observe(self._clock.monotonic() - job.started)
         for log, task in job.tasks.items():
             self._running.discard(log)
-            self.flushed_bytes += log.flushed(task)
+            self.flushed_bytes += log.durability.flushed(task)
             if log in self._again:
                 self._again.discard(log)
                 self._due[log] = None

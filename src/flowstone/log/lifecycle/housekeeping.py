@@ -1,8 +1,8 @@
-"""What must happen to the logs of a directory now and then: checkpoints, retention, the removal of files.
+"""Periodic maintenance of a directory's logs: checkpoints, retention, the removal of files.
 
-Owns the timers and the worker thread for what waits for the disk and nobody waits for. Runs on the event loop. The
-order of writes is what makes it safe: a log's new start is in the checkpoint before its segments' names change, and
-the names change before the bytes go.
+Owns the timers, and the worker thread for disk work that no request waits for. Runs on the event loop. The order of
+writes makes this safe: a log's new start is in the checkpoint before its segments' names change, and the names change
+before the bytes go.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from flowstone.types import TopicPartition
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# However many logs begin and segments are sealed, checkpoints are not written more often for it.
+# Checkpoints are written no more often than this, however many logs begin and segments are sealed.
 SOON_INTERVAL_S = 1.0
 SOON_TIMER = "soon"
-# Recovery after a crash reads what was flushed since the last checkpoint: about so much at most.
+# Recovery after a crash reads what was flushed since the last checkpoint: about this much at most.
 CHECKPOINT_FLUSHED_BYTES = 256 * MIB
 
 
@@ -62,7 +62,8 @@ class Housekeeping:
         decides_retention: Callable[[PartitionLog], bool],
         stamps_records: Callable[[PartitionLog], bool],
     ) -> None:
-        """`logs` and `offline` are the manager's own and change under our eyes.
+        """Create the maintenance of one directory. `logs` and `offline` are the manager's own and change during its
+        life.
 
         `decides_retention` says whether this broker leads the log's partition: a follower's log starts where its
         leader's does, whatever the follower's own clock and disk say. `stamps_records` says whether the newest records
@@ -80,13 +81,13 @@ class Housekeeping:
         self._stamps_records = stamps_records
         self._worker = directory.files.threads(1, "log-keeper")
         self._loop = asyncio.get_running_loop()
-        # Called on the loop when something in the background failed: the disk may be to blame.
+        # Called on the loop when background work failed: the disk may have failed.
         self.on_error: Callable[[OSError], None] = lambda error: None
         self._timers: dict[str, Timer] = {}
         self._removals = DelayedActions(clock, self.in_background)
         self._saved_s = -SOON_INTERVAL_S
         self.retention: asyncio.Task[None] | None = None
-        # As the worker thread last wrote them: most brokers compact nothing, and write nothing.
+        # The cleaner offsets as the worker thread last wrote them: most brokers compact nothing, and write nothing.
         self._first_dirty_written = directory.read_offsets(CLEANER_CHECKPOINT)
         for topic_partition, log in logs.items():
             log.first_dirty_offset = self._first_dirty_written.get(topic_partition, 0)
@@ -95,12 +96,12 @@ class Housekeeping:
         self._start_timer("retention", config.log_retention_check_interval_ms, self._start_retention)
 
     def stop(self) -> None:
-        """Waits for what the worker thread has begun; what was to happen later is left to the next start."""
+        """Wait for what the worker thread has begun; delayed actions are left to the next start."""
         self.suspend()
         self._worker.shutdown()
 
     def suspend(self) -> None:
-        """Begins nothing more by itself: the directory has failed."""
+        """Stop starting work: the directory has failed."""
         for timer in self._timers.values():
             timer.cancel()
         self._removals.clear()
@@ -108,10 +109,10 @@ class Housekeeping:
             self.retention.cancel()
 
     async def checkpoint(self) -> None:
-        """Puts recovery points, log starts and high watermarks on disk.
+        """Write recovery points, log starts and high watermarks to disk.
 
-        ApiError if that fails: what was there is there still, which is no reason to give up a log. Whether the
-        directory has failed is found out meanwhile.
+        Raises ApiError if that fails: the old checkpoints are still there, so the logs stay online. The directory has
+        failed is found out meanwhile.
         """
         try:
             await asyncio.wrap_future(self._worker.submit(self.checkpoint_writer()))
@@ -122,7 +123,7 @@ class Housekeeping:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, told) from error
 
     async def apply_retention(self) -> None:
-        """Let every log that is led here lose what is too old or too much, and all logs forget producers that are gone.
+        """Apply retention to the logs led here, and forget expired producers of all logs.
 
         Segments that lie below a log's start are dropped from all logs, also from those that follow.
         """
@@ -140,7 +141,8 @@ class Housekeeping:
         try:
             await self.checkpoint()
         except ApiError as error:
-            # A full disk must not keep itself full: the new starts are overwritten in place, which takes no room.
+            # A full disk must not prevent its own cleaning: the new starts are overwritten in place, which takes no
+            # space.
             logger.warning("%s", error)
             dropping = [log for log in dropping if log.recovery_point > log.segments.active.base_offset]
             if not await self._save_extents(dropping):
@@ -169,7 +171,7 @@ class Housekeeping:
             self._clock.newest_record(newest_ms)
 
     def _is_ours(self, log: PartitionLog) -> bool:
-        """Not if its topic was deleted while something was waited for: its names may be another topic's by now."""
+        """Return False if the log was deleted while something was awaited: another topic may use its names by now."""
         return self._logs.get(log.topic_partition) is log
 
     async def _advance_start(self, log: PartitionLog) -> None:
@@ -200,28 +202,28 @@ class Housekeeping:
             self.remove_later(log, paths)
 
     def remove_later(self, log: PartitionLog, paths: list[str]) -> None:
-        """Removes files that the log has let go of, after file.delete.delay.ms."""
+        """Remove files that the log has dropped, after file.delete.delay.ms."""
         if paths:
             self._flusher.request(log)
             self.later(log.config.file_delete_delay_ms, partial(self._remove_files, paths))
 
     def roll(self, log: PartitionLog) -> None:
-        """Seals the log's active segment. OSError."""
+        """Seal the log's active segment and begin another. Raises OSError."""
         log.roll()
         self._flusher.request(log)
 
     def flush(self, log: PartitionLog) -> None:
-        """Asks for it, for nobody's sake in particular."""
+        """Request a flush without waiting for it."""
         self._flusher.request(log)
 
     def _remove_files(self, paths: list[str]) -> None:
         for path in paths:
-            if self._files.exists(path):  # not if the partition was deleted meanwhile
+            if self._files.exists(path):  # skipped if the partition was deleted meanwhile
                 self._let_go(path)
                 self._files.remove(path)
 
     def remove_tree_later(self, path: str, delay_ms: int) -> None:
-        """Removes a directory that nobody knows any more."""
+        """Remove a directory that is no longer used, after a delay."""
         self.later(delay_ms, partial(self._remove_tree, path))
 
     def _remove_tree(self, path: str) -> None:
@@ -234,7 +236,7 @@ class Housekeeping:
             page_cache.forget(path)
 
     def checkpoint_writer(self) -> Callable[[], None]:
-        """The offsets as they are now, to be written in a thread."""
+        """Return a function that writes the offsets as they are now, for a thread."""
         logs = [log for log in self._logs.values() if log.exists]
         recovery_points = {log.topic_partition: log.recovery_point for log in logs}
         log_starts = {log.topic_partition: log.log_start_offset for log in logs}
@@ -251,7 +253,7 @@ class Housekeeping:
 
         def write() -> None:
             self._directory.write_time(now)
-            self._extents.sync()  # never older than the checkpoints
+            self._extents.sync()  # the extents are never older than the checkpoints
             self._directory.write_offsets(LOG_START_CHECKPOINT, log_starts)
             self._directory.write_offsets(RECOVERY_POINT_CHECKPOINT, recovery_points)
             self._directory.write_offsets(HIGH_WATERMARK_CHECKPOINT, high_watermarks)
@@ -262,7 +264,7 @@ class Housekeeping:
         return write
 
     def save_offsets(self) -> None:
-        """Checkpoints without anyone waiting for it."""
+        """Write checkpoints in the background."""
         self._flusher.flushed_bytes = 0
         self._saved_s = self._clock.monotonic()
         self.in_background(self.checkpoint_writer())
@@ -294,7 +296,7 @@ class Housekeeping:
             self.retention = asyncio.get_running_loop().create_task(self.apply_retention())
 
     async def when_cached(self, read: Callable[[], T]) -> T:
-        """What `read` gives, once what it must read first has been read in the worker thread."""
+        """Return what `read` returns, after the worker thread has read the missing bytes into the page cache."""
         while True:
             try:
                 return read()
@@ -309,11 +311,11 @@ class Housekeeping:
         self._timers[name] = self._clock.call_later(interval_ms / 1000, fire)
 
     async def in_thread(self, action: Callable[[], None]) -> None:
-        """Runs what waits for the disk, and somebody for it; its OSError is the caller's."""
+        """Run an action that waits for the disk in the worker thread; its OSError is raised to the caller."""
         await asyncio.wrap_future(self._worker.submit(action))
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """In the worker thread, after a while; if the broker stops before, the next start does it."""
+        """Run an action in the worker thread after a delay; if the broker stops before, the next start does it."""
         self._removals.add(delay_ms, action)
 
     def in_background(self, *actions: Callable[[], None]) -> Future[None]:
@@ -323,13 +325,13 @@ class Housekeeping:
                     action()
             except OSError as error:
                 logger.error("%s: %s", self._directory.path, error)
-                with suppress(RuntimeError):  # the loop is gone
+                with suppress(RuntimeError):  # the loop is closed
                     self._loop.call_soon_threadsafe(self.on_error, error)
 
         return self._worker.submit(run)
 
     def submit(self, action: Callable[[], T]) -> Future[T]:
-        """Runs an action in the worker thread; what comes of it is the caller's."""
+        """Run an action in the worker thread; the caller handles the result."""
         return self._worker.submit(action)
 
 

@@ -1,19 +1,20 @@
 """Opening a partition's log after a stop, clean or not.
 
 Rules (S1 to S5, S7):
-- Below the recovery point everything was durable: it is taken as it is, and damage met there is a `StorageFault`. It
-  is never cut off. Where a segment ends at the recovery point, what follows its last batch is none of it.
+- Below the recovery point everything was durable: it is used as it is, and damage there is a `StorageFault`. It is
+  never cut off. If a segment ends at the recovery point, bytes after its last batch do not belong to it.
 - From the recovery point on, after an unclean stop, every batch is checked. One that is not whole, or does not follow
   the one before, is damage (a `StorageFault`, nothing is cut) if it lies below the end that was durable as of the last
   flush, or if good batches follow it and missing blocks do not explain it (`torn_writes`). Otherwise it is an
-  unfinished write: it and all after it go. Zeros at a file's end are room that was not used (`room`): they go, and
-  nothing was lost.
-- A segment ends where the next one begins, and the log reaches as far as its `witnesses` say; else: `StorageFault`.
+  unfinished write: it and all after it are cut off. Zeros at a file's end are unused preallocated space
+  (`preallocation`): they are cut off, and nothing was lost.
+- A segment ends where the next one begins, and the log reaches as far as its witnesses (`extent_witnesses`) say;
+  otherwise `StorageFault` is raised.
 - Indexes, producer snapshots and leader epochs follow from the log; missing or wrong ones are made again.
-- When it returns, all that is left is durable: after a clean stop it is already, but for what is changed here. Killed
-  at any point it can be run again: it only removes what a second run would find to remove.
+- When recovery returns, the whole log is durable. After a clean stop only what recovery itself changed is synced.
+  Recovery that is killed at any point can be run again: it only removes what a second run would remove too.
 
-Waits for the disk. Which logs there are, and what the checkpoints say of them, is the manager's business.
+Waits for the disk. Which logs there are, and what the checkpoints say of them, is passed in by the manager.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from functools import partial
 from struct import Struct
 
 from flowstone.errors import StorageFault
-from flowstone.log.lifecycle.extent_witnesses import check_derived, check_end, check_start, missing_files, way_out
+from flowstone.log.lifecycle.extent_witnesses import check_derived, check_end, check_start, missing_files, remedy
 from flowstone.log.lifecycle.stored_offsets import StoredOffsets
 from flowstone.log.lifecycle.transaction_index_recovery import TransactionIndexRecovery
 from flowstone.log.partition.derived_state import load_epochs, load_producers, read_epochs
@@ -36,7 +37,7 @@ from flowstone.log.segments.cached_reads import wait_for
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.file_names import offset_in_name
 from flowstone.log.segments.partition_directory import DELETED_SUFFIX, HOLE_SUFFIX, PartitionDirectory
-from flowstone.log.segments.preallocation import is_room
+from flowstone.log.segments.preallocation import is_preallocated
 from flowstone.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -60,7 +61,7 @@ _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX)
 def recover(
     log: PartitionLog, directory: PartitionDirectory, handles: FileHandles, clock: Clock, stored: StoredOffsets
 ) -> None:
-    """Fills `log`, empty so far, from its directory. StorageFault: the partition must stay offline."""
+    """Fill `log`, empty so far, from its directory. Raises StorageFault if the partition must stay offline."""
     try:
         _Recovery(log, directory, handles, clock, stored).run()
     except OSError as error:
@@ -83,8 +84,8 @@ class _Recovery:
         self._now_ms = clock.time_ms()
         self._stored = stored
         self._epochs_seen = LeaderEpochs()
-        self._markers_in: dict[int, bool] = {}  # of segments that were checked: whether they have control batches
-        self._names: list[str] = []  # in the directory
+        self._markers_in: dict[int, bool] = {}  # of checked segments, by base offset: whether they have control batches
+        self._names: list[str] = []  # of the files in the directory
 
     def run(self) -> None:
         bases = self._tidy()
@@ -108,7 +109,7 @@ class _Recovery:
         self._finish(segments, end_offset)
 
     def _tidy(self) -> list[int]:
-        """The base offsets of the segments; what an earlier life was about to remove or replace is."""
+        """Return the base offsets of the segments, after removing and renaming what an earlier run had begun to."""
         names = self._files.names(self._directory.path)
         if finish_swaps(self._files, self._directory.path, names):
             names = self._files.names(self._directory.path)
@@ -135,7 +136,7 @@ class _Recovery:
             self._files.size(handle.path) if self._files.exists(handle.path) else None for handle in segment.handles
         ]
         assert log_bytes is not None
-        # The index of its transactions comes last: see `TransactionIndexRecovery`.
+        # The transaction index is made last: see `TransactionIndexRecovery`.
         segment.open_sealed(log_bytes, offsets_bytes, times_bytes, None)
         if following == self._stored.recovery_point and not self._stored.clean:
             self._cut_after(segment, following)
@@ -153,21 +154,21 @@ class _Recovery:
             )
 
     def _cut_after(self, segment: Segment, end_offset: int) -> None:
-        """Up to there all is durable. That the file was cut there, before the segment was sealed, need not be yet."""
+        """Cut a segment after its durable end: the file may not have been cut before the segment was sealed."""
         end, size_bytes = self._end_of(segment, end_offset), segment.size_bytes
         if end < size_bytes:
-            self._tell_of_cut(segment.log.get(), end, size_bytes, end_offset, "they were dropped before")
+            self._log_cut(segment.log.get(), end, size_bytes, end_offset, "they were dropped before")
             segment.size_bytes = end
-            self._own(segment)
+            self._copy_if_shared(segment)
             segment.log.get().truncate(end)
         self._directory.note_unsynced(segment.log.get())
 
     def _end_of(self, segment: Segment, end_offset: int) -> int:
-        """Where the batch ends that is the last below the offset; the file's end if there is any doubt."""
+        """Return where the last batch below the offset ends, or the file's end if that is in doubt."""
         file, size_bytes = segment.log.get(), segment.size_bytes
-        with suppress(StorageFault):  # an index that is not whole either cannot be built again without the end
+        with suppress(StorageFault):  # a damaged index cannot be built again without the end
             located = wait_for(partial(segment.locate, end_offset - 1))
-            if located is not None and (sum(located) == size_bytes or is_room(file, sum(located), size_bytes)):
+            if located is not None and (sum(located) == size_bytes or is_preallocated(file, sum(located), size_bytes)):
                 return sum(located)
         with suppress(DamagedBatch):
             for position, header in scan(file, 0, size_bytes, segment.base_offset):
@@ -175,17 +176,17 @@ class _Recovery:
                     return position + header.size_bytes if header.next_offset == end_offset else size_bytes
         return size_bytes
 
-    def _tell_of_cut(self, file: File, begin: int, end: int, next_offset: int, reason: str) -> bool:
-        """What goes from a file; whether it was but room."""
+    def _log_cut(self, file: File, begin: int, end: int, next_offset: int, reason: str) -> bool:
+        """Log what is cut from a file; return whether it was only preallocated space."""
         count, partition = end - begin, self._log.topic_partition
-        if is_room(file, begin, end):
-            logger.info("%s: %d bytes of room after offset %d were not used", partition, count, next_offset - 1)
+        if is_preallocated(file, begin, end):
+            logger.info("%s: released %d preallocated bytes after offset %d", partition, count, next_offset - 1)
             return True
         logger.warning("%s: cut off %d bytes from offset %d on: %s", partition, count, next_offset, reason)
         return False
 
     def _check_segment(self, base_offset: int, following: int | None) -> tuple[Segment, int, bool]:
-        """The segment, where it ends, and whether all of it was good; after a clean stop its indexes are taken."""
+        """Return the segment, its end, and whether all of it was good; after a clean stop its indexes are used."""
         if self._stored.clean:
             opened = self._open_clean(base_offset)
             if opened is not None:
@@ -210,21 +211,21 @@ class _Recovery:
                 next_offset = header.next_offset
         except DamagedBatch as damage:
             self._refuse_below_durable_end(next_offset, f"{segment.log.path} {damage}")
-            if not is_room(file, segment.size_bytes, size_bytes):
+            if not is_preallocated(file, segment.size_bytes, size_bytes):
                 self._refuse_before_good_batches(segment, size_bytes, next_offset, following, damage)
-            was_room = self._tell_of_cut(file, segment.size_bytes, size_bytes, next_offset, damage.reason)
-            whole = was_room and following in (None, next_offset)
-            if self._own(segment):
+            was_preallocated = self._log_cut(file, segment.size_bytes, size_bytes, next_offset, damage.reason)
+            whole = was_preallocated and following in (None, next_offset)
+            if self._copy_if_shared(segment):
                 file = segment.log.get()
             file.truncate(segment.size_bytes)
-        if whole and following is not None:  # the last one is synced with all else, in `_finish`
+        if whole and following is not None:  # the last segment is synced with everything else, in `_finish`
             file.sync()
         return segment, next_offset, whole
 
     def _refuse_before_good_batches(
         self, segment: Segment, size_bytes: int, next_offset: int, following: int | None, damage: DamagedBatch
     ) -> None:
-        """Raise StorageFault if good batches follow a bad one which no write that was cut short explains."""
+        """Raise StorageFault if good batches follow a damaged one and an interrupted write does not explain it."""
         after = (following, self._segment(following).log.get()) if following is not None else None
         file, position = segment.log.get(), segment.size_bytes
         behind = good_batches_behind(file, position, size_bytes, segment.base_offset, next_offset, after)
@@ -232,18 +233,18 @@ class _Recovery:
             tp = self._log.topic_partition
             raise StorageFault(
                 f"{tp} is damaged at offset {next_offset}: {file.path} {damage}; good batches follow at {behind}, "
-                f"so that nothing is cut off; {way_out(tp, self._directory.path)}"
+                f"so that nothing is cut off; {remedy(tp, self._directory.path)}"
             )
 
-    def _own(self, segment: Segment) -> bool:
-        """Makes sure that the segment's file is shared with no branch before it is changed in place."""
+    def _copy_if_shared(self, segment: Segment) -> bool:
+        """Replace a file that is shared with a branch by a copy, before it is changed; return whether it was shared."""
         if not own_file(self._files, segment.log.path, segment.size_bytes):
             return False
         segment.log.drop()
         return True
 
     def _open_clean(self, base_offset: int) -> tuple[Segment, int] | None:
-        """The active segment with the indexes a clean stop left, and its end; None if they do not fit the log."""
+        """Return the active segment with the indexes of a clean stop, and its end; None if they do not fit the log."""
         segment = self._segment(base_offset)
         offsets = self._load_index(segment.indexes.offset_handle.path, OFFSET_ENTRY)
         times = self._load_index(segment.indexes.time_handle.path, TIME_ENTRY)
@@ -256,7 +257,7 @@ class _Recovery:
         return IndexEntries.decode(entry, self._files.read(path)) if self._files.exists(path) else None
 
     def _cut(self, bases: list[int], from_offset: int, reason: str) -> None:
-        """Removes segments, newest first, so that what is left is a prefix at every moment."""
+        """Remove segments, newest first, so that the rest is a prefix at every moment."""
         for base_offset in reversed(bases):
             self._refuse_below_durable_end(from_offset, f"segment {base_offset}: {reason}")
             logger.warning("%s: removed segment %d: %s", self._log.topic_partition, base_offset, reason)
@@ -268,7 +269,7 @@ class _Recovery:
             tp = self._log.topic_partition
             raise StorageFault(
                 f"{tp} is damaged at offset {offset}, below its recovery point {end}: {damage}; "
-                f"{way_out(tp, self._directory.path)}"
+                f"{remedy(tp, self._directory.path)}"
             )
 
     def _finish(self, segments: list[Segment], end_offset: int) -> None:
@@ -277,14 +278,14 @@ class _Recovery:
         self._check_derived(segments, end_offset)
         log_start_offset = max(stored.log_start_offset, segments[0].base_offset if segments else 0)
         if not segments or end_offset < log_start_offset:
-            # What was deleted may reach beyond what became durable; offsets once given are never given again.
+            # What was deleted may reach beyond what became durable; offsets once assigned are never assigned again.
             for segment in segments:
                 self._remove_segment(segment.base_offset)
             end_offset = log_start_offset
             segments = [self._segment(end_offset)]
             segments[0].log.create().truncate(0)
             self._directory.note_names_changed()
-        if self._own(segments[-1]):
+        if self._copy_if_shared(segments[-1]):
             self._directory.note_names_changed()
         for segment in segments[:-1]:
             if isinstance(segment.indexes.offsets, IndexEntries):
@@ -306,10 +307,10 @@ class _Recovery:
         producers = TransactionIndexRecovery(self._directory, segments, end_offset).run(self._markers_in, derive)
         epochs = load_epochs(self._directory, segments, end_offset, self._epochs_seen)
         self._log.adopt(segments, log_start_offset, end_offset, epochs, producers)
-        task = self._log.take_dirty()
+        task = self._log.durability.take_dirty()
         if task is not None:
             task.run()
-            self._log.flushed(task)
+            self._log.durability.flushed(task)
 
     def _check_derived(self, segments: list[Segment], end_offset: int) -> None:
         stored, path = self._stored, self._directory.path
@@ -328,7 +329,7 @@ class _Recovery:
         )
 
     def _remove_segment(self, base_offset: int) -> None:
-        """The log file last: while it is there, its indexes are not leftovers of nothing."""
+        """Remove a segment's files, the log file last: as long as it exists, its indexes are not orphans."""
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX):
             path = segment_path(self._directory.path, base_offset, suffix)
             if self._files.exists(path):

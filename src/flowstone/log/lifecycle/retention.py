@@ -1,4 +1,4 @@
-"""Which old segments a partition may lose, by age and by size. Pure.
+"""Which old segments a partition may delete, by age and by size. Pure.
 
 Segments go from the oldest on, whole, and only where every record of them is below the high watermark. A topic whose
 cleanup.policy lacks `delete` loses nothing here. The active segment may go too, once all of it has expired: the
@@ -18,13 +18,13 @@ UNLIMITED = -1
 class SegmentFacts(NamedTuple):
     end_offset: int  # where the next segment begins, or the log ends
     size_bytes: int
-    newest_ms: int  # its newest timestamp; if its records have none, when it was begun
+    newest_ms: int  # its newest timestamp, or the time of its creation if its records have none
 
 
 def retained_from(
     segments: Sequence[SegmentFacts], config: TopicConfig, log_start_offset: int, high_watermark: int, now_ms: int
 ) -> int:
-    """The offset the log should begin at."""
+    """Return the offset at which the log should begin."""
     if "delete" not in config.cleanup_policy:
         return log_start_offset
     start_offset = log_start_offset

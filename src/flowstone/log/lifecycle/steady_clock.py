@@ -30,21 +30,21 @@ from flowstone.ports.clock import Clock, Timer
 
 logger = logging.getLogger(__name__)
 
-# How far ahead of the expected time the wall clock may be without a doubt.
+# How far the wall clock may be ahead of the expected time and still be believed.
 TOLERANCE_S = 60.0
-# How long a broker may have been stopped, by the wall clock at its start, without a doubt.
+# How long a broker may have been stopped, by the wall clock at its start, for that clock to be believed.
 STOP_S_MAX = 300.0
 # How long a wall clock that jumped ahead, or started ahead, is not believed.
 HOLD_S = 3600.0
-# How long it is not believed at most, while records that clients append contradict it.
+# How long the clock is not believed at most, while records that clients append contradict it.
 DOUBT_MAX_S = 24 * 3600.0
 
 
 class SteadyClock:
-    """The broker's clock, but for wall time that jumps ahead."""
+    """A clock whose wall time does not follow jumps ahead of the machine's clock."""
 
     def __init__(self, clock: Clock, last_seen_ms: int | None = None, *, needs_witness: bool = False) -> None:
-        """`last_seen_ms` is the steady time at which the broker is known to have run before; None if it is unknown.
+        """Create the clock. `last_seen_ms` is a steady time at which the broker is known to have run; None if unknown.
 
         With `needs_witness` nothing has confirmed that time, and the clock is compared with the first records too.
         """
@@ -80,12 +80,12 @@ class SteadyClock:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the wall clock was too far ahead when the time was last asked for."""
+        """Return whether the wall clock was too far ahead when the time was last read."""
         return self._doubted_since_s is not None
 
     @property
     def ahead_s(self) -> float:
-        """By how much the wall clock is ahead of the expected time; negative if it is behind."""
+        """Return by how much the wall clock is ahead of the expected time; negative if it is behind."""
         return (self._clock.time_ms() - self._expected_ms()) / 1000
 
     def latest_ms(self) -> int:
@@ -99,7 +99,7 @@ class SteadyClock:
 
     @property
     def needs_witness(self) -> bool:
-        """Whether nothing has shown yet that the clock is right: then `newest_record` must be told."""
+        """Return whether nothing has confirmed the clock yet, so that `newest_record` must be called."""
         return self._clock.monotonic() < self._witness_until_s
 
     def newest_record(self, timestamp_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What is known of a partition's log before its segments are looked at: see `witnesses`."""
+"""What is known of a partition's log before its segments are read: see `extent_witnesses`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowstone.errors import StorageFault
 
 
 class StoredOffsets(NamedTuple):
-    """Offsets of a partition as an earlier life has stored them. A clean stop left nothing to check."""
+    """Offsets of a partition as stored by an earlier run. After a clean stop nothing needs to be checked."""
 
     recovery_point: int  # as checkpointed: everything below it was checked or written before
     log_start_offset: int
@@ -19,14 +19,14 @@ class StoredOffsets(NamedTuple):
 
     @property
     def promised_end(self) -> int:
-        """Everything below it was durable: nothing of it may be missing, and nothing is cut off."""
+        """Return the offset below which everything was durable: none of it may be missing, and none is cut off."""
         return max(self.recovery_point, self.durable_end)
 
 
 class OfflineLog(NamedTuple):
-    """A partition whose directory cannot be used; what is stored of it is kept for the next start."""
+    """A partition whose directory cannot be used; its stored offsets are kept for the next start."""
 
     topic_id: bytes
     stored: StoredOffsets
     fault: StorageFault
-    is_missing: bool = False  # there is no directory at all
+    is_missing: bool = False  # whether the directory does not exist

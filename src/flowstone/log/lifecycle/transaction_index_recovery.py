@@ -1,12 +1,13 @@
-"""The transaction indexes of a log that is opened: which of them can be taken as they are, and the others made again.
+"""The transaction indexes of a log that is opened: decides which can be used as they are, and rebuilds the others.
 
 Rules:
-- An index that cannot be one, or that is missing behind a segment that has one, is derived from the log, with all that
+- An index that is malformed, or that is missing after a segment that has one, is derived from the log, with all that
   follow it: a transaction may span segments.
-- So is that of a segment whose batches were checked after an unclean stop, if it has markers, or its index entries.
+- So is that of a segment whose batches were checked after an unclean stop, if it has markers, or if its index has
+  entries.
 - If a snapshot of producers knows of transactions, and no segment has an index, all of them are derived. Likewise if a
   branch that has no snapshot has markers.
-- Wherever the log is read anyway, what is found there is what counts.
+- If the log is read anyway, its batches take precedence over the index.
 
 Waits for the disk.
 """
@@ -55,7 +56,7 @@ class TransactionIndexRecovery:
                 segment.transactions.open_sealed(self._directory.files.size(path) if has_file else None)
 
     def _first_unsure(self, markers_in: Mapping[int, bool]) -> int | None:
-        """Return where the first segment begins whose index must be derived; None if there is none."""
+        """Return the base offset of the first segment whose index must be rebuilt; None if there is none."""
         is_expected = False
         for segment, end_offset in zip(self._segments, self._ends, strict=True):
             index = segment.transactions

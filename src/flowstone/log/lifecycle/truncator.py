@@ -1,18 +1,18 @@
-"""Cuts logs, in an order that is safe at every moment.
+"""Truncates logs in an order that is safe at every moment.
 
-1. What must go is found, and what will be left is worked out, in the worker thread.
+1. The worker thread finds what must be dropped and prepares what will be left.
 2. The recovery point is lowered to where the cut lies, and checkpointed: a start that finds less than a recovery point
    promises would take it for damage. What producers did beyond the cut is forgotten, and that is durable: beside other
    records at the same offsets, a start would believe it.
 3. Names and sizes change, on the event loop and in one turn of it, the newest files first: what a crash leaves is a
    prefix, whose end a start checks.
-4. A log that begins earlier than before has its new start checkpointed before records come: a start would take them
-   for deleted ones.
+4. A log that begins earlier than before has its new start checkpointed before records come: a start would take them for
+   deleted ones.
 5. A flush makes that durable. Until then a power loss may bring back what was dropped: for a replica no harm, as its
    leader will tell it once more to drop it.
 
-While one waits for the disk the world goes on: whoever asked is asked again before step 3, and a log that ends
-elsewhere by then is looked at afresh. Compaction, which changes names too, is kept out all the time.
+Other work continues while a cut waits for the disk. Before step 3 the caller's `is_due` is called again, and a log
+whose end has moved is planned again. Compaction, which changes names too, is locked out all the time.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Truncator:
         self._clock, self._housekeeping, self._flusher = clock, housekeeping, flusher
 
     async def truncate_to(self, log: PartitionLog, offset: int, is_due: IsDue) -> None:
-        """Drops the batch that holds `offset` and all after it. ApiError: the disk is full, nothing has changed."""
+        """Drop the batch with `offset` and all after it. Raises ApiError, and changes nothing, if the disk is full."""
         await self._run(log, partial(self._work_out, log, offset), is_due)
 
     async def reset_to(self, log: PartitionLog, offset: int, is_due: IsDue) -> None:
-        """Drops all of the log, which goes on at `offset`. ApiError as of `truncate_to`."""
+        """Drop the whole log, which continues at `offset`. Raises ApiError as `truncate_to` does."""
 
         async def work_out() -> Cut:
             return cut_all(log, offset)
@@ -56,13 +56,13 @@ class Truncator:
                     break
 
     async def _cut(self, log: PartitionLog, cut: Cut, is_due: IsDue) -> bool:
-        """Whether that is all: not if the log ends elsewhere by now."""
+        """Cut the log; return False if the log's end moved meanwhile, so that the cut must be planned again."""
         try:
             with log.durability.held(cut.untouched_end):
                 await self._housekeeping.checkpoint()
                 await self._forget_producers(log, cut.end.offset)
         finally:
-            self._flusher.request(log)  # what may stay after all counted as not durable
+            self._flusher.request(log)  # what remains of the cut segment counted as not durable
         if not is_due() or cut.log_end != log.end:
             return False
         before = log.log_start_offset
@@ -70,7 +70,7 @@ class Truncator:
             cut_log(log, cut)
         except OSError as error:
             self._flusher.forget(log)
-            raise StorageFault(f"{log.topic_partition} was left half truncated: {error}") from error
+            raise StorageFault(f"{log.topic_partition} was left partly truncated: {error}") from error
         self._flusher.request(log)
         if log.log_start_offset < before:
             await self._housekeeping.checkpoint()
@@ -84,7 +84,7 @@ class Truncator:
             raise StorageFault(f"{log.topic_partition} cannot be truncated: {error}") from error
 
     async def _work_out(self, log: PartitionLog, offset: int) -> Cut | None:
-        """None if the log ends there already."""
+        """Return the planned cut, or None if the log already ends there."""
         while log.log_start_offset <= offset < log.end.offset:
             found = await self._housekeeping.when_cached(partial(find_cut, log, offset, self._clock.time_ms()))
             try:

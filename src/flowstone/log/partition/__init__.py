@@ -1,1 +1,1 @@
-"""One partition's log: appending, reading, validation, producer state, leader epochs."""
+"""The log of one partition: appending, reading, validation, producer state, leader epochs."""

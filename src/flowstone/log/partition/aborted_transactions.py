@@ -15,9 +15,9 @@ from flowstone.log.segments.cached_reads import LogSlice, NotCached, wait_for
 from flowstone.log.segments.segment import Segment
 from flowstone.log.segments.transaction_index import AbortEntry
 
-# What is searched on the event loop, about 5 ms of it; the rest is for a worker.
+# The most entries searched on the event loop, in about 5 ms; longer searches run in a worker thread.
 INLINE_ENTRIES_MAX = 20_000
-FOUND_MAX = 16  # long searches that are kept until their readers ask again
+FOUND_MAX = 16  # results of long searches that are kept until their readers ask again
 
 
 class AbortedTransaction(NamedTuple):
@@ -28,7 +28,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class LongSearch(NotCached):
-    """Too many entries for the event loop: `warm` searches them, and the next call finds what it found."""
+    """A search too long for the event loop: `warm` runs it in a thread, and the next call finds its result."""
 
     def __init__(self, segments: Sequence[Segment], start: int, end: int, found: FoundAborts) -> None:
         super().__init__(segments[0].log.get(), 0, 0)
@@ -37,7 +37,7 @@ class LongSearch(NotCached):
     def warm(self) -> None:
         aborted = wait_for(lambda: _search(self._segments, self._start, self._end, None))
         assert aborted is not None
-        if len(self._found) >= FOUND_MAX:  # of readers that never came back
+        if len(self._found) >= FOUND_MAX:  # drops the results of readers that never came back
             self._found.clear()
         self._found[self._start, self._end] = aborted
 
@@ -48,7 +48,7 @@ FoundAborts = dict[tuple[int, int], list[AbortedTransaction]]
 def find_aborted(segments: Sequence[Segment], start: int, end: int, found: FoundAborts) -> list[AbortedTransaction]:
     """Return the aborted transactions with records from `start` to before `end`, by their first offsets.
 
-    `segments` begin with the one that has `start`. `found` is what long searches have found. NotCached.
+    `segments` begin with the one that has `start`. `found` has the results of long searches. Raises NotCached.
     """
     if found and (start, end) in found:
         return found.pop((start, end))
@@ -78,7 +78,7 @@ def end_of_slice(segments: Sequence[Segment], records: LogSlice, end: int) -> in
 def _search(
     segments: Sequence[Segment], start: int, end: int, entries_max: int | None
 ) -> list[AbortedTransaction] | None:
-    """None if there are more than `entries_max` entries to look at."""
+    """Return the aborted transactions, or None if there are more than `entries_max` entries to search."""
     aborts = list[AbortEntry]()
     seen = 0
     for segment in segments:

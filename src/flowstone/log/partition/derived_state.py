@@ -1,4 +1,4 @@
-"""What follows from the log's headers: producer states and leader epochs, found again when their files are not there.
+"""Rebuilds what is derived from the log's headers, producer states and leader epochs, when their files are missing.
 
 Waits for the disk: for start-up and truncation. `segments` are a log's, oldest first, and end at `end_offset`.
 """
@@ -26,8 +26,8 @@ from flowstone.wire.end_markers import END_MARKER_BYTES_MAX, read_end_marker
 
 class DerivedProducers(NamedTuple):
     states: ProducerStates
-    from_offset: int  # from where on the log was read
-    aborts: list[AbortEntry]  # of the markers from there on
+    from_offset: int  # the offset from which the log was read
+    aborts: list[AbortEntry]  # of the markers from `from_offset` on
     had_transactions: bool  # whether there were transactions before, as far as is known
 
 
@@ -40,7 +40,7 @@ def load_producers(
     seen_ms: int,
     aborts_from: int | None = None,
 ) -> DerivedProducers:
-    """The newest good snapshot not beyond the end, and every batch after it. Other snapshots are tidied away.
+    """Load the newest good snapshot not beyond the end and apply every batch after it. Other snapshots are removed.
 
     `names` are those in the directory. What lies below `from_offset`, where a segment begins, says nothing about
     producers but for their open transactions. From `aborts_from` on, where a segment begins, the aborted transactions
@@ -53,7 +53,7 @@ def load_producers(
     for offset in reversed(_snapshot_offsets(names)):
         decoded = None
         if oldest_offset <= offset <= end_offset:
-            if is_found:  # older than a good one: looked at if it is ever needed
+            if is_found:  # older than a good one: read only if it is ever needed
                 kept.append(offset)
                 continue
             decoded = ProducerStates.decode_snapshot(directory.files.read(snapshot_path(directory.path, offset)))
@@ -75,7 +75,7 @@ def load_producers(
             aborts.append(decided.abort_entry())
     if is_of_another:
         states.forget_sequences()
-    if not is_found:  # the markers that a branch begins with end transactions of its source
+    if not is_found:  # markers at the start of a branch end transactions of its source
         had_transactions = states.has_transactions
     return DerivedProducers(states, start_offset, aborts, had_transactions)
 
@@ -94,9 +94,10 @@ def apply_stored(states: ProducerStates, file: File, batch: ScannedBatch, seen_m
 def read_producers(
     files: Files, path: str, segment_sizes: Mapping[int, int], from_offset: int, end_offset: int, seen_ms: int
 ) -> ProducerStates:
-    """As `load_producers`, of a log in use: files are opened anew and none is changed, so that it is for any thread.
+    """Return what `load_producers` does for a log in use. Opens files anew and changes none, so it may run in any
+    thread.
 
-    `segment_sizes`, by base offset, end at `end_offset`. OSError.
+    `segment_sizes`, by base offset, end at `end_offset`. Raises OSError.
     """
     bases = [*segment_sizes, end_offset]
     states, start_offset = ProducerStates(), max(bases[0], from_offset)
@@ -132,7 +133,7 @@ def read_epochs(directory: PartitionDirectory) -> bytes:
 def load_epochs(
     directory: PartitionDirectory, segments: Sequence[Segment], end_offset: int, seen: LeaderEpochs
 ) -> LeaderEpochs:
-    """The checkpoint, cut to the log and joined by what a recovery scan has `seen`; if it is no good, the headers'."""
+    """Return the log's epochs from the checkpoint and those a recovery has `seen`, or else from the headers."""
     data = read_epochs(directory)
     epochs = LeaderEpochs.decode(data)
     if epochs is None:
@@ -148,7 +149,7 @@ def load_epochs(
 
 
 def _derive_epochs(segments: Sequence[Segment], end_offset: int) -> LeaderEpochs:
-    """Epochs only rise: a segment that begins with the same one as the next need not be read."""
+    """Derive the epochs from the log, skipping segments that begin with the same epoch as the next one."""
     epochs = LeaderEpochs()
     firsts = [_first_epoch(segment) for segment in segments]
     for at, segment in enumerate(segments):

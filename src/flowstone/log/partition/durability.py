@@ -1,56 +1,62 @@
-"""What of a log survives a power loss, and what there is to flush.
+"""Which part of a log survives a power loss, and what must be flushed.
 
-Owns the flushed end, below which every byte, index, snapshot and name is durable, and the tasks that move it. It never
-flushes: whoever runs a `FlushTask` says so with `flushed`. What is cut from the log makes the outcome of a task under
-way void: its bytes may be those that went.
+Owns the tasks that make a log durable, and moves the log's `flushed_end`, below which every byte, index, snapshot and
+name is durable. It never flushes: whoever runs a `FlushTask` says so with `flushed`. What is cut from the log makes
+the outcome of a task under way void: its bytes may be those that went.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from flowstone.log.segments.partition_directory import FlushTask, LogPosition, PartitionDirectory
-from flowstone.log.segments.preallocation import find_no_more, find_room, give_back
-from flowstone.log.segments.segment_list import SegmentList
+from flowstone.log.segments.partition_directory import FlushTask, LogPosition
+from flowstone.log.segments.preallocation import preallocate, release_unused, stop_preallocating
+
+if TYPE_CHECKING:
+    from flowstone.log.partition.partition_log import PartitionLog
 
 
 class Durability:
-    __slots__ = ("_closed_at", "_directory", "_generation", "_is_held", "flushed_end", "is_checkpoint_due")
+    __slots__ = ("_closed_at", "_generation", "_is_held", "_log", "is_checkpoint_due")
 
-    def __init__(self, directory: PartitionDirectory) -> None:
-        self.flushed_end = LogPosition(0, 0, 0)
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
         self.is_checkpoint_due = False  # the first records or a sealed segment are durable: a checkpoint should say so
-        self._directory = directory
         self._generation = 0
         self._is_held = False
-        self._closed_at: tuple[LogPosition, int] | None = None  # all that a clean close leaves was there, as of then
+        self._closed_at: tuple[LogPosition, int] | None = None  # the end at which a clean close last wrote everything
 
-    def take_dirty(self, end: LogPosition, segments: SegmentList) -> FlushTask | None:
-        """Return what makes all of the log durable up to its end, or None if it is."""
-        if self.flushed_end.offset == end.offset and not self._directory.has_unsynced:
+    def take_dirty(self) -> FlushTask | None:
+        """Return what makes all of the log durable up to its end, or None if it is. `flushed` must follow."""
+        log = self._log
+        end, directory = log.end, log.directory
+        if log.flushed_end.offset == end.offset and not directory.has_unsynced:
             return None
-        active = segments.active
-        if active.size_bytes > active.room_end:
-            find_room(active, self.flushed_end)
-        return self._directory.take(end, self._generation, active.log.get())
+        active = log.store.segments.active
+        if active.size_bytes > active.preallocated_end:
+            preallocate(active, log.flushed_end)
+        return directory.take(end, self._generation, active.log.get())
 
-    def flushed(self, task: FlushTask, end: LogPosition, segments: SegmentList) -> int:
+    def flushed(self, task: FlushTask) -> int:
         """Take note that a task has run; return how many bytes were not durable before."""
         if task.generation != self._generation or self._is_held:
             return 0
-        before, task_end = self.flushed_end, task.end
-        assert before.offset <= task_end.offset <= end.offset
-        self.flushed_end = task_end
-        if task_end.segment_base_offset != before.segment_base_offset or not before.offset:
-            self.is_checkpoint_due = True
-        if task_end == end:
+        log = self._log
+        before, task_end, segments = log.flushed_end, task.end, log.store.segments
+        assert before.offset <= task_end.offset <= log.end.offset
+        log.flushed_end = task_end
+        if task_end == log.end:
             segments.active.log.pinned = False
+        if task_end.segment_base_offset == before.segment_base_offset and before.offset:
+            return task_end.position - before.position
+        self.is_checkpoint_due = True
         return segments.bytes_between(before, task_end)
 
     @contextmanager
     def held(self, end: LogPosition) -> Iterator[None]:
-        """What lies from `end` on counts as not durable, whatever is flushed meanwhile."""
+        """Count what lies from `end` on as not durable inside the block, whatever is flushed meanwhile."""
         self.lower(end)
         self._is_held = True
         try:
@@ -59,32 +65,31 @@ class Durability:
             self._is_held = False
 
     def void_tasks(self) -> None:
-        """The log was cut: the outcome of a flush under way does not count."""
+        """Ignore the outcome of a running flush, because the log was cut."""
         self._generation += 1
 
     def lower(self, end: LogPosition) -> None:
-        """What lies from `end` on counts as not durable; a flush under way does not change that."""
+        """Count what lies from `end` on as not durable; the outcome of a running flush is ignored."""
         self._generation += 1
-        self.flushed_end = min(self.flushed_end, end)
+        self._log.flushed_end = min(self._log.flushed_end, end)
 
     # A clean close
 
-    def prepare_close(
-        self, end: LogPosition, segments: SegmentList, *, has_transactions: bool, snapshot: bytes
-    ) -> None:
+    def prepare_close(self) -> None:
         """Have written what shortens the next start: the indexes of the active segment, and a snapshot of producers."""
-        active = segments.active
-        give_back(active)
-        find_no_more(active)
-        active.write_indexes(has_transactions=has_transactions)
-        self._directory.note_unsynced(*(handle.get() for handle in active.handles))
-        self._directory.note_names_changed()
-        self._directory.write_snapshot(end.offset, snapshot)
+        log = self._log
+        active, directory = log.store.segments.active, log.directory
+        release_unused(active)
+        stop_preallocating(active)
+        active.write_indexes(has_transactions=log.has_transactions)
+        directory.note_unsynced(*(handle.get() for handle in active.handles))
+        directory.note_names_changed()
+        directory.write_snapshot(log.end.offset, log.producers.encode_snapshot())
 
-    def is_closed(self, end: LogPosition) -> bool:
+    def is_closed(self) -> bool:
         """Return whether a clean close has nothing to do."""
-        return self._closed_at == (end, self._generation) and not self._directory.has_unsynced
+        return self._closed_at == (self._log.end, self._generation) and not self._log.directory.has_unsynced
 
-    def note_as_closed(self, end: LogPosition) -> None:
+    def note_as_closed(self) -> None:
         """The log is as a clean close has left it: as long as that is so, the next one has nothing to do."""
-        self._closed_at = end, self._generation
+        self._closed_at = self._log.end, self._generation

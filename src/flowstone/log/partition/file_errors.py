@@ -1,4 +1,4 @@
-"""What an error of a log's file means to those who use the log."""
+"""Classifies an OSError of a log's file: refuse the request, or take the log offline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowstone.types import TopicPartition
 
 
 def file_error(topic_partition: TopicPartition, error: OSError) -> ApiError | StorageFault:
-    """Return an ApiError for what will pass, as a full disk does, and else the fault that takes the log offline."""
+    """Return an ApiError for a transient error, such as a full disk, or the StorageFault that takes the log offline."""
     if error.errno in NO_SPACE or error.errno in NO_DESCRIPTORS:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition}: {error.strerror}")
     return StorageFault(f"{topic_partition}: {error}")

@@ -1,4 +1,4 @@
-"""The transactions that were open where a branch left its source, or a backup ended: in the copy they are aborted.
+"""The transactions that were open where a branch left its source, or a backup ended; the copy aborts them.
 
 The coordinator knows nothing of the copy, so that no marker would ever end them there. A copy therefore goes on with an
 abort marker for each: the first batches that are not its source's. With real markers, whatever reads the copy agrees:
@@ -8,7 +8,7 @@ followers, compaction, recovery and tools.
 Owns what is written for it, all of which is durable before the copy can be seen: the markers, in the segment that the
 copy is appended to, and a snapshot of producers where that begins, which says where the transactions began.
 
-For a thread: it waits for the disk.
+For a worker thread: waits for the disk.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from flowstone.ports.files import File, Files
 from flowstone.wire.end_markers import EndMarker, end_marker
 from flowstone.wire.record_batch import PREFIX_BYTES, BatchHeader, parse_header, prefix
 
-NO_TIMESTAMP = -1  # a marker of no time moves neither retention nor lookups by time
-ABORTED = EndMarker(is_commit=False, coordinator_epoch=0)  # the lowest: a coordinator's markers may follow
+NO_TIMESTAMP = -1  # a marker without a timestamp affects neither retention nor lookups by time
+ABORTED = EndMarker(is_commit=False, coordinator_epoch=0)  # the lowest epoch: a coordinator's markers may follow
 
 
 class InheritedTransactions(NamedTuple):
-    """What a copy goes on with."""
+    """The markers and the producer snapshot that a copy starts with."""
 
-    snapshot: bytes  # the producers whose transactions are open
+    snapshot: bytes  # of the producers whose transactions are open
     markers: tuple[BatchHeader, ...]
 
     def take_up(self, active: Segment, seen_ms: int) -> ProducerStates:
@@ -58,7 +58,7 @@ def find_inherited(
     """Return the producers of a log up to an offset that have an open transaction there.
 
     `segment_sizes`, by base offset, end at the last whole batch; `cut_batch` follows if the end lies within a batch.
-    OSError.
+    Raises OSError.
     """
     states = read_producers(files, source_path, segment_sizes, from_offset, end_offset, NO_TIMESTAMP)
     if cut_batch is not None and cut_batch.producer_id >= 0:

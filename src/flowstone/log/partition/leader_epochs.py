@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset: Kafka's leader-epoch-checkpoint, and the questions asked of it.
+"""The start offset of each leader epoch: Kafka's leader-epoch-checkpoint, and lookups in it.
 
 Pure. The entries are derivable from the log, whose batches carry their leader epoch.
 Invariant: epochs and start offsets both rise.
@@ -17,7 +17,7 @@ class LeaderEpochs:
     __slots__ = ("_epochs", "_start_offsets", "latest")
 
     def __init__(self) -> None:
-        self.latest = UNDEFINED_EPOCH  # asked for with every batch
+        self.latest = UNDEFINED_EPOCH  # a field because every batch needs it
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
 
@@ -33,10 +33,10 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """A batch of this epoch lies at this offset; whether that was news."""
+        """Note that a batch of this epoch lies at this offset; return whether the epoch is new."""
         if epoch <= self.latest or epoch < 0:
             return False
-        # An epoch without a single record left no trace: the new one begins where it would have.
+        # An epoch without a record left no trace: the new one begins where that one would have.
         while self._start_offsets and self._start_offsets[-1] >= start_offset:
             self._epochs.pop()
             self._start_offsets.pop()
@@ -46,12 +46,12 @@ class LeaderEpochs:
         return True
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch in which the record at `offset` was, or will be, written; -1 if none is known that early."""
+        """Return the epoch in which the record at `offset` was, or will be, written; -1 if none is known that early."""
         at = bisect_right(self._start_offsets, offset)
         return self._epochs[at - 1] if at else UNDEFINED_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch not above `epoch`, and the offset where it ended; (-1, -1) if it is not known."""
+        """Return the largest known epoch not above `epoch` and the offset where it ended, or (-1, -1)."""
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self._epochs[-1]:
@@ -62,7 +62,7 @@ class LeaderEpochs:
         return self._epochs[at - 1], self._start_offsets[at]
 
     def truncate_end(self, end_offset: int) -> bool:
-        """Drops what began at `end_offset` or later; whether anything did."""
+        """Drop the epochs that began at `end_offset` or later; return whether there were any."""
         before = len(self._epochs)
         while self._start_offsets and self._start_offsets[-1] >= end_offset:
             self._epochs.pop()
@@ -71,7 +71,7 @@ class LeaderEpochs:
         return len(self._epochs) < before
 
     def truncate_start(self, start_offset: int) -> bool:
-        """The log now begins at `start_offset`: earlier epochs go, the one it falls into begins there."""
+        """Drop the epochs before the log's new start, and let the one that contains it begin there."""
         at = bisect_right(self._start_offsets, start_offset) - 1
         if at < 0 or self._start_offsets[at] == start_offset == self._start_offsets[0]:
             return False
@@ -86,7 +86,7 @@ class LeaderEpochs:
 
     @classmethod
     def decode(cls, data: bytes) -> LeaderEpochs | None:
-        """None if the text is not a whole checkpoint."""
+        """Decode a checkpoint; return None if the text is not a whole one."""
         try:
             version, count, *lines = data.decode("ascii").splitlines()
             pairs = [(int(epoch), int(offset)) for epoch, offset in (line.split() for line in lines)]

@@ -1,6 +1,6 @@
-"""Cutting off the end of a log, or all of it, in one turn of the event loop: the records, and what follows from them.
+"""Cuts off the end of a log, or all of it, in one iteration of the event loop, with the state derived from the records.
 
-What is left was worked out before (`truncation_plan`); when it is safe to begin is for the caller to know.
+What is left was prepared before (`truncation_plan`); the caller (`truncator`) knows when it is safe to begin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from flowstone.log.partition.truncation_plan import Cut
 
 
 def cut_log(log: PartitionLog, cut: Cut) -> None:
-    """Drop the log's end, or all of it. OSError: the log is left half-way, and only a start can use it again.
+    """Drop the log's end, or all of it. If OSError is raised the log is partly cut, and only a restart can use it
+    again.
 
     The recovery point must have been lowered, and checkpointed, or the next start takes this for damage; and
     `names_lock` must be held, or a compacted segment may bring back what was dropped: see `truncator`.
@@ -32,11 +33,11 @@ def cut_log(log: PartitionLog, cut: Cut) -> None:
 
 
 def _forget_after(log: PartitionLog, end_offset: int) -> None:
-    """What is derived from the log follows its new end."""
+    """Cut the state derived from the log to its new end."""
     log.first_dirty_offset = min(log.first_dirty_offset, end_offset)
     log.directory.remove_snapshots_after(end_offset)
     if log.branch_point is not None and end_offset < log.branch_point.offset:
-        # What comes here from now on is no longer the source's.
+        # Records from here on are no longer the source's.
         log.branch_point = log.branch_point._replace(offset=end_offset)
         log.directory.store_branch_point(log.branch_point)
     if log.epochs.truncate_end(end_offset):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LogReader:
-    """See `PartitionLog`, whose methods of these names lead here."""
+    """The implementation of `PartitionLog`'s methods with the same names."""
 
     __slots__ = ("_found_aborts", "_log")
 
@@ -31,7 +31,7 @@ class LogReader:
     def aborted_transactions(self, start: int, end: int, records: LogSlice | None) -> list[AbortedTransaction]:
         log = self._log
         try:
-            segments = log.segments.from_offset(start)
+            segments = log.store.segments.from_offset(start)
             if records is not None:
                 end = min(end, end_of_slice(segments, records, end))
             return find_aborted(segments, start, end, self._found_aborts)
@@ -48,7 +48,7 @@ class LogReader:
         if offset >= until.offset:
             return None
         try:
-            segment, position, batch_bytes = log.segments.locate(offset)
+            segment, position, batch_bytes = log.store.segments.locate(offset)
             if batch_bytes > max_bytes:
                 if not at_least_one:
                     return None
@@ -66,14 +66,14 @@ class LogReader:
         assert log.log_start_offset <= offset <= log.end.offset
         if offset == log.end.offset:
             return log.end
-        segment, position, _batch_bytes = log.segments.locate(offset)
+        segment, position, _batch_bytes = log.store.segments.locate(offset)
         return LogPosition(offset, segment.base_offset, position)
 
     def find_timestamp(self, target_ms: int) -> LogSlice | None:
         log = self._log
-        segments = log.segments.from_offset(log.log_start_offset)
+        segments = log.store.segments.from_offset(log.log_start_offset)
         return timestamps.find_batch(segments, target_ms, log.log_start_offset)
 
     def max_timestamp(self) -> tuple[int, LogSlice] | None:
         log = self._log
-        return timestamps.newest_batch(log.segments.from_offset(log.log_start_offset))
+        return timestamps.newest_batch(log.store.segments.from_offset(log.log_start_offset))

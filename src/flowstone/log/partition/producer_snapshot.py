@@ -1,4 +1,4 @@
-"""Kafka's file format of producer snapshots, version 1. Pure: entries in, bytes out, and back."""
+"""Kafka's file format of producer snapshots, version 1: encodes and decodes entries. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SnapshotEntry(NamedTuple):
     producer_id: int
     epoch: int
     last_sequence: int
-    last_offset: int  # -1: the log has but a marker of this producer
+    last_offset: int  # -1: the log contains only a marker of this producer
     offset_delta: int
     timestamp_ms: int
     coordinator_epoch: int  # -1: no marker was seen

@@ -1,4 +1,4 @@
-"""What a partition remembers of each producer with an id: sequences, to tell new batches from repeated and lost ones,
+"""The state of each idempotent producer of a partition: sequence numbers, to detect repeated and lost batches, and
 and the open transaction.
 
 Owns Kafka's rules for sequence numbers and end markers (its ProducerAppendInfo). Per producer id: the epoch, the last
@@ -43,27 +43,27 @@ from flowstone.wire.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL
 
 NO_PRODUCER_ID = -1
 BATCHES_PER_PRODUCER = 5
-PRODUCERS_MAX = 100_000  # a client can make up as many ids as it likes
+PRODUCERS_MAX = 100_000  # bounded because a client can invent as many ids as it likes
 # A producer that has appended nothing for so long has given up what it could send again: twice the longest default
 # of the common clients (delivery.timeout.ms 2 minutes, librdkafka's message.timeout.ms 5 minutes).
 PRODUCER_IDLE_MS = 10 * 60 * 1000
-GAP_AFTER_REFUSAL_MS = 10_000  # how long the requests that follow a refused one may still be on their way
+GAP_AFTER_REFUSAL_MS = 10_000  # how long requests that follow a refused one may still arrive
 SEQUENCE_MAX = 2**31 - 1
 NO_OFFSET = -1
-# The transaction protocols, as the feature transaction.version counts them: from 2 on the epoch rises with each
+# The transaction protocols as the feature transaction.version counts them: from 2 on the epoch rises with each
 # transaction. Of a batch with the first value nobody has asked the transaction coordinator.
 UNVERIFIED, TRANSACTIONS_V2 = 0, 2
 
-# As a named tuple's constructor makes it, which takes three times as long: one is made for every batch.
+# Equivalent to the named tuple's constructor, which takes three times as long: one is made for every batch.
 _new = tuple.__new__
 _ALL_BUT_FIRST_OF_FIVE = slice(1 - BATCHES_PER_PRODUCER, None)
-# Sequences go round: so far back is behind, farther is ahead.
+# Sequences wrap around: a sequence at most this far back is behind, any other is ahead.
 _BEHIND_MAX = SEQUENCE_MAX // 2
 _TRANSACTION_FLAGS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class SequenceGap(ApiError):
-    """A batch that is ahead of its producer: another one should have come before it. Kafka has one code for both."""
+    """A batch is ahead of its producer: an earlier one is missing. Kafka has no error code of its own for this."""
 
 
 class ProducerBatch(NamedTuple):
@@ -71,7 +71,7 @@ class ProducerBatch(NamedTuple):
     last_offset: int
     offset_delta: int
     timestamp_ms: int
-    is_place_known: bool = True  # else it is at or before `last_offset`
+    is_place_known: bool = True  # otherwise its offset is at or before `last_offset`
 
     @property
     def first_sequence(self) -> int:
@@ -88,19 +88,20 @@ class Producer:
 
     def __init__(self, epoch: int, seen_ms: int, *, is_from_snapshot: bool = False) -> None:
         self.epoch = epoch
-        self.coordinator_epoch = NO_COORDINATOR_EPOCH  # of its last marker
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH  # of the producer's last marker
         self.is_from_snapshot = is_from_snapshot
-        self.seen_ms = seen_ms  # when the broker last took a batch: a producer's own clock must not expire it
-        # None are known of an epoch that began with a marker. A deque would take twice the memory of all the rest.
+        # when the broker last took a batch: the timestamps of records come from the producer's clock
+        self.seen_ms = seen_ms
+        # Empty after an epoch that began with a marker. A deque would take twice the memory of all the rest.
         self.batches: tuple[ProducerBatch, ...] = ()
 
 
 class ProducerStates:
     def __init__(self) -> None:
-        # Those without an open transaction: the one unused for longest comes first.
+        # Producers without an open transaction: the one unused for longest comes first.
         self._producers: OrderedDict[int, Producer] = OrderedDict()
         self._in_transaction: dict[int, Producer] = {}
-        # None until the first transaction: most logs never have one, and are spared the question.
+        # None until the first transaction: most logs never have one, and skip the check.
         self.undecided: UndecidedTransactions | None = None
         self.has_transactions = False  # whether a transaction was begun, or a marker seen
         # By producer id: called with the producer epoch of each end marker that is applied.
@@ -135,7 +136,7 @@ class ProducerStates:
             if producer.batches and header.producer_epoch == producer.epoch:
                 last = producer.batches[-1].last_sequence
                 if header.base_sequence == (last + 1 if last < SEQUENCE_MAX else 0):
-                    return None  # as nearly all are, without another call
+                    return None  # the case of nearly all batches, decided without another call
             return _check_sequence(producer, header)
         producer = self._in_transaction.get(header.producer_id)
         if producer is None:
@@ -152,7 +153,7 @@ class ProducerStates:
         return repeated
 
     def check_own(self, batch: Bytes, header: BatchHeader, transaction_version: int) -> EndMarker | None:
-        """Return what a batch of our own says if it is an end marker.
+        """Return the end marker in a batch that the broker made itself, or None if it is an ordinary batch.
 
         Raises ApiError if its producer's epoch or its coordinator has been replaced. It needs no sequence.
         """
@@ -188,7 +189,7 @@ class ProducerStates:
     def _check_has_place(self, header: BatchHeader, now_ms: int) -> None:
         """Raise ApiError, which clients retry, if every producer of a full table is active.
 
-        What follows a refused batch of a new producer is refused as well: it must not be stored without the first one.
+        A new producer's batches after a refused one are refused as well: they must not be stored without the first one.
         """
         is_refused = False
         if len(self) >= PRODUCERS_MAX:
@@ -212,7 +213,7 @@ class ProducerStates:
 
         `marker` is what a control batch says. A control batch without it changes nothing.
         """
-        # All at once: a named field of a tuple takes ten times as long as a local, and this is done for every batch.
+        # Unpacked at once: a named field of a tuple takes ten times as long as a local, and this runs for every batch.
         _, _, _, _, _, attributes, delta, _, newest_ms, producer_id, epoch, sequence, _ = header
         if attributes & CONTROL_FLAG:
             return None if marker is None else self._apply_marker(header, base_offset, seen_ms, marker)
@@ -278,11 +279,11 @@ class ProducerStates:
         ]
 
     def last_offsets(self) -> tuple[int, ...]:
-        """Return where the last batch of each producer ends, in order: the states could be derived from these again."""
+        """Return the last offset of each producer, in order: the states can be derived from the batches there."""
         return tuple(sorted(producer.batches[-1].last_offset for _, producer in self._all() if producer.batches))
 
     def known_by_markers(self) -> tuple[tuple[int, int], ...]:
-        """Return id and epoch of each producer of which only a marker is known: its epoch is derived from that."""
+        """Return id and epoch of each producer known only by a marker, from which its epoch is derived."""
         return tuple((each, producer.epoch) for each, producer in self._all() if not producer.batches)
 
     def _all(self) -> list[tuple[int, Producer]]:
@@ -304,7 +305,7 @@ class ProducerStates:
         self.undecided, self.has_transactions = None, False
 
     def forget_sequences(self) -> None:
-        """Forget every producer but for its open transaction: what follows was written to another topic."""
+        """Forget every producer except for its open transaction: what follows was written to another topic."""
         self._producers.clear()
         for producer in self._in_transaction.values():
             producer.batches, producer.is_from_snapshot = (), False
@@ -339,7 +340,8 @@ class ProducerStates:
         if entries is None:
             return None
         states = cls()
-        # Kafka's are in any order. Of a producer known by a marker alone only the time says when it was used.
+        # Kafka writes entries in any order. The last use of a producer known only by a marker is known only by its
+        # time.
         entries.sort(key=lambda entry: (entry.timestamp_ms, entry.last_offset))
         for entry in entries:
             producer = Producer(entry.epoch, entry.timestamp_ms, is_from_snapshot=True)
@@ -387,7 +389,7 @@ def _fenced(producer: Producer, header: BatchHeader) -> ApiError:
 
 
 def _forgotten(producer: Producer, header: BatchHeader) -> ProducerBatch | None:
-    """The batch, if it may be one of those that a snapshot left out."""
+    """Return the batch if it may repeat one of those that a snapshot left out."""
     first = producer.batches[0]
     behind = first.first_sequence - header.last_sequence & SEQUENCE_MAX
     if not producer.is_from_snapshot or len(producer.batches) == BATCHES_PER_PRODUCER or not 0 < behind <= _BEHIND_MAX:

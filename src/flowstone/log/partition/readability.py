@@ -1,4 +1,4 @@
-"""Whether the records of a stored batch can be read: what a right checksum does not tell.
+"""Whether the records of a stored batch can be read, which a correct checksum does not prove.
 
 A batch that nobody can decompress, or that has fewer records than it claims, stops every consumer at its offset. The
 broker does not take such batches (`validation`), but one may have been stored by an older version, or on a topic with
@@ -17,8 +17,8 @@ from flowstone.wire.record_batch import BatchHeader, read_payload
 def why_unreadable(view: Bytes, position: int, header: BatchHeader) -> str | None:
     """Return why the records of the whole batch at `position` cannot be read, as a clause; None if they can be.
 
-    A batch without records, as repairs and compaction leave them, is never opened by a reader. Nothing is said of a
-    batch that is larger than we read when decompressed: others may have the memory.
+    A batch without records, as repairs and compaction leave, is never opened by a reader. A batch that takes more
+    memory than we allow when decompressed counts as readable: other programs may have the memory.
     """
     if not header.record_count:
         return None

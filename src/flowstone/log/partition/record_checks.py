@@ -17,12 +17,12 @@ from flowstone.wire.record_batch import BatchHeader
 
 NO_TIMESTAMP = -1
 TIMESTAMP_MAX = 2**63 - 1
-# A refused batch names this many of its bad records at most; a producer that drops those hears of the next ones.
+# A refused batch names at most this many of its bad records; a producer that drops those is told of the next ones.
 RECORD_ERRORS_MAX = 500
 
 
 class Timestamps(NamedTuple):
-    """The oldest and the newest timestamp of a batch's records, which have been found good."""
+    """The oldest and the newest timestamp of a batch's records, which have been validated."""
 
     oldest: int
     newest: int
@@ -55,7 +55,7 @@ def check_payload(
 
 
 def _malformed(status: RecordsStatus, record_index: int, count: int) -> RecordError:
-    if status in (RecordsStatus.TRAILING_BYTES, RecordsStatus.TRUNCATED):  # the count is wrong, not a record
+    if status in (RecordsStatus.TRAILING_BYTES, RecordsStatus.TRUNCATED):  # the header's count is wrong, not a record
         found = "more bytes follow" if status is RecordsStatus.TRAILING_BYTES else f"they end in record {record_index}"
         return RecordError(ErrorCode.INVALID_RECORD, f"the batch says it has {count} records, but {found}")
     message = f"record {record_index} of {count} is malformed: {status.name.lower().replace('_', ' ')}"
@@ -65,7 +65,7 @@ def _malformed(status: RecordsStatus, record_index: int, count: int) -> RecordEr
 def _refuse_records(payload: Bytes, position: int, header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
     """Raise RecordError if a record has no key where it needs one, or a timestamp out of range.
 
-    Records that have no timestamp are spared the check of timestamps, and with LogAppendTime all are.
+    Records without a timestamp skip the check of timestamps, and with LogAppendTime all records do.
     """
     before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
     base = header.base_timestamp
@@ -103,7 +103,7 @@ def _out_of_range(timestamp: int, config: TopicConfig, now_ms: int) -> str:
 
 
 def check_stated_timestamps(oldest: int, newest: int, config: TopicConfig, now_ms: int) -> None:
-    """Raise RecordError if what a header says of its records' timestamps is out of range. No record is looked at."""
+    """Raise RecordError if a header states record timestamps that are out of range. No record is read."""
     if oldest != NO_TIMESTAMP and now_ms - oldest > config.message_timestamp_before_max_ms:
         raise RecordError(ErrorCode.INVALID_TIMESTAMP, _out_of_range(oldest, config, now_ms))
     if newest - now_ms > config.message_timestamp_after_max_ms:

@@ -1,9 +1,8 @@
-"""What a leader sent must be before it may enter a follower's log. Pure: bytes in, headers out or `UnfitRecords`.
+"""Checks what a leader sent before it may enter a follower's log. Pure: bytes in, headers out, or `UnfitRecords`.
 
-A follower stores the very bytes of its leader (R2), so that here nothing is changed and no setting is asked: what the
-leader took was good, however large. What may have gone wrong on the way or on the leader's disk is checked: each
-batch's checksum (R10), and what checksums do not cover, offsets and leader epochs, as far as they must rise. Offsets
-may be missing: compaction took them.
+A follower stores its leader's bytes unchanged (R2), so no topic setting is checked here: the leader has validated the
+batches. Damage on the way or on the leader's disk is detected: by each batch's checksum (R10), and, as checksums do not
+cover them, by offsets and leader epochs, which must rise. Offsets may be missing, because compaction removed them.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch,
 
 
 class UnfitRecords(ApiError):
-    """A leader's answer that is damaged, or does not go on where the log ends: nothing of it was appended."""
+    """A leader's response is damaged, or does not continue the log: nothing of it was appended."""
 
 
 class Replicated(NamedTuple):
-    """What was appended: the log's end before and after, without regard to offsets that are missing."""
+    """The log's end before and after an append, without regard to missing offsets."""
 
     base_offset: int
     next_offset: int
@@ -28,9 +27,9 @@ class Replicated(NamedTuple):
 
 
 def check_batches(records: Bytes, next_offset: int, last_epoch: int, leader_epoch: int) -> list[BatchHeader]:
-    """The headers of the whole batches; what is cut short at the end is left out.
+    """Return the headers of the whole batches; an incomplete one at the end is left out.
 
-    `next_offset` and `last_epoch` are those of the log so far, `leader_epoch` the one of who sent this.
+    `next_offset` and `last_epoch` are the log's so far, `leader_epoch` that of the leader that sent the bytes.
     """
     headers: list[BatchHeader] = []
     position = 0

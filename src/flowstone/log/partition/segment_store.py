@@ -1,26 +1,26 @@
-"""The segments of one log as they are stored: how they grow, how one ends and the next begins, how the last ones go.
+"""The stored segments of one log: how they grow, roll and are cut.
 
-Owns the order of things on disk when files are made, written, sealed and cut. What the batches are, and which offsets
-they have, is `partition_log`'s business; what is durable, `durability`'s. It never flushes, it only says what there is
-to flush. All calls come from the event loop.
+Owns the order of disk operations when files are made, written, sealed and cut. `partition_log` knows what the batches
+are and which offsets they have; `durability` what is durable. The store never flushes, it only lists what must be
+flushed. All calls come from the event loop.
 
-Invariant: a failed write leaves the segments as they were; if even that fails, part of a batch stands behind their end
+Invariant: a failed write leaves the segments as they were; if even that fails, part of a batch lies after their end
 (`is_torn`), and no more is written.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from flowstone.config import TopicConfig
 from flowstone.errors import ApiError, StorageFault
 from flowstone.log.partition.file_errors import file_error
-from flowstone.log.partition.rolling import must_roll, roll_age_ms
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.index_pair import newest_timestamp
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, LogPosition, PartitionDirectory
-from flowstone.log.segments.preallocation import give_back
-from flowstone.log.segments.segment import Segment
+from flowstone.log.segments.preallocation import release_unused
+from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
 from flowstone.log.segments.segment_list import SegmentList
 from flowstone.log.segments.shared_files import own_file
 from flowstone.ports.clock import Clock
@@ -29,7 +29,7 @@ from flowstone.wire.record_batch import BatchHeader
 
 NO_OFFSET = -1
 
-# As a named tuple's constructor makes it, which takes three times as long: one is made for every batch.
+# Equivalent to the named tuple's constructor, which takes three times as long: one is made for every batch.
 _new = tuple.__new__
 
 
@@ -53,7 +53,7 @@ class SegmentStore:
         handles: FileHandles,
         directory: PartitionDirectory,
     ) -> None:
-        """One empty segment that begins at 0. Nothing touches the disk before `create`."""
+        """Create one empty segment that begins at 0. Nothing touches the disk before `create`."""
         self.config = config
         self.directory = directory
         self.is_torn = False
@@ -72,7 +72,7 @@ class SegmentStore:
         self._set_roll_age()
 
     def _set_roll_age(self) -> None:
-        self.roll_ms = roll_age_ms(self.config, f"{self._topic_partition}:{self.segments.active.base_offset}")
+        self.roll_ms = _roll_age_ms(self.config, f"{self._topic_partition}:{self.segments.active.base_offset}")
 
     @property
     def end(self) -> LogPosition:
@@ -91,7 +91,7 @@ class SegmentStore:
     # Growing
 
     def create(self, topic_id: bytes) -> None:
-        """Make the directory and the file of the first segment. OSError."""
+        """Make the directory and the file of the first segment. Raises OSError."""
         segment = self.segments.active
         self.directory.create(topic_id)
         segment.log.create().truncate(0)
@@ -99,13 +99,29 @@ class SegmentStore:
         self.directory.exists = True
 
     def must_roll(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
-        """Return whether a batch with these belongs into a new segment."""
-        return must_roll(self.segments.active, self.config, self.roll_ms, size_bytes, last_offset, timestamp, now_ms)
+        """Return whether a batch with this size, last offset and timestamp begins a new segment, by Kafka's rules.
+
+        Age counts from the first batch's timestamp to this one's, or by the broker's clock if the first one has none.
+        """
+        segment, config = self.segments.active, self.config
+        if not segment.size_bytes:
+            return False
+        if segment.first_timestamp >= 0:
+            age_ms = timestamp - segment.first_timestamp
+        else:
+            age_ms = now_ms - segment.created_ms
+        return (
+            segment.size_bytes + size_bytes > config.segment_bytes
+            or age_ms > self.roll_ms
+            or segment.indexes.is_full(config.segment_index_bytes)
+            or segment.transactions.size_bytes >= config.segment_index_bytes
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        )
 
     def first_run(self, headers: Sequence[BatchHeader], now_ms: int) -> Sequence[BatchHeader]:
-        """Return the first of a leader's batches, as many as are written together: those that go into one segment.
+        """Return the leader's batches that go into one segment and are written together, from the first on.
 
-        A segment's first batch goes alone: what follows is measured by it.
+        A segment's first batch is written alone, because the rules for the others refer to it.
         """
         if not self.segments.active.size_bytes:
             return headers[:1]
@@ -117,23 +133,23 @@ class SegmentStore:
         return headers
 
     def roll(self, snapshot: bytes, *, has_transactions: bool) -> None:
-        """Seal the active segment and begin another. OSError leaves the active one as it was.
+        """Seal the active segment and begin another. If OSError is raised, the active one is unchanged.
 
-        `snapshot` is that of the producers.
+        `snapshot` is the producers' snapshot.
         """
         sealed = self.segments.active
         assert sealed.size_bytes
         end_offset = sealed.next_offset
         segment = self.new_segment(end_offset)
-        give_back(sealed)
+        release_unused(sealed)
         sealed.write_indexes(has_transactions=has_transactions)
         self.directory.write_snapshot(end_offset, snapshot)
         file = segment.log.create()
-        if file.size():  # what a crash left of a roll that never came to be
+        if file.size():  # left by a crash during a roll that did not complete
             file.truncate(0)
         self.directory.note_names_changed()
         self.directory.note_unsynced(*(handle.get() for handle in sealed.handles))
-        sealed.log.pinned = False  # the list of unsynced files keeps it now
+        sealed.log.pinned = False  # the list of unsynced files holds it now
         sealed.seal()
         self.segments.add(segment)
         self._set_roll_age()
@@ -159,21 +175,21 @@ class SegmentStore:
         return self.end
 
     def _undo(self, segment: Segment, error: OSError) -> ApiError | StorageFault:
-        """Part of a batch may be in the file: without it, the log is as if nothing had been tried."""
-        if error.errno in NO_DESCRIPTORS:  # it was not even opened
+        """Remove a partly written batch, so that the log is as before the write; return the error to raise."""
+        if error.errno in NO_DESCRIPTORS:  # the file was not even opened
             return file_error(self._topic_partition, error)
         try:
             segment.log.get().truncate(segment.size_bytes)
-            segment.room_end = 0
+            segment.preallocated_end = 0
         except OSError as second:
             self.is_torn = True
             return StorageFault(f"{self._topic_partition}: {error}, and undoing it: {second}")
         return file_error(self._topic_partition, error)
 
-    # Losing the end on purpose. OSError leaves it half-way: only a start can use the files again.
+    # Losing the end on purpose. If OSError is raised, the files are partly cut, and only a restart can use them again.
 
     def shorten(self, segment: Segment, left: Segment) -> None:
-        """Leave of one segment only a part, and nothing of those after it."""
+        """Keep only a part of one segment, and nothing of those after it."""
         self.is_torn = True
         for handle in segment.handles:
             handle.drop()
@@ -185,7 +201,7 @@ class SegmentStore:
         self.is_torn = False
 
     def restart_at(self, offset: int, topic_id: bytes) -> None:
-        """Leave nothing. A crash half-way leaves the first segments, or recovery to do the same."""
+        """Remove all segments. After a crash in between, the first segments are left, or recovery removes them too."""
         self.is_torn = True
         segment = self.new_segment(offset)
         self.segments.replace_all(segment, self.directory.files)
@@ -196,3 +212,13 @@ class SegmentStore:
         self.directory.remove_snapshots_after(NO_OFFSET)
         self._set_roll_age()
         self.is_torn = False
+
+
+def _roll_age_ms(config: TopicConfig, name: str) -> int:
+    """segment.ms less a share of its jitter that differs by name, so that partitions do not roll together.
+
+    An active segment is never compacted: where compaction must not wait longer, neither does the roll.
+    """
+    jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+    age_ms = config.segment_ms - int(random.Random(name).random() * jitter_ms) if jitter_ms else config.segment_ms
+    return min(age_ms, config.max_compaction_lag_ms) if "compact" in config.cleanup_policy else age_ms

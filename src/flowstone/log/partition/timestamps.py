@@ -18,7 +18,7 @@ _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 def find_batch(segments: Sequence[Segment], target_ms: int, from_offset: int) -> LogSlice | None:
-    """The first batch, from the one that holds `from_offset` on, with a record at or after `target_ms`."""
+    """Return the first batch, from the one that contains `from_offset` on, with a record at or after `target_ms`."""
     for segment in segments:
         if segment.size_bytes and segment.latest_timestamp() >= target_ms:
             found = segment.find_timestamp(target_ms, from_offset)
@@ -28,7 +28,7 @@ def find_batch(segments: Sequence[Segment], target_ms: int, from_offset: int) ->
 
 
 def newest_batch(segments: Sequence[Segment]) -> tuple[int, LogSlice] | None:
-    """The largest timestamp in the log, and the first batch that has it."""
+    """Return the largest timestamp in the log, and the first batch that has it."""
     filled = [segment for segment in segments if segment.size_bytes]
     if not filled:
         return None
@@ -39,9 +39,9 @@ def newest_batch(segments: Sequence[Segment]) -> tuple[int, LogSlice] | None:
 
 
 def first_record_at(batch: Bytes, target_ms: int, from_offset: int = 0) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record at or after both; None if the batch has none.
+    """Return offset and timestamp of the first record at or after both; None if the batch has none.
 
-    A few hundred bytes may hold millions of records: they are looked at natively, and none becomes an object.
+    A few hundred bytes may decompress to millions of records: they are searched natively, and none becomes an object.
     """
     header = parse_header(batch)
     is_stamped = header.uses_log_append_time
@@ -59,5 +59,5 @@ def first_record_at(batch: Bytes, target_ms: int, from_offset: int = 0) -> tuple
 
 
 def _within_long(value: int) -> int:
-    """What a compressed batch says of its records was never checked."""
+    """Clamp a value to 64 bits: the timestamps in a compressed batch may never have been checked."""
     return max(_LONG_MIN, min(value, _LONG_MAX))

@@ -1,9 +1,9 @@
-"""What of a log stays when its end is dropped, or all of it: worked out before anything changes.
+"""Plans a truncation: what remains of a log when its end, or all of it, is dropped; worked out before anything changes.
 
-The cut lies between two batches: the one that holds the given offset goes too. What is left of its segment is indexed
-anew, and what producers did up to there is found again; both read much of the log, so that `FoundCut.work_out` is for a
-thread. `find_cut` is for the event loop, to which the segments belong. A `Cut` is good as long as the log ends where it
-did.
+The cut lies between two batches: the one that contains the given offset is dropped too. The rest of its segment is
+indexed anew, and producer states up to there are rebuilt; both read much of the log, so `FoundCut.work_out` runs in a
+thread. `find_cut` runs on the event loop, which owns the segments. A `Cut` is valid as long as the log's end does not
+move.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class Cut(NamedTuple):
-    log_end: LogPosition  # where the log must still end for this to be good
-    end: LogPosition  # where it will end
-    # What lies below is whole at every moment of the cutting.
+    log_end: LogPosition  # the plan is valid only while the log ends here
+    end: LogPosition  # where the log will end
+    # What lies below stays unchanged throughout the truncation.
     untouched_end: LogPosition
-    # The segment that is cut, and what is left of it. None: nothing is, the log begins again at its new end.
+    # The segment that is cut, and what is left of it. None: nothing is left, the log begins again at its new end.
     shortened: tuple[Segment, Segment] | None
     producers: ProducerStates
 
@@ -44,7 +44,7 @@ class FoundCut(NamedTuple):
     now_ms: int
 
     def work_out(self) -> Cut:
-        """Waits for the disk. StorageFault if the log is damaged."""
+        """Prepare the cut, waiting for the disk. Raises StorageFault if the log is damaged."""
         segment = self.segments[-1]
         left = segment.shortened(self.file, self.position)
         if left.next_offset < self.log_start_offset:
@@ -56,7 +56,7 @@ class FoundCut(NamedTuple):
 
 
 def find_cut(log: PartitionLog, offset: int, now_ms: int) -> FoundCut:
-    """Where the log must be cut so that nothing from `offset` on is left. NotCached."""
+    """Return where the log must be cut so that nothing from `offset` on is left. Raises NotCached."""
     assert log.log_start_offset <= offset < log.end.offset
     segment, position, _batch_bytes = log.segments.locate(offset)
     segments = log.segments[: log.segments.at(segment.base_offset) + 1]
@@ -65,12 +65,12 @@ def find_cut(log: PartitionLog, offset: int, now_ms: int) -> FoundCut:
 
 
 def cut_at(log: PartitionLog, offset: int, now_ms: int) -> Cut:
-    """Both steps at once, waiting for the disk: for tools."""
+    """Plan and prepare a cut at once, waiting for the disk: for tools."""
     return wait_for(partial(find_cut, log, offset, now_ms)).work_out()
 
 
 def cut_all(log: PartitionLog, offset: int) -> Cut:
-    """Nothing is left: the log goes on at `offset`."""
+    """Return a cut that leaves nothing: the log continues at `offset`."""
     return _all(log.end, log.segments[0], offset)
 
 

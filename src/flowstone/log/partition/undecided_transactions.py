@@ -26,16 +26,16 @@ class OpenTransaction(NamedTuple):
 
 
 class DecidedTransaction(NamedTuple):
-    """What an end marker made of a transaction, with the fields of Kafka's transaction index."""
+    """The outcome of a transaction, from its end marker, with the fields of Kafka's transaction index."""
 
     producer_id: int
     first_offset: int
     marker_offset: int
-    last_stable_offset: int  # the log's once the marker is replicated
+    last_stable_offset: int  # valid once the marker is replicated
     is_commit: bool
 
     def abort_entry(self) -> AbortEntry:
-        """Return what the transaction index says of it, once it is aborted."""
+        """Return the entry of the transaction index for this transaction, which is aborted."""
         assert not self.is_commit
         return abort_entry(self.producer_id, self.first_offset, self.marker_offset, self.last_stable_offset)
 
@@ -49,17 +49,18 @@ class UndecidedTransactions:
     __slots__ = ("_decided", "_open")
 
     def __init__(self) -> None:
-        # By producer id. Not a dict: finding the first entry of one takes longer the more were deleted before it.
+        # By producer id. Not a dict: finding the first entry of a dict takes longer the more entries were deleted
+        # before it.
         self._open: OrderedDict[int, int] = OrderedDict()
         # Both offsets rise: a transaction that begins after one that was decided later is left out.
         self._decided: deque[_Decided] = deque()
 
     def __len__(self) -> int:
-        """The number of open transactions."""
+        """Return the number of open transactions."""
         return len(self._open)
 
     def items(self) -> list[tuple[int, int]]:
-        """Return the producer ids and first offsets of the open transactions, in the order of these."""
+        """Return the producer ids and first offsets of the open transactions, by first offset."""
         return [*self._open.items()]
 
     def first_offset_of(self, producer_id: int) -> int | None:

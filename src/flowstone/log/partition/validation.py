@@ -1,4 +1,4 @@
-"""What a client's batch must be before it may enter a log: Kafka's LogValidator, in the order in which Kafka checks.
+"""Validates a client's batch before it enters a log: Kafka's LogValidator, with the checks in Kafka's order.
 
 Pure: bytes and settings in, a header out or `RecordError`. `check_batch` runs on the event loop for every produced
 batch and loops over nothing in Python. Compressed batches are opened before they are stored (ADR 0015), small ones on
@@ -25,18 +25,20 @@ from flowstone.wire.record_batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    PREFIX_BYTES,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     checksum_matches,
     compute_crc,
     encode_header,
     parse_header,
+    prefix,
     stamp,
 )
 
-# A batch whose records take more than this when decompressed is refused, however small it came.
+# A batch whose records take more than this when decompressed is refused, however small it is when compressed.
 DECOMPRESSED_BYTES_MAX = 100 << 20
-# What is decompressed on the event loop; anything larger, as sent or decompressed, is opened by a worker.
+# The most bytes decompressed on the event loop; a batch that is larger, sent or decompressed, is opened by a worker.
 INLINE_STORED_BYTES_MAX = 64 << 10
 INLINE_PAYLOAD_BYTES_MAX = 256 << 10
 
@@ -53,11 +55,11 @@ _CODEC_OF_TYPE = {
 
 
 class NeedsWorker(FlowstoneError):
-    """A compressed batch takes too long to be opened on the event loop: `prepare_batch` must open it in a worker."""
+    """A compressed batch is too large for the event loop: `prepare_batch` must open it in a worker."""
 
 
 class Prepared(NamedTuple):
-    """A batch that a worker has opened, as it is to be stored but for its offsets and timestamps of the header."""
+    """A batch that a worker has opened, as it will be stored except for the offsets and timestamps in its header."""
 
     batch: Bytes
     timestamps: Timestamps
@@ -77,12 +79,12 @@ def check_batch(
     Raises ApiError if the batch is refused and NeedsWorker if it must be prepared first.
     """
     header = parse_header(records)
-    # All at once: a named field of a tuple takes ten times as long as a local, and this is done for every batch.
+    # Unpacked at once: a named field of a tuple takes ten times as long as a local, and this runs for every batch.
     _, length, _, _, crc, attributes, last_delta, oldest, newest, producer_id, _, sequence, count = header
     _check_size(header, length + LOG_OVERHEAD, len(records), config)
     if opened is None:
         if attributes & CODEC_MASK and len(records) > INLINE_STORED_BYTES_MAX and needs_worker(header, config):
-            raise NeedsWorker  # which looks at the checksum too
+            raise NeedsWorker  # the worker checks the checksum too
         if compute_crc(records, 0, length + LOG_OVERHEAD) != crc:
             raise RecordError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
     if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
@@ -109,6 +111,17 @@ def check_batch(
     return header, header if newest == stated_newest else header._replace(max_timestamp=newest)
 
 
+def place_batch(
+    records: Bytes, header: BatchHeader, stored: BatchHeader, base_offset: int, leader_epoch: int
+) -> list[Bytes]:
+    """The batch's bytes at their place in the log; all but the first few are the client's."""
+    if stored is header:
+        return [prefix(base_offset, header.batch_length, leader_epoch), memoryview(records)[PREFIX_BYTES:]]
+    payload = memoryview(records)[HEADER_BYTES:]
+    placed = stored._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
+    return [encode_header(placed, payload), payload]
+
+
 def _refuse_numbers(header: BatchHeader) -> RecordError:
     """Return the error for a header in which the numbers of records, or producer and sequence, do not fit together."""
     count, last_delta = header.record_count, header.last_offset_delta
@@ -128,7 +141,7 @@ def _open_inline(records: Bytes, header: BatchHeader, config: TopicConfig, now_m
 
 
 def _open(batch: Bytes, header: BatchHeader, max_bytes: int) -> Bytes:
-    """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if that is not possible."""
+    """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if that is impossible."""
     codec, payload = header.codec, memoryview(batch)[HEADER_BYTES:]
     try:
         check_portable(codec, payload)
@@ -183,7 +196,7 @@ def prepare_batch(
 ) -> Prepared | None:
     """Return the batch under the topic's codec, its records checked first. For a worker thread; raises RecordError.
 
-    None: its records take more than `max_bytes`, but maybe no more than `DECOMPRESSED_BYTES_MAX`.
+    Returns None if the records take more than `max_bytes`, but may not take more than `DECOMPRESSED_BYTES_MAX`.
     """
     header = parse_header(batch)
     _check_size(header, header.size_bytes, len(batch), config)

@@ -1,1 +1,1 @@
-"""Scrubbing: old segments are read now and then, so that damage is known before a reader meets it."""
+"""Scrubbing: verifies old segments from time to time, so that damage is known before a reader meets it."""

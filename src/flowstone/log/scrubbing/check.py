@@ -1,8 +1,8 @@
-"""What the scrubber does with one segment: reads all of it, slowly, and says what is wrong with it. Changes nothing.
+"""Checks one segment for the scrubber: reads all of it, slowly, and says what is wrong. Changes nothing.
 
 A sealed segment is good when every batch is whole with its checksum right and its records can be read, offsets rise,
-and it ends where the next one begins. Which bytes are read when, and what becomes of the page cache, is the reader's
-business.
+and it ends where the next one begins. The caller's file decides how fast bytes are read and what stays in the page
+cache.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from flowstone.ports.files import File
 
 
 class SegmentToCheck(NamedTuple):
-    path: str  # of its log file
+    path: str  # of the segment's log file
     base_offset: int
     end_offset: int  # where the next segment begins
     size_bytes: int
 
 
 def check_segment(file: File, segment: SegmentToCheck) -> str | None:
-    """What is wrong, as a clause; None if nothing is. OSError if it cannot be read."""
+    """Return what is wrong with a segment, as a clause, or None if nothing is. Raises OSError if it cannot be read."""
     size_bytes = file.size()
     if size_bytes < segment.size_bytes:
         return f"it has {size_bytes} bytes and should have {segment.size_bytes}"

@@ -1,4 +1,4 @@
-"""Reads every sealed segment now and then, so that damage is known of before a reader meets it.
+"""Reads every sealed segment from time to time, so that damage is known before a reader meets it.
 
 Owns which segment is read next and what was found. One at a time over all log directories, by a process of its own, no
 faster than `log.scrub.bytes.per.second`, and each no sooner than `log.scrub.interval.ms` after the last time. Damage is
@@ -26,7 +26,7 @@ from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# How often segments that are due are looked for.
+# How often segments that are due are searched for.
 LOOK_INTERVAL_S = 60.0
 _WORKER = "flowstone.log.scrubbing.worker"
 
@@ -39,11 +39,11 @@ class DamagedSegment(NamedTuple):
 
 class Checker(Protocol):
     async def check(self, segment: SegmentToCheck) -> str | None:
-        """What is wrong with it; None if nothing is. OSError if it cannot be read, ChildProcessError if nobody does."""
+        """Return what is wrong, or None. Raises OSError if the disk fails, ChildProcessError if the process ended."""
         ...
 
     async def rest(self) -> None:
-        """There is nothing to check for a while."""
+        """Free resources: no segment is due for a while."""
         ...
 
     def stop(self) -> None: ...
@@ -69,7 +69,7 @@ class CheckerProcess:
 
 
 class LocalChecker:
-    """For files that no other process has: simulated ones."""
+    """A checker in the broker's process, for simulated files, which no other process has."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -97,10 +97,11 @@ class Scrubber:
         checker: Checker,
         on_error: Callable[[PartitionLog, OSError], None],
     ) -> None:
-        """`logs` are the manager's own and change under our eyes; `on_error` hears of a disk that cannot be read."""
+        """Create the scrubber. `logs` is the manager's own; `on_error` is told of a disk that cannot be read."""
         self._clock, self._logs, self._checker, self._on_error = clock, logs, checker, on_error
         self._interval_s = config.log_scrub_interval_ms / 1000
-        self._checked: dict[PartitionLog, dict[Segment, float]] = {}  # when, by the monotonic clock
+        # when each was last checked, by the monotonic clock
+        self._checked: dict[PartitionLog, dict[Segment, float]] = {}
         self._damaged: dict[Segment, DamagedSegment] = {}
         self.checked_bytes = 0
         self._timer: Timer | None = None
@@ -110,7 +111,7 @@ class Scrubber:
 
     @property
     def damaged(self) -> list[DamagedSegment]:
-        """What was found damaged, and is still there."""
+        """Return the segments that were found damaged and still exist."""
         return list(self._damaged.values())
 
     def stop(self) -> None:
@@ -128,7 +129,7 @@ class Scrubber:
         self.task.add_done_callback(lambda task: None if task.cancelled() else self._schedule())
 
     async def scrub_all(self) -> None:
-        """Checks every segment that is due."""
+        """Check every segment that is due."""
         self._forget_gone()
         before_bytes, count = self.checked_bytes, 0
         for log in [*self._logs.values()]:
@@ -142,7 +143,7 @@ class Scrubber:
             await self._checker.rest()
 
     def _due(self, log: PartitionLog) -> Iterator[tuple[Segment, SegmentToCheck]]:
-        """Sealed and durable segments, as the log has them when each one's turn comes."""
+        """Yield sealed and durable segments, read from the log again for each."""
         if len(log.segments) == 1:
             return
         checked = self._checked.setdefault(log, {})
@@ -156,23 +157,23 @@ class Scrubber:
                 )
 
     def _is_there(self, log: PartitionLog, segment: Segment) -> bool:
-        """Not if its topic was deleted, or retention or compaction has taken the segment."""
+        """Return False if the topic was deleted, or retention or compaction has removed the segment."""
         return self._logs.get(log.topic_partition) is log and segment in log.segments
 
     async def _check(self, log: PartitionLog, segment: Segment, to_check: SegmentToCheck) -> bool:
-        """Whether the checker goes on."""
+        """Check one segment; return whether the checker can continue."""
         reason: str | None = None
         try:
             reason = await self._checker.check(to_check)
         except ChildProcessError as error:
-            logger.warning("segments are scrubbed later: %s", error)
+            logger.warning("scrubbing has stopped and continues later: %s", error)
             return False
         except OSError as error:
             reason = f"it cannot be read: {error}"
             if error.errno != errno.ENOENT and self._is_there(log, segment):
                 self._on_error(log, error)
         self.checked_bytes += to_check.size_bytes
-        if self._is_there(log, segment):  # else it was another file that was read, or none
+        if self._is_there(log, segment):  # otherwise another file was read, or none
             self._checked[log][segment] = self._clock.monotonic()
             self._note(log, segment, to_check, reason)
         return True

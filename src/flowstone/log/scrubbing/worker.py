@@ -1,7 +1,7 @@
 """The process that scrubs: `python -m flowstone.log.scrubbing.worker`. One segment at a time.
 
 A request `{"segment": …, "bytes_per_s": …}` is answered with `{"damage": … or null}`, or with the error of the disk.
-What is read goes from the page cache again, unless it was there already: readers need that more.
+Bytes that are read are evicted from the page cache unless they were there before: readers need the space more.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from flowstone.ports.system_files import SystemFile, SystemFiles
 
 
 class PassingFile(SystemFile):
-    """A file that is read slowly, and leaves the page cache as it was."""
+    """A file that is read at a limited rate and leaves the page cache as it was."""
 
     __slots__ = ("_throttle",)
 
     def __init__(self, file: SystemFile, throttle: Throttle) -> None:
         super().__init__(file.path, os.dup(file.fileno()))
         self._throttle = throttle
-        self._advise(0, 0, "POSIX_FADV_RANDOM")  # no reading ahead: it would seem to have been cached
+        self._advise(0, 0, "POSIX_FADV_RANDOM")  # no read-ahead: bytes read ahead would seem to have been cached before
 
     def read(self, position: int, count: int) -> bytes:
         was_cached = self.is_cached(position, count)

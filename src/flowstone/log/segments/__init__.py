@@ -1,1 +1,1 @@
-"""The files of one partition: segments, indexes, checkpoints, and how they are read, swapped and shared."""
+"""The files of one partition: segments, indexes, checkpoints, and how they are read, replaced and shared."""

@@ -1,8 +1,8 @@
 """Walking a log file batch by batch, in large reads that may wait for the disk.
 
-For recovery, for rebuilding what is derived from the log, and for tools. It trusts no byte: what cannot be a batch
-ends the walk with `DamagedBatch`, which says where and why. What the damage means is for the caller to say. Offsets
-rise, but need not follow each other: compaction leaves holes.
+For recovery, for rebuilding what is derived from the log, and for tools. No byte is trusted: what cannot be a batch
+ends the walk with `DamagedBatch`, which says where and why. The caller decides what the damage means. Offsets rise, but
+need not follow each other: compaction leaves holes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ScannedBatch(NamedTuple):
 
 
 class UnreadableBatch(DamagedBatch):
-    """A whole batch whose checksum is right, and whose records cannot be read all the same."""
+    """A whole batch has a correct checksum, but its records cannot be read."""
 
     def __init__(self, batch: ScannedBatch, next_offset: int, reason: str) -> None:
         super().__init__(batch.position, next_offset, reason)
@@ -45,7 +45,7 @@ class UnreadableBatch(DamagedBatch):
 
 
 class OutOfOrder(DamagedBatch):
-    """A batch begins before the one before it ends: the offset of one of the two is wrong."""
+    """A batch begins before the previous one ends: the offset of one of the two is wrong."""
 
 
 def scan(
@@ -58,15 +58,15 @@ def scan(
     holes_end_max: int = OFFSET_MAX,
     inspect: Inspect | None = None,
 ) -> Iterator[ScannedBatch]:
-    """Every batch from `position`, a batch's start, to `end`; offsets rise from `next_offset` on.
+    """Yield every batch from `position`, where one begins, to `end`; their offsets rise from `next_offset` on.
 
     Batches that reach beyond `verify_from_offset` have their checksums checked, so that all their bytes are read; of
     the others only the headers are looked at. `inspect`, if given, is asked of each of them why it cannot be read.
 
-    Checksums do not cover offsets. A batch that follows a hole is believed once another one follows it; at the end, if
-    its offsets do not reach beyond `holes_end_max`. If it is not, it is the damaged one.
+    Checksums do not cover offsets. A batch after a hole is accepted once another one follows it or, at the end, if its
+    offsets do not reach beyond `holes_end_max`. Otherwise it counts as damaged.
     """
-    held: ScannedBatch | None = None  # it follows a hole
+    held: ScannedBatch | None = None  # a batch after a hole, held until the next one confirms it
     damage: DamagedBatch | None = None
     try:
         for batch in _walk(file, position, end, next_offset, verify_from_offset, inspect):
@@ -98,12 +98,12 @@ def _walk(
     inspect: Inspect | None,
 ) -> Iterator[ScannedBatch]:
     chunk, chunk_start = memoryview(b""), position
-    batch_bytes = HEADERS_CHUNK_BYTES  # of the batch before
+    batch_bytes = HEADERS_CHUNK_BYTES  # of the previous batch
     while position < end:
         if position + HEADER_BYTES > end:
             raise DamagedBatch(position, next_offset, "the file ends inside a header")
         if not chunk_start <= position <= chunk_start + len(chunk) - HEADER_BYTES:
-            # Among large batches, all but the header would be read for nothing.
+            # Among large batches a large read would be mostly bytes other than headers.
             wanted_bytes = HEADERS_CHUNK_BYTES if batch_bytes < HEADERS_CHUNK_BYTES else HEADER_READ_BYTES
             chunk, chunk_start = _read(file, position, wanted_bytes, end)
         header = _header(chunk, position - chunk_start, position, next_offset)

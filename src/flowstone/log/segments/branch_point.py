@@ -1,4 +1,4 @@
-"""Where a branch left its source: the file `<offset>.branch-point` in its partitions' directories, and what follows.
+"""The offset at which a branch left its source: the file `<offset>.branch-point` in the directories of its partitions.
 
 The batches below that offset were written to another topic. Their producers' sequence numbers say nothing about this
 one: clients count per topic and partition, and begin a new topic at sequence 0 with the producer id they have. If a
@@ -35,14 +35,14 @@ def branch_point_name(offset: int) -> str:
 
 
 def encode_branch_source(source_topic: str, source_topic_id: bytes) -> bytes:
-    """What the file says, whatever its offset."""
+    """Return the content of the file, which is the same for every offset."""
     return (
         f"version: {_VERSION}\nsource_topic: {source_topic}\nsource_topic_id: {format_uuid(source_topic_id)}\n"
     ).encode()
 
 
 def _decode_branch_source(data: bytes) -> tuple[str, bytes] | None:
-    """None if the text is not a whole file."""
+    """Decode the file's content; return None if the text is not a whole file."""
     try:
         fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines())
         topic_id = parse_uuid(fields["source_topic_id"])
@@ -54,7 +54,7 @@ def _decode_branch_source(data: bytes) -> tuple[str, bytes] | None:
 
 
 def read_branch_point(files: Files, directory: str, names: Sequence[str]) -> BranchPoint | None:
-    """None if the partition is no branch's. `names` are those in its directory, in order."""
+    """Return the branch point, or None if the partition is of no branch, from the sorted `names` in its directory."""
     for name in names:
         offset = offset_in_name(name, BRANCH_POINT_SUFFIX)
         if offset is not None:

@@ -3,8 +3,8 @@
 The loop reads only what the page cache holds. Where bytes are missing, `NotCached` says which; the caller has a
 reader thread `warm` them and asks again. Data leaves the log by reference, as a `LogSlice`.
 
-Somebody else's flush waits for whatever the disk has been asked for before it. So a reader of old data asks for little
-at a time, and the system is told not to read ahead (`page_cache.end_read_ahead`): a flush then took ten times as long.
+A flush waits for the disk requests that are queued before it. So a reader of old data requests little at a time, and
+the system's read-ahead is turned off (`page_cache.end_read_ahead`): with read-ahead a flush took ten times as long.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import TypeVar
 from flowstone.errors import StorageFault
 from flowstone.ports.files import File
 
-# What is asked of the disk at a time: a millisecond's worth, of slow ones.
+# How much is read from the disk at a time: about a millisecond of a slow disk.
 COLD_PIECE_BYTES = 256 << 10
 
 T = TypeVar("T")
 
 
 class NotCached(Exception):
-    """Bytes that are not in the page cache are needed first: `warm()` them in a thread and call again."""
+    """The bytes needed are not in the page cache: call `warm()` in a thread, and try again."""
 
     def __init__(self, file: File, position: int, count: int) -> None:
         super().__init__(f"{file.path}: {count} bytes at {position} are not in the page cache")
@@ -31,12 +31,12 @@ class NotCached(Exception):
         self.count = count
 
     def warm(self) -> None:
-        """Waits for the disk; OSError if it fails."""
+        """Read the bytes into the page cache, waiting for the disk. Raises OSError if the disk fails."""
         bring_in(self.file, self.position, self.count)
 
 
 class LogSlice:
-    """`count` bytes of a log file: one or more batches, the last of which may be cut short."""
+    """A reference to `count` bytes of a log file: one or more batches, the last of which may be incomplete."""
 
     __slots__ = ("count", "file", "position")
 
@@ -52,22 +52,22 @@ class LogSlice:
         return f"LogSlice({self.file.path}, {self.position}, {self.count})"
 
     def read(self) -> bytes:
-        """The bytes themselves; may wait for the disk."""
+        """Return the bytes, waiting for the disk if necessary."""
         return self.file.read(self.position, self.count)
 
     def read_cached(self) -> bytes:
-        """The bytes themselves, or `NotCached`."""
+        """Return the bytes. Raises NotCached if they are not in the page cache."""
         return read_cached(self.file, self.position, self.count)
 
 
 def bring_in(file: File, position: int, count: int) -> None:
-    """Waits until the page cache has the bytes, in a thread. OSError if the disk fails."""
+    """Read bytes into the page cache, waiting for the disk in a thread. Raises OSError if the disk fails."""
     for at in range(position, position + count, COLD_PIECE_BYTES):
         file.read(at, min(COLD_PIECE_BYTES, position + count - at))
 
 
 def read_cached(file: File, position: int, count: int) -> bytes:
-    """The bytes, or `NotCached`; StorageFault if the disk fails."""
+    """Return bytes of a file. Raises NotCached if the page cache lacks them, StorageFault if the disk fails."""
     try:
         data = file.read_cached(position, count)
     except OSError as error:
@@ -78,7 +78,7 @@ def read_cached(file: File, position: int, count: int) -> bytes:
 
 
 def wait_for(read: Callable[[], T]) -> T:
-    """What `read` returns, waiting for the disk as often as it must: for start-up, threads and tools."""
+    """Return what `read` returns, waiting for the disk as often as necessary: for start-up, threads and tools."""
     while True:
         try:
             return read()

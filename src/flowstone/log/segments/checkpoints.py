@@ -16,7 +16,7 @@ from flowstone.types import TopicPartition
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
-CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"  # where compaction must begin
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"  # the offsets at which compaction continues
 TIME_CHECKPOINT = "time-checkpoint"  # when the broker last ran, in milliseconds
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -31,7 +31,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int] | None:
-    """None if the text is not a whole checkpoint."""
+    """Decode an offset checkpoint; return None if the text is not a whole one."""
     try:
         version, count, *lines = data.decode("ascii").splitlines()
         fields = [line.split(" ") for line in lines]
@@ -44,7 +44,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int] | None:
 
 
 def format_uuid(uuid: bytes) -> str:
-    """Kafka's text form: URL-safe base64 without padding."""
+    """Return a UUID in Kafka's text form: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
@@ -61,7 +61,7 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> bytes | None:
-    """The topic id; None if the text is not a whole file."""
+    """Decode partition.metadata; return the topic id, or None if the text is not a whole file."""
     try:
         fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines())
     except ValueError:

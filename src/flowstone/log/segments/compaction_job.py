@@ -1,4 +1,4 @@
-"""What the broker tells the process that compacts, and what it hears from it. Plain values, which JSON can carry."""
+"""The messages between the broker and the process that compacts: plain values that JSON can represent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CLEANED_SUFFIX = ".cleaned"
 
 
 class CompactionError(FlowstoneError):
-    """A log cannot be compacted as it is: it is damaged, or does not fit the process's bounds. It is as it was."""
+    """A log cannot be compacted: it is damaged, or exceeds the process's limits. The log is unchanged."""
 
 
 class SourceSegment(NamedTuple):
@@ -25,14 +25,14 @@ class CompactionJob(NamedTuple):
     directory: str
     groups: tuple[tuple[SourceSegment, ...], ...]
     first_dirty_offset: int
-    end_offset: int  # nothing from here on may be touched
-    kept_offsets: tuple[int, ...]  # sorted: batches that end with them stay, be they empty, for their producers' sake
-    kept_markers: tuple[tuple[int, int], ...]  # producer id and epoch: such markers stay, for the same reason
+    end_offset: int  # nothing from here on may be changed
+    kept_offsets: tuple[int, ...]  # sorted: a batch that ends with one is kept, even empty, for its producer's state
+    kept_markers: tuple[tuple[int, int], ...]  # producer id and epoch: such markers are kept for the producers' state
     now_ms: int
-    delete_horizon_ms: int  # until when tombstones stay that meet compaction now
+    delete_horizon_ms: int  # tombstones in this compaction are kept until then
     index_interval_bytes: int
     map_bytes_max: int
-    bytes_per_s: float  # read and written
+    bytes_per_s: float  # of reads and writes together
 
     def to_json(self) -> list[Any]:
         return list(self)
@@ -46,11 +46,11 @@ class CompactionJob(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """The files of one group's new segment, all durable but for their names."""
+    """The files of one group's new segment, all durable except for their names."""
 
     base_offset: int
     end_offset: int
     size_bytes: int
     offset_index_bytes: int
     time_index_bytes: int
-    transaction_index_bytes: int | None  # None: there is none, as none of the group's segments has one
+    transaction_index_bytes: int | None  # None: no segment of the group has a transaction index

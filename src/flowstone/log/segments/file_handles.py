@@ -1,8 +1,8 @@
-"""Open log files, at most so many at a time.
+"""Open log files, limited in number.
 
-Owns the choice of which files stay open. A `Handle` names one file as long as its segment lives; `get` opens it when
-it is needed. Beyond the limit, the handle that was not used for longest (second chance, so that a use costs one
-attribute) lets go of its file. The descriptor closes when its last user, a slice being sent for instance, drops it.
+Owns the choice of which files stay open. A `Handle` names one file as long as its segment lives; `get` opens it when it
+is needed. Beyond the limit, the handle that was not used for longest (second chance, so that a use costs one attribute)
+drops its file. The descriptor closes when its last user, a slice being sent for instance, drops it.
 
 Invariant: a pinned handle keeps its file. What was written but not synced is pinned, so that the descriptor that is
 synced is one that was open while the bytes were written, and a write error in between cannot go unseen.
@@ -30,18 +30,18 @@ class Handle:
         return self._file or self._handles.open(self, create=False)
 
     def create(self) -> File:
-        """Opens the file, making it if it is not there."""
+        """Open the file, creating it if it does not exist."""
         return self._file or self._handles.open(self, create=True)
 
     def create_own(self) -> File:
-        """Opens the file to be written afresh; one that other names share, as a branch's do, is left to them."""
+        """Open the file to be overwritten; if other names share it, as a branch's do, a new file replaces this name."""
         if self._handles.files.link_count(self.path) > 1:
             self.drop()
             self._handles.files.remove(self.path)
         return self.create()
 
     def drop(self) -> None:
-        """Lets go of the file, pinned or not."""
+        """Close the file, pinned or not."""
         self.pinned = False
         self._handles.forget(self)
 
@@ -72,7 +72,7 @@ class FileHandles:
         self._open.pop(handle, None)
 
     def _close_some(self) -> None:
-        """One turn of the clock's hand; with everything pinned the limit gives way, never the pinned file."""
+        """Close files that were not used lately. Pinned files are never closed, even if they exceed the limit."""
         for _ in range(2 * len(self._open)):
             handle, _nothing = self._open.popitem(last=False)
             if handle.pinned or handle._used:

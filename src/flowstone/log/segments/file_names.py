@@ -1,4 +1,6 @@
-"""Names that begin with an offset, as most of a partition's files have: enough digits that they sort as offsets do."""
+"""File names that begin with an offset, as most of a partition's files have, with enough digits to sort as offsets
+do.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ def offset_name(offset: int, suffix: str = "") -> str:
 
 
 def offset_in_name(name: str, suffix: str) -> int | None:
-    """The offset that a file's name begins with; None if it is not the name of such a file."""
+    """Return the offset that a file's name begins with, or None if the name has another form."""
     if len(name) != OFFSET_DIGITS + len(suffix) or not name.endswith(suffix):
         return None
     digits = name[:OFFSET_DIGITS]

@@ -1,4 +1,4 @@
-"""What the indexes of a segment cannot answer at once: a worker thread finds it in the log, for the next call."""
+"""Index lookups that cannot be answered from the page cache: a worker thread finds the answer for the next call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAR_SEARCHES_MAX = 64
 
 
 class IndexDamaged(NotCached):
-    """An index is missing or wrong; `warm` builds it again, and the next call takes it over."""
+    """An index is missing or wrong: `warm` rebuilds it, and the next call uses the result."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(segment.log.get(), 0, segment.size_bytes)
@@ -27,7 +27,7 @@ class IndexDamaged(NotCached):
 
 
 class FarSearch(NotCached):
-    """A timestamp may lie far from where the index leads; `warm` searches on, and the next call finds what it found."""
+    """A timestamp may be far from where the index leads: `warm` searches on, and the next call uses the result."""
 
     def __init__(self, segment: Segment, position: int, base_offset: int, target_ms: int) -> None:
         super().__init__(segment.log.get(), position, segment.size_bytes - position)

@@ -1,4 +1,5 @@
-"""The pair of indexes of one segment: which batches they name, where they live, how they are replaced.
+"""The offset index and time index of one segment: which batches they name, where they are stored, how they are
+replaced.
 
 Kafka's rules: whenever more than `index.interval.bytes` were appended since the last entry, the next batch gets one
 in the offset index (its last offset and its position), and, if the newest timestamp so far has risen, one in the
@@ -21,7 +22,7 @@ NO_TIMESTAMP = -1
 
 
 def newest_timestamp(header: BatchHeader) -> int:
-    """Of the batch's records; a batch that compaction has emptied has none."""
+    """Return the newest timestamp of a batch's records; a batch that compaction has emptied has none."""
     return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
@@ -41,14 +42,14 @@ class SegmentIndexes:
         self._base_offset = base_offset
         self.offset_handle, self.time_handle = offset_handle, time_handle
         self.interval_bytes = interval_bytes
-        # None: they are not there, or cannot be what they should be.
+        # None: the file is missing, or malformed.
         self.offsets: Index | None = IndexEntries(OFFSET_ENTRY)
         self.times: Index | None = IndexEntries(TIME_ENTRY)
         self.newest_timestamp: int | None = NO_TIMESTAMP  # None: not read from the sealed index yet
-        self.newest_offset = base_offset  # the last one of the batch with the newest timestamp
+        self.newest_offset = base_offset  # the last offset of the batch with the newest timestamp
 
     def note(self, position: int, last_offset: int, timestamp: int) -> None:
-        """A batch was appended at `position`."""
+        """Note that a batch was appended at `position`, and add the index entries that are due."""
         assert self.newest_timestamp is not None
         if timestamp > self.newest_timestamp:
             self.newest_timestamp, self.newest_offset = timestamp, last_offset
@@ -65,7 +66,7 @@ class SegmentIndexes:
             self.times.append(self.newest_timestamp, self.newest_offset - self._base_offset)
 
     def is_full(self, index_bytes_max: int) -> bool:
-        """Whether an index, of an active segment, has no room for another entry, the time index for its closing one."""
+        """Return whether an index has no space for another entry besides the time index's closing one."""
         offsets, times = self.offsets, self.times
         assert isinstance(offsets, IndexEntries)
         assert isinstance(times, IndexEntries)
@@ -75,7 +76,7 @@ class SegmentIndexes:
         )
 
     def write(self) -> None:
-        """Puts the entries into their files, with the closing one; the caller has them synced. OSError."""
+        """Write the entries, with the closing one, into their files; the caller syncs them. Raises OSError."""
         assert isinstance(self.offsets, IndexEntries)
         assert isinstance(self.times, IndexEntries)
         self.add_time_entry()
@@ -87,13 +88,13 @@ class SegmentIndexes:
                 file.truncate(len(data))
 
     def seal(self) -> None:
-        """No append comes any more: what was written is searched in its files."""
+        """Note that no append follows: entries are searched in the files from now on."""
         assert self.offsets is not None
         assert self.times is not None
         self.open_sealed(len(self.offsets) * OFFSET_ENTRY.size, len(self.times) * TIME_ENTRY.size)
 
     def open_sealed(self, offset_index_bytes: int | None, time_index_bytes: int | None) -> None:
-        """Uses the files as they are; None is a missing one."""
+        """Use the files as they are; None is a missing one."""
         self.offsets = self.times = None
         if offset_index_bytes is not None and offset_index_bytes % OFFSET_ENTRY.size == 0:
             self.offsets = SealedIndex(OFFSET_ENTRY, self.offset_handle, offset_index_bytes)
@@ -101,13 +102,13 @@ class SegmentIndexes:
             self.times = SealedIndex(TIME_ENTRY, self.time_handle, time_index_bytes)
 
     def open_active(self, offsets: IndexEntries, times: IndexEntries) -> None:
-        """Goes on with entries that were read back from their files."""
+        """Continue with entries that were read back from their files."""
         self.offsets, self.times = offsets, times
         if times.keys:
             self.newest_timestamp, self.newest_offset = times.keys[-1], self._base_offset + times.values[-1]
 
     def replace(self, fresh: SegmentIndexes, covered_bytes: int, size_bytes: int) -> None:
-        """Takes over indexes built again from the log's first `covered_bytes`, and keeps what was added since."""
+        """Replace the indexes by ones rebuilt from the log's first `covered_bytes`; keep the entries added since."""
         assert isinstance(fresh.offsets, IndexEntries)
         assert isinstance(fresh.times, IndexEntries)
         if isinstance(self.offsets, IndexEntries) and isinstance(self.times, IndexEntries):
@@ -117,5 +118,5 @@ class SegmentIndexes:
         elif covered_bytes == size_bytes:
             self.newest_timestamp, self.newest_offset = fresh.newest_timestamp, fresh.newest_offset
         else:
-            return  # sealed meanwhile, with the bad index: it must be built once more
+            return  # sealed meanwhile with the damaged index: rebuild again
         self.offsets, self.times = fresh.offsets, fresh.times

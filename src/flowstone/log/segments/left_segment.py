@@ -1,4 +1,4 @@
-"""What a clean stop notes of an active segment, besides its indexes, so that the next start need not read it."""
+"""The state of an active segment at a clean stop, without its indexes, so that the next start need not read it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class LeftSegment(NamedTuple):
-    """An active segment at a clean stop."""
+    """The state of an active segment at a clean stop."""
 
     base_offset: int
     size_bytes: int

@@ -1,4 +1,4 @@
-"""A partition's directory: its names, and what in it a power loss could still take back.
+"""A partition's directory: its files besides the segments, and which of its changes a power loss could still undo.
 
 Owns the files beside the segments (partition.metadata, leader-epoch-checkpoint, producer snapshots) and the list of
 what is written but not yet durable. Nothing here waits for the disk on the event loop: files are written to the page
@@ -35,7 +35,7 @@ def hole_path(directory: str, end_offset: int) -> str:
 
 
 class LogPosition(NamedTuple):
-    """A place between two batches: the next offset, and where its batch lies or will lie."""
+    """A position between two batches: the next offset, and where its batch lies or will lie."""
 
     offset: int
     segment_base_offset: int
@@ -43,20 +43,16 @@ class LogPosition(NamedTuple):
 
 
 class FlushTask(NamedTuple):
-    """What makes a log durable up to `end`. `run` is for a flush thread: plain file calls, OSError if one fails."""
+    """Makes a log durable up to `end`. Call `run` in a flush thread. Raises OSError if a file call fails."""
 
     end: LogPosition
-    generation: int  # a truncation in between makes the outcome void
+    generation: int  # a truncation in between voids the outcome
     files: Files
     unsynced: tuple[File, ...]
     replacements: tuple[tuple[str, bytes], ...]
     removals: tuple[str, ...]
     directories: tuple[str, ...]
-
-    @property
-    def is_one_file(self) -> bool:
-        """Whether syncing one file is all there is to do."""
-        return len(self.unsynced) == 1 and not self.replacements and not self.directories
+    is_one_file: bool  # syncing it is all there is to do
 
     def run(self) -> None:
         self.replace_files()
@@ -66,9 +62,9 @@ class FlushTask(NamedTuple):
             self.files.sync_directory(directory)
 
     def replace_files(self) -> None:
-        """And removes those that were to go."""
+        """Replace the files that are due, and remove the outdated ones."""
         for path in self.removals:
-            if self.files.exists(path):  # not if the partition was deleted, or cut, meanwhile
+            if self.files.exists(path):  # skipped if the partition was deleted, or cut, meanwhile
                 self.files.remove(path)
         for path, data in self.replacements:
             try:
@@ -76,10 +72,10 @@ class FlushTask(NamedTuple):
             except OSError as error:
                 if error.errno not in NO_SPACE or posixpath.basename(path) != LEADER_EPOCH_CHECKPOINT:
                     raise
-                self._do_without(path)
+                self._remove_outdated(path)
 
-    def _do_without(self, path: str) -> None:
-        """A full disk fails no log for this file: it follows from the log. Only an outdated one would be believed."""
+    def _remove_outdated(self, path: str) -> None:
+        """Remove an outdated file that a full disk prevents from being replaced: the log allows to derive it again."""
         if self.files.exists(path):
             self.files.remove(path)
         self.files.sync_directory(posixpath.dirname(path))
@@ -102,7 +98,7 @@ class PartitionDirectory:
         return bool(self._unsynced or self._replacements or self._directories)
 
     def create(self, topic_id: bytes) -> None:
-        """The topic id comes first: a directory that has records says whose they are. It exists once they can be."""
+        """Make the directory, the topic id first, so that a directory with records always says whose they are."""
         self.files.new_directory(self.path)
         metadata = self.files.open(f"{self.path}/{PARTITION_METADATA}", create=True)
         metadata.truncate(0)
@@ -111,9 +107,9 @@ class PartitionDirectory:
         self._note_all_names_changed()
 
     def note_found(self, names: Sequence[str], recovery_point: int) -> None:
-        """These are from an earlier life, which may have ended before anything beside the log was durable.
+        """Note files of an earlier run, which may have ended before anything except the log was durable.
 
-        What there was before a recovery point was is durable with it: the topic id, and the snapshots below it.
+        If there was a recovery point, everything before it is durable: the topic id, and the snapshots below it.
         """
         for name in names:
             if name.endswith(SNAPSHOT_SUFFIX):
@@ -145,7 +141,7 @@ class PartitionDirectory:
         self._replacements[f"{self.path}/{branch_point_name(point.offset)}"] = data
 
     def take(self, end: LogPosition, generation: int, active: File) -> FlushTask:
-        """Everything not durable yet, and `active`, the file being appended to."""
+        """Return a task for everything not durable yet, including `active`, the file being appended to."""
         task = FlushTask(
             end,
             generation,
@@ -154,14 +150,15 @@ class PartitionDirectory:
             tuple(self._replacements.items()),
             tuple(self._removals),
             tuple(self._directories),
+            is_one_file=not self.has_unsynced,
         )
         self._unsynced, self._replacements, self._removals, self._directories = [], {}, {}, {}
         return task
 
-    # Producer snapshots, named by the offset they were taken at
+    # Producer snapshots, named by the offset at which they were taken
 
     def write_snapshot(self, offset: int, data: bytes) -> None:
-        """All but the newest go with the next flush: a roll must not wait for that."""
+        """Write a snapshot. The next flush removes all but the newest, because a roll must not wait for that."""
         path = snapshot_path(self.path, offset)
         file = self.files.open(path, create=True)
         file.write(0, [data])
@@ -179,14 +176,14 @@ class PartitionDirectory:
         return self._snapshots
 
     def keep_snapshots(self, offsets: list[int]) -> None:
-        """Takes over these snapshots and removes all but the newest."""
+        """Take over these snapshots and remove all but the newest."""
         offsets = sorted(offsets)
         for offset in offsets[:-SNAPSHOTS_KEPT]:
             self.remove_snapshot(offset)
         self._snapshots = offsets[-SNAPSHOTS_KEPT:]
 
     def remove_snapshots_after(self, offset: int) -> bool:
-        """Whether there were any."""
+        """Remove the snapshots after an offset; return whether there were any."""
         beyond = [each for each in self._snapshots if each > offset]
         for each in beyond:
             self.remove_snapshot(each)
@@ -201,9 +198,9 @@ class PartitionDirectory:
     # Holes
 
     def mark_hole(self, end_offset: int) -> None:
-        """Offsets are missing before the last batch, which ends there: a start must not take that for damage.
+        """Mark that offsets are missing before the last batch, which ends there: a start must not take that for damage.
 
-        A name alone, so that there is no moment at which it is half written.
+        The mark is an empty file, so that it is never half written.
         """
         if end_offset in self.hole_ends:
             return

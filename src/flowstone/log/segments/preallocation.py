@@ -1,14 +1,14 @@
-"""Room beyond the end of an active segment, found at a flush so that the next ones have less to write (ADR 0014).
+"""Preallocated space beyond the end of an active segment, made at a flush so that later flushes write less (ADR 0014).
 
-- A log that is flushed a little at a time gets zeros. What comes then lies in blocks that are there, and a flush writes
-  these and nothing else: neither the file's size, nor where its blocks are. Until the zeros are used up or given back,
-  the file is longer than the segment.
-- A log that is flushed much at a time gets blocks beyond the end of the file, whose size stays: to write zeros there
-  first would cost more than it saves.
+- A log with small flushes gets zeros. Later batches overwrite blocks that exist, and a flush writes only these: neither
+  the file's size nor the list of its blocks changes. Until the zeros are used up or released, the file is longer than
+  the segment.
+- A log with large flushes gets blocks beyond the end of the file, whose size stays the same: writing zeros there first
+  would cost more than it saves.
 
-What is left is given back when a segment is sealed, and at a clean stop. Until then, and after any other stop, the file
-may end in zeros. No batch begins with so many, so that they can be told from one. Where the disk has no room, all works
-without.
+Unused space is released when a segment is sealed, and at a clean stop. Until then, and after any other stop, the file
+may end in zeros. No batch begins with so many zeros, so they cannot be taken for one. If the disk is full, nothing is
+preallocated.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from flowstone.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
 from flowstone.ports.files import File
 
 SMALL_FLUSH_BYTES = 48 << 10
-# As much again as there is, within bounds; nothing for a log that has less than this.
+# The preallocated bytes are as many as the segment has, within bounds; none for a segment smaller than this.
 ZEROS_FROM_BYTES, ZEROS_BYTES_MIN, ZEROS_BYTES_MAX = 4 << 10, 64 << 10, 512 << 10
 RESERVED_FROM_BYTES, RESERVED_BYTES_MAX = 1 << 20, 8 << 20
-_LOOK_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 _zeros = memoryview(bytes(ZEROS_BYTES_MAX))
 
 
-def find_room(segment: Segment, flushed_end: LogPosition) -> None:
-    """Room for what comes after a flush that begins there. Nothing if there is little in the segment, or no room."""
+def preallocate(segment: Segment, flushed_end: LogPosition) -> None:
+    """Preallocate space after a flush that begins at `flushed_end`, unless the segment is small or the disk full."""
     end = segment.size_bytes
     begin = flushed_end.position if flushed_end.segment_base_offset == segment.base_offset else 0
     if begin < end <= begin + SMALL_FLUSH_BYTES and end >= ZEROS_FROM_BYTES:
@@ -40,11 +40,11 @@ def find_room(segment: Segment, flushed_end: LogPosition) -> None:
         segment.log.get().reserve(end, count)
     else:
         return
-    segment.room_end = end + count
+    segment.preallocated_end = end + count
 
 
 def _write_zeros(segment: Segment, count: int) -> None:
-    """A full disk keeps what it had left; the write that follows will tell."""
+    """Write zeros after the segment's end. An error is ignored here: the next append reports a full disk."""
     try:
         segment.log.get().write(segment.size_bytes, [_zeros[:count]])
     except OSError:
@@ -52,26 +52,26 @@ def _write_zeros(segment: Segment, count: int) -> None:
             segment.log.get().truncate(segment.size_bytes)
 
 
-def give_back(segment: Segment) -> None:
-    """What was found and not used, in this life or before, is free again. OSError."""
-    if segment.room_end or segment.size_bytes >= RESERVED_FROM_BYTES:
+def release_unused(segment: Segment) -> None:
+    """Release preallocated space that was not used, also that of an earlier run. Raises OSError."""
+    if segment.preallocated_end or segment.size_bytes >= RESERVED_FROM_BYTES:
         segment.log.get().truncate(segment.size_bytes)
-        segment.room_end = 0
+        segment.preallocated_end = 0
 
 
-def find_no_more(segment: Segment) -> None:
-    segment.room_end = RELATIVE_OFFSET_MAX
+def stop_preallocating(segment: Segment) -> None:
+    segment.preallocated_end = RELATIVE_OFFSET_MAX
 
 
-def is_room(file: File, begin: int, end: int) -> bool:
-    """Whether what lies from `begin` to the file's end is room that was not used. Waits for the disk."""
+def is_preallocated(file: File, begin: int, end: int) -> bool:
+    """Return whether the bytes from `begin` to the file's end are unused preallocated space. Waits for the disk."""
     return end - begin <= ZEROS_BYTES_MAX and written_end(file, end) <= begin
 
 
 def written_end(file: File, end: int) -> int:
-    """Where the last byte lies, up to `end`, that is not zero; what follows may be room. Waits for the disk."""
+    """Return where the last byte that is not zero ends, up to `end`; zeros follow. Waits for the disk."""
     while end:
-        begin = max(end - _LOOK_BYTES, 0)
+        begin = max(end - _CHUNK_BYTES, 0)
         data = file.read(begin, end - begin).rstrip(b"\0")
         if data:
             return begin + len(data)

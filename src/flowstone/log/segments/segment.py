@@ -1,7 +1,7 @@
-"""One segment: a log file that begins at its base offset, and the indexes over it.
+"""One segment: a log file that begins at its base offset, and its indexes.
 
-Owns where batches lie in the file. It knows nothing of producers, flushing or the segments beside it; which batches
-the indexes name is `segment_index`'s business.
+Owns the positions of batches in the file. It does not know producers, flushing or other segments; `index_pair` decides
+which batches the indexes name.
 
 Every answer is checked against the log's own headers. An index entry that does not lead to the batch it names makes
 the index damaged; a damaged or missing index is built again from the log, off the loop like any other read that must
@@ -30,17 +30,17 @@ from flowstone.types import Bytes
 from flowstone.wire.record_batch import HEADER_BYTES, LOG_OVERHEAD, MAGIC, BatchHeader, CorruptBatch, parse_header
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
-# Headers are looked for in reads of this size: several small batches, or one header of a large one. As a rule the
-# first one that an index leads to is the one.
+# Headers are read in chunks of this size: several small batches, or one header of a large one. Usually the first one
+# that an index leads to is the one.
 FIRST_WALK_BYTES, WALK_BYTES = 512, 2048
-# From one index entry to the next it is an interval and a batch. Beyond this, entries must have been lost; less is no
+# The distance between two index entries is an interval and a batch. Beyond this, entries must be missing; less is no
 # proof, as they may have been made under another interval.
 WALK_FAR_BYTES = 256 * 1024
 CLOSING_WALK_BYTES = 16 * 1024
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 _TIMESTAMP_MAX = 2**63 - 1
 
-# Base offset, length, magic, last offset delta: what a walk needs of a header.
+# Base offset, length, magic, last offset delta: what a walk over batches needs of a header.
 _WALK = Struct(">qi4xb6xi")
 
 
@@ -61,8 +61,8 @@ class Segment:
         "indexes",
         "log",
         "next_offset",
+        "preallocated_end",
         "rebuilt",
-        "room_end",
         "size_bytes",
         "transactions",
     )
@@ -70,7 +70,7 @@ class Segment:
     def __init__(
         self, handles: FileHandles, directory: str, base_offset: int, *, created_ms: int, index_interval_bytes: int
     ) -> None:
-        """An empty active segment; its files are made by whoever makes names."""
+        """Create an empty active segment; its files are made by `SegmentStore`."""
         self._handles = handles
         self.directory = directory
         self.base_offset = base_offset
@@ -86,39 +86,39 @@ class Segment:
             handles.handle(segment_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX))
         )
         self.size_bytes = 0
-        self.room_end = 0  # up to where flushes have room, as far as is known: see `room`
-        self.first_timestamp = NO_TIMESTAMP  # of the first batch; time rolls count from it
-        self.next_offset = base_offset  # known while the segment is active; -1 in one sealed in an earlier life
+        self.preallocated_end = 0  # where preallocated space ends, as far as known: see `preallocation`
+        self.first_timestamp = NO_TIMESTAMP  # of the first batch; time-based rolling starts from it
+        self.next_offset = base_offset  # known while the segment is active; -1 in one sealed by an earlier run
         self._last_batch_offset = base_offset
         self._last_batch_position = 0
-        # Left by reader threads for the next call on the loop.
+        # Results of worker threads for the next call on the loop.
         self.rebuilt: Segment | None = None
         self.far_searches: dict[tuple[int, int], tuple[int, int] | None] = {}
 
     @property
     def handles(self) -> tuple[Handle, ...]:
-        """Of the files that the segment has: few have an index of transactions."""
+        """Return the handles of the files that the segment has: few segments have a transaction index."""
         handles = self.log, self.indexes.offset_handle, self.indexes.time_handle
         return (*handles, self.transactions.handle) if self.transactions.has_file else handles
 
     # Growing
 
     def append(self, buffers: list[Bytes], base_offset: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
-        """Writes one batch at the end. OSError if the file does not take it: the caller restores the size."""
+        """Write one batch at the end. If OSError is raised the caller restores the size."""
         log, position = self.log, self.size_bytes
         log.pinned = True
         log.get().write(position, buffers)
         self.note(position, base_offset, size_bytes, last_offset, timestamp)
 
     def append_found(self, data: Bytes, headers: Sequence[BatchHeader]) -> None:
-        """Writes batches as they are, at the end and at once. OSError as of `append`."""
+        """Write batches unchanged, at the end and with one call. Raises OSError as `append` does."""
         self.log.pinned = True
         self.log.get().write(self.size_bytes, [data])
         for header in headers:
             self.note_found(self.size_bytes, header)
 
     def note(self, position: int, base_offset: int, size_bytes: int, last_offset: int, timestamp: int) -> None:
-        """A batch now lies at `position`, the segment's end; `timestamp` is its newest."""
+        """Note that a batch lies at `position`, the segment's end; `timestamp` is its newest."""
         assert position == self.size_bytes
         if position == 0:
             self.first_timestamp = timestamp
@@ -128,11 +128,11 @@ class Segment:
         self.size_bytes = position + size_bytes
 
     def note_found(self, position: int, header: BatchHeader) -> None:
-        """A batch was found at `position`, the end of what is known of the segment."""
+        """Note that a batch was found at `position`, the end of what is known of the segment."""
         newest = newest_timestamp(header)
         self.note(position, header.base_offset, header.size_bytes, header.last_offset, newest)
 
-    # Taking up what an earlier life left
+    # Opening files of an earlier run
 
     def open_sealed(
         self,
@@ -141,7 +141,7 @@ class Segment:
         time_index_bytes: int | None,
         transaction_index_bytes: int | None,
     ) -> None:
-        """Files as found; None is a missing index. Without one of transactions, none was aborted."""
+        """Use the files as found; None is a missing index. Without a transaction index no transaction was aborted."""
         self.transactions.open_sealed(transaction_index_bytes)
         self.size_bytes = size_bytes
         self.next_offset = self._last_batch_offset = -1
@@ -149,7 +149,7 @@ class Segment:
         self.indexes.newest_timestamp = None
 
     def open_active(self, size_bytes: int, offsets: IndexEntries, times: IndexEntries) -> bool:
-        """The last segment as a clean stop left it; whether the indexes fit the log. NotCached."""
+        """Open the last segment as a clean stop left it; return whether the indexes fit the log. Raises NotCached."""
         last_position = offsets.values[-1] if offsets.values else 0
         if last_position >= max(size_bytes, 1) or bool(size_bytes) != bool(times.keys):
             return False
@@ -157,7 +157,7 @@ class Segment:
         self.indexes.open_active(offsets, times)
         if not size_bytes:
             return True
-        self._last_batch_offset = -1  # not known yet
+        self._last_batch_offset = -1  # unknown until it is read
         try:
             self.first_timestamp = newest_timestamp(self.header_at(0))
             self._check_closing_entry(times.keys[-1], times.values[-1])
@@ -174,20 +174,21 @@ class Segment:
         return True
 
     def write_indexes(self, *, has_transactions: bool) -> None:
-        """Put the indexes of an active segment into their files, which the caller has synced. OSError.
+        """Write the indexes of an active segment into their files, which the caller syncs. Raises OSError.
 
-        `has_transactions` says that the log has had transactions, so that there is an index of them, be it empty.
+        `has_transactions` says that the log has had transactions, so that there is a transaction index, even an empty
+        one.
         """
         self.indexes.write()
         self.transactions.write(even_if_empty=has_transactions)
 
     def seal(self) -> None:
-        """No append comes any more; the indexes have been written."""
+        """Note that no append follows; the indexes have been written."""
         self.indexes.seal()
         self.transactions.seal()
 
     def left(self) -> LeftSegment:
-        """What `open_left` needs of an active one, besides its indexes."""
+        """Return the state of an active segment that `open_left` needs, besides its indexes."""
         return LeftSegment(
             self.base_offset,
             self.size_bytes,
@@ -199,7 +200,7 @@ class Segment:
         )
 
     def open_left(self, left: LeftSegment, offsets: IndexEntries, times: IndexEntries, aborts: bytes) -> None:
-        """The active segment as it was, from somebody who knows that nothing has changed since."""
+        """Restore the active segment's state. The caller has verified that the files are unchanged."""
         assert left.base_offset == self.base_offset
         self.size_bytes, self.next_offset = left.size_bytes, left.next_offset
         self.first_timestamp = left.first_timestamp
@@ -208,7 +209,7 @@ class Segment:
         self.transactions.open_active(aborts, has_file=left.has_transaction_index)
 
     def resume(self, position: int, header: BatchHeader, offsets: IndexEntries, times: IndexEntries) -> None:
-        """Goes on after the batch at `position`, which the last of the entries names."""
+        """Continue after the batch at `position`, which the last of the entries names."""
         self.size_bytes = position + header.size_bytes
         self.indexes.open_active(offsets, times)
         self._last_batch_offset, self._last_batch_position = header.base_offset, position
@@ -224,7 +225,7 @@ class Segment:
     # Finding offsets
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the first batch that ends at or after `offset`; None if the segment ends before it."""
+        """Return position and size of the first batch that ends at or after `offset`, or None if there is none."""
         if offset >= self._last_batch_offset >= 0 and self.size_bytes:
             return self._last_batch_position, self.size_bytes - self._last_batch_position
         if self.rebuilt is not None:
@@ -240,14 +241,14 @@ class Segment:
             raise IndexDamaged(self)
         is_last = self.base_offset + relative_offset == offset
         if following is not None and not is_last and following[1] - position > 2 * self.indexes.interval_bytes:
-            # Such a distance is one large batch, as a rule: then the one that the next entry names has the offset.
+            # Such a distance is usually one large batch: then the one that the next entry names has the offset.
             located = self._batch_with(offset, *following)
             if located is not None:
                 return located
         return self._walk(position, offset, self.base_offset + relative_offset)
 
     def _batch_with(self, offset: int, relative_offset: int, position: int) -> tuple[int, int] | None:
-        """Position and size of the batch that an entry names, if the offset is in it."""
+        """Return position and size of the batch that an entry names, if it contains the offset."""
         end = self.size_bytes
         data = read_cached(self.log.get(), position, min(_WALK.size, end - position)) if position < end else b""
         base_offset, length, magic, delta = _WALK.unpack(data.ljust(_WALK.size, b"\0"))
@@ -258,7 +259,7 @@ class Segment:
         return (position, size_bytes) if base_offset <= offset else None
 
     def _walk(self, position: int, offset: int, indexed_offset: int | None) -> tuple[int, int] | None:
-        """From batch to batch to the one that `locate` looks for; the first one's last offset is `indexed_offset`."""
+        """Walk from a batch to the one that `locate` searches for; the first one's last offset is `indexed_offset`."""
         file, end = self.log.get(), self.size_bytes
         far = position + max(self.indexes.interval_bytes, WALK_FAR_BYTES)
         next_offset = self.base_offset
@@ -267,14 +268,15 @@ class Segment:
             if position - size_bytes > far:
                 raise IndexDamaged(self)
             if position + _WALK.size > start + len(data):
-                # Zeros stand for what a file cut short lacks: they are no batch.
+                # Zeros replace what a truncated file lacks: they are not a batch.
                 data = read_cached(file, position, min(read_bytes, end - position)).ljust(_WALK.size, b"\0")
                 start, read_bytes = position, WALK_BYTES
             base_offset, length, magic, delta = _WALK.unpack_from(data, position - start)
             size_bytes = length + LOG_OVERHEAD
             is_batch = magic == MAGIC and delta >= 0 and HEADER_BYTES <= size_bytes <= end - position
             if indexed_offset is not None:
-                # Whatever is wrong here, the index led to it. If it is the log all the same, the rebuilding finds out.
+                # Whatever is wrong here, the index led to it. If the log itself is damaged, rebuilding the index
+                # detects it.
                 if not is_batch or base_offset + delta != indexed_offset:
                     raise IndexDamaged(self)
                 indexed_offset = None
@@ -289,12 +291,12 @@ class Segment:
         return None
 
     def _check_hole(self, position: int, following: int, next_offset: int) -> None:
-        """Checksums do not cover offsets: where one seems to be missing, the batch after the next must agree."""
+        """Check that the batch after the next confirms a hole, because checksums do not cover offsets."""
         if self.header_at(following).base_offset < next_offset:
             raise self.fault(position, next_offset)
 
     def header_at(self, position: int) -> BatchHeader:
-        """The header of the batch that must be there."""
+        """Return the header of the batch that must be at a position."""
         data = read_cached(self.log.get(), position, HEADER_BYTES)
         try:
             header = parse_header(data)
@@ -312,7 +314,7 @@ class Segment:
     # Finding timestamps
 
     def find_timestamp(self, target_ms: int, from_offset: int) -> tuple[int, int] | None:
-        """Position and size of the first batch, at or after `from_offset`, with a record at or after `target_ms`."""
+        """Return position and size of the first batch, from `from_offset` on, with a record at or after `target_ms`."""
         if self.rebuilt is not None:
             self._take_rebuilt()
         if self.indexes.times is None:
@@ -338,7 +340,7 @@ class Segment:
         return None
 
     def latest_timestamp(self) -> int:
-        """The newest timestamp in the segment; NotCached if a sealed one's index has to be read first."""
+        """Return the newest timestamp in the segment. Raises NotCached if a sealed one's index must be read first."""
         if self.rebuilt is not None:
             self._take_rebuilt()
         indexes = self.indexes
@@ -351,7 +353,7 @@ class Segment:
         return indexes.newest_timestamp
 
     def _check_time_entry(self, timestamp: int, relative_offset: int) -> int:
-        """An entry of a time index names the batch that has its timestamp; where that batch ends."""
+        """Check that an entry of a time index names the batch that has its timestamp; return where that batch ends."""
         offset = self.base_offset + relative_offset
         located = self.locate(offset) if relative_offset >= 0 else None
         if located is None:
@@ -362,9 +364,9 @@ class Segment:
         return sum(located)
 
     def _check_closing_entry(self, timestamp: int, relative_offset: int) -> None:
-        """Nothing after the last entry may be newer, or retention would take the segment too early.
+        """Check that nothing after the last entry is newer, or retention would delete the segment too early.
 
-        As a rule its batch is the segment's last, or nearly. Where it is not, the index is better made again.
+        Its batch is usually the segment's last, or nearly. If it is not, the index is rebuilt.
         """
         position = self._check_time_entry(timestamp, relative_offset)
         if self.size_bytes - position > CLOSING_WALK_BYTES:
@@ -375,10 +377,10 @@ class Segment:
                 raise IndexDamaged(self)
             position += header.size_bytes
 
-    # Building indexes again
+    # Rebuilding indexes
 
     def rebuild(self, file: File, size_bytes: int) -> Segment:
-        """The same segment up to `size_bytes`, its indexes made afresh. Waits for the disk: for a reader thread."""
+        """Return the same segment up to `size_bytes` with rebuilt indexes. Waits for the disk: for a worker thread."""
         fresh = Segment(
             self._handles,
             self.directory,

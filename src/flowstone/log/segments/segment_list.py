@@ -1,10 +1,10 @@
-"""The segments of one log in order, and which of them has an offset.
+"""The segments of one log in order; finds the one that contains an offset.
 
-Owns the list and the names of the files that leave it. The last segment is the active one, and there always is one. It
-knows nothing of what the segments' records mean, nor of what is durable.
+Owns the list and the names of the files that leave it. The last segment is the active one; the list is never empty. It
+does not know what the records mean or what is durable.
 
 Invariant: base offsets rise, and where one segment ends the next begins: compaction leaves holes inside segments, but
-none at a segment's end, so that a segment that is missing is missed. An offset that compaction took leads to the first
+none at a segment's end, so that a missing segment is detected. An offset that compaction removed leads to the first
 batch after it.
 """
 
@@ -43,15 +43,15 @@ class SegmentList(Sequence[Segment]):
     # Finding
 
     def at(self, offset: int) -> int:
-        """The number of the segment that has, or had, the offset."""
+        """Return the number of the segment that has, or had, the offset."""
         return bisect_right(self._bases, offset) - 1
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """The segments that have this offset and later ones."""
+        """Return the segments that have this offset and later ones."""
         return self._segments[self.at(offset) :]
 
     def locate(self, offset: int) -> tuple[Segment, int, int]:
-        """The segment, position and size of the first batch that ends at or after `offset`, which the log has had."""
+        """Return segment, position and size of the first batch that ends at or after an offset that the log has had."""
         segment = self._segments[self.at(offset)]
         located = segment.locate(offset)
         if located is None:
@@ -59,60 +59,60 @@ class SegmentList(Sequence[Segment]):
         return segment, *located
 
     def bytes_between(self, begin: LogPosition, end: LogPosition) -> int:
-        """How much lies between two places, as far as it is still there."""
+        """Return the number of bytes between two positions, without those that are no longer there."""
         first, last = begin.segment_base_offset, end.segment_base_offset
-        if first >= last:  # or the log was cut since
+        if first >= last:  # also if the log was cut since
             return max(end.position - begin.position, 0) if first == last else 0
         count = end.position
         for segment in reversed(self._segments[: self.at(last)]):
             if segment.base_offset < first:
                 break
-            # It may have been compacted since.
+            # The segment may have been compacted since.
             count += max(segment.size_bytes - (begin.position if segment.base_offset == first else 0), 0)
         return count
 
     # Changing
 
     def add(self, segment: Segment) -> None:
-        """The segment is the active one from now on."""
+        """Add a segment, which becomes the active one."""
         assert segment.base_offset > self._bases[-1]
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
 
     def has_any_below(self, offset: int) -> bool:
-        """Whether a segment lies below the offset as a whole."""
+        """Return whether a whole segment lies below the offset."""
         return len(self._bases) > 1 and self._bases[1] <= offset
 
     def drop_below(self, offset: int, files: Files) -> list[str]:
-        """Lets go of the segments below the offset and renames their files; the new names. OSError half-way."""
+        """Drop the segments below the offset; return their renamed files. Raises OSError, maybe after some renames."""
         renamed: list[str] = []
         while self.has_any_below(offset):
-            renamed += set_aside(self._segments[0], files)
+            renamed += mark_deleted(self._segments[0], files)
             del self._segments[0], self._bases[0]
         return renamed
 
     def cut_at(self, segment: Segment, shortened: Segment, files: Files) -> None:
-        """Removes what follows the segment, newest first, and puts a shortened one in its place, as the active one."""
+        """Remove what follows the segment, newest first, and replace it by a shortened one, which becomes active."""
         at = self._segments.index(segment)
         _remove(self._segments[at + 1 :], files)
         self._segments[at:], self._bases[at:] = [shortened], [shortened.base_offset]
         self.active = shortened
 
     def replace_all(self, by: Segment, files: Files) -> None:
-        """Removes every segment, newest first; another is the only one from now on."""
+        """Remove every segment, newest first; `by` becomes the only one."""
         _remove(self._segments, files)
         self._segments, self._bases, self.active = [by], [by.base_offset], by
 
     def has_run(self, segments: Sequence[Segment]) -> bool:
-        """Whether these very segments are still here, side by side, and sealed."""
+        """Return whether these segments are still in the list, adjacent and sealed."""
         if segments[0] not in self._segments[:-1]:
             return False
         at = self._segments.index(segments[0])
         return self._segments[at : at + len(segments)] == list(segments) and segments[-1] is not self.active
 
     def replace_run(self, segments: Sequence[Segment], by: Segment) -> None:
-        """One segment in place of several sealed ones."""
+        """Replace several sealed segments by one."""
         assert self.has_run(segments)
         assert by.base_offset == segments[0].base_offset
         at = self._segments.index(segments[0])
@@ -121,7 +121,7 @@ class SegmentList(Sequence[Segment]):
 
 
 def _remove(segments: Sequence[Segment], files: Files) -> None:
-    """Newest first, so that what is left is a prefix at every moment."""
+    """Remove the files of segments, newest first, so that the rest is a prefix at every moment."""
     for segment in reversed(segments):
         for handle in segment.handles:
             handle.drop()
@@ -129,8 +129,8 @@ def _remove(segments: Sequence[Segment], files: Files) -> None:
                 files.remove(handle.path)
 
 
-def set_aside(segment: Segment, files: Files) -> list[str]:
-    """Renames the segment's files as deleted ones, to be removed later; the new names. Open files stay readable."""
+def mark_deleted(segment: Segment, files: Files) -> list[str]:
+    """Rename the segment's files, to be removed later; return the new names. Open files stay readable."""
     renamed = []
     for handle in segment.handles:
         if files.exists(handle.path):

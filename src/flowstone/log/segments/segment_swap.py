@@ -1,4 +1,4 @@
-"""One new segment in place of several old ones, so that a crash at any point leaves the old or the new (C5).
+"""Replaces several old segments by a new one, so that a crash at any point leaves the old or the new (C5).
 
 Owns the names of files on their way: Kafka's `.cleaned` and `.swap`. The steps, each durable before the next:
 
@@ -31,13 +31,13 @@ from flowstone.log.segments.segment import (
     Segment,
     segment_path,
 )
-from flowstone.log.segments.segment_list import SegmentList, set_aside
+from flowstone.log.segments.segment_list import SegmentList, mark_deleted
 from flowstone.ports.files import Files
 
 logger = logging.getLogger(__name__)
 
 SWAP_SUFFIX = ".swap"
-# The log file last: it is the one that says that all of them are there.
+# The log file last: it shows that all of them are there.
 _SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
@@ -49,14 +49,14 @@ class SegmentSwap:
         self._segments, self._old = segments, old
 
     def _is_possible(self) -> bool:
-        """Not if the log has lost one of the old segments meanwhile, by retention or truncation."""
+        """Return False if the log has lost one of the old segments meanwhile, by retention or truncation."""
         return self._segments.has_run(self._old)
 
     async def run(self, cleaned: CleanedSegment, new: Segment, in_thread: InThread) -> list[str]:
-        """Puts `new`, whose files are `.cleaned`, in place; the old ones' files, to be removed later.
+        """Put `new`, whose files are `.cleaned`, in place; return the old ones' files, to be removed later.
 
-        None if the log does not have the old ones any more. OSError: nothing has changed. StorageFault: the next start
-        finishes or undoes it.
+        Returns None if the log no longer has the old ones. Raises OSError if nothing has changed, StorageFault if the
+        next start must finish or undo the swap.
         """
         sync = partial(self._sync, in_thread)
         if not self._is_possible():
@@ -75,7 +75,7 @@ class SegmentSwap:
             return []
         self._segments.replace_run(self._old, new)
         try:
-            renamed = [path for segment in self._old for path in set_aside(segment, self._files)]
+            renamed = [path for segment in self._old for path in mark_deleted(segment, self._files)]
             await sync()
             self._rename_all(cleaned, SWAP_SUFFIX, "")
         except OSError as error:
@@ -101,7 +101,7 @@ class SegmentSwap:
 
     @staticmethod
     def _open(new: Segment, cleaned: CleanedSegment) -> None:
-        """Its files stay open while their names change."""
+        """Open the new segment's files, which stay open while their names change."""
         new.open_sealed(*cleaned[2:])
         for handle in new.handles:
             handle.path += SWAP_SUFFIX
@@ -110,7 +110,7 @@ class SegmentSwap:
 
 
 def _discard(files: Files, directory: str, base_offset: int) -> None:
-    """Removes the files of a new segment that is not wanted any more; the log file first, or a start would want it."""
+    """Remove the files of a new segment that is no longer wanted, the log file first, or a start would use it."""
     for suffix in reversed(_SUFFIXES):
         for on_the_way in (SWAP_SUFFIX, CLEANED_SUFFIX):
             path = segment_path(directory, base_offset, suffix) + on_the_way
@@ -119,7 +119,7 @@ def _discard(files: Files, directory: str, base_offset: int) -> None:
 
 
 def remove_cleaned(files: Files, directory: str) -> None:
-    """Removes what was written for a compaction that is given up."""
+    """Remove what was written for a compaction that is abandoned."""
     for name in files.names(directory):
         if name.endswith(CLEANED_SUFFIX):
             files.remove(f"{directory}/{name}")
@@ -136,9 +136,9 @@ def _rename_all(files: Files, directory: str, base_offset: int, before: str, aft
 
 
 def finish_swaps(files: Files, directory: str, names: Sequence[str]) -> bool:
-    """Finishes what a crash interrupted, or undoes it; whether there was any. `names` are those in the directory.
+    """Finish what a crash interrupted, or undo it; return whether there was any. `names` are those in the directory.
 
-    Waits for the disk. StorageFault if neither can be.
+    Waits for the disk. Raises StorageFault if neither is possible.
     """
     if not any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
         return False
@@ -149,7 +149,7 @@ def finish_swaps(files: Files, directory: str, names: Sequence[str]) -> bool:
         if name.endswith(SWAP_SUFFIX) and base_offset is not None:
             _finish(files, directory, base_offset, [base for base in bases if base is not None])
     for name in files.names(directory):
-        if name.endswith(SWAP_SUFFIX):  # an index whose log file never became one
+        if name.endswith(SWAP_SUFFIX):  # an index whose log file never became a `.swap`
             files.remove(f"{directory}/{name}")
     return True
 

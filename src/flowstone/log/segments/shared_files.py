@@ -1,4 +1,4 @@
-"""Files that have several names: what a branch and its source share, neither may write to in place.
+"""Files with several names: a branch and its source share them, and neither may write to one in place.
 
 A file is written to, or cut, in place only under the last of its names; with others left it is copied first, and the
 copy takes the name. Removing a shared file removes the name alone. So what one side does never shows in the other.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from flowstone.ports.files import Files
 
-TEMPORARY_SUFFIX = ".tmp"  # what recovery removes, should we not come to an end
+TEMPORARY_SUFFIX = ".tmp"  # recovery removes such files if the copy was interrupted
 
 
 def own_file(files: Files, path: str, size_bytes: int) -> bool:
-    """Makes the file safe to be changed in place: a shared one becomes a copy of its first bytes; whether it did.
+    """Make a file safe to change in place: a shared one is replaced by a copy of its first bytes. Return whether it
+    was.
 
     Waits for the disk. The copy's bytes are durable; its name is once the directory is synced, and until then a power
     loss brings back the shared file, as it was. Who has the file open must open it again.

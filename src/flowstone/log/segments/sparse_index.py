@@ -5,8 +5,8 @@ timestamps to offsets (12 bytes: timestamp, relative offset). Both are sorted, b
 are big-endian. The entries of the active segment live in memory and are written when the segment is sealed; those of
 a sealed one are searched in its file, through the page cache.
 
-Which batches get an entry is for the segment to say. An entry of the offset index names the last offset of a batch
-and that batch's position; one of the time index says that up to this offset no record is newer than this timestamp.
+The segment decides which batches get an entry. An entry of the offset index names the last offset of a batch and that
+batch's position; one of the time index says that up to this offset no record is newer than this timestamp.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from flowstone.ports.files import File
 
 OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
-VALUE_BYTES = 4  # an entry's last ones
-# A sealed index is searched down to a run of this many bytes, which is then read whole: from one page, as a rule.
+VALUE_BYTES = 4  # the last bytes of an entry
+# A sealed index is searched down to a run of this many bytes, which is then read whole, usually from one page.
 SEARCH_RUN_BYTES = 384
-# A key and what it leads to.
+# A key and its value: the position or relative offset.
 Entry = tuple[int, int]
 assert SEARCH_RUN_BYTES % OFFSET_ENTRY.size == SEARCH_RUN_BYTES % TIME_ENTRY.size == 0
 
 
 class IndexEntries:
-    """Entries in memory: sorted keys (relative offsets or timestamps) and what each one leads to."""
+    """Index entries in memory: sorted keys (relative offsets or timestamps) and their values."""
 
     __slots__ = ("_entry", "keys", "values")
 
@@ -50,11 +50,11 @@ class IndexEntries:
         self.values.append(value)
 
     def lookup(self, key: int) -> Entry | None:
-        """The last entry at or before `key`."""
+        """Return the last entry at or before `key`."""
         return self.around(key)[0]
 
     def around(self, key: int) -> tuple[Entry | None, Entry | None]:
-        """The last entry at or before `key`, and the first after it."""
+        """Return the last entry at or before `key`, and the first after it."""
         keys, values = self.keys, self.values
         at = bisect_right(keys, key)
         return (
@@ -68,20 +68,20 @@ class IndexEntries:
         return (self.keys[at], self.values[at]) if at < len(self.values) else None
 
     def extend(self, other: IndexEntries, first: int) -> None:
-        """Adds the entries of `other` from its entry number `first` on."""
+        """Append the entries of `other` from its entry number `first` on."""
         self.keys.extend(other.keys[first:])
         self.values.extend(other.values[first:])
 
     def first(self, count: int) -> IndexEntries:
-        """A copy of the first so many entries."""
+        """Return a copy of the first `count` entries."""
         entries = IndexEntries(self._entry)
         entries.keys, entries.values = self.keys[:count], self.values[:count]
         return entries
 
     def encode(self) -> bytes:
-        """The file's bytes, column by column: entry by entry the loop would stand still at every roll.
+        """Return the file's bytes, built column by column: entry by entry would block the loop at every roll.
 
-        Of a number that does not fit the lowest bytes are left; whoever looks that entry up finds the index damaged.
+        Numbers that do not fit keep only their lowest bytes; a lookup of such an entry finds the index damaged.
         """
         size = self._entry.size
         key_bytes = size - VALUE_BYTES
@@ -97,7 +97,7 @@ class IndexEntries:
 
     @classmethod
     def decode(cls, entry: Struct, data: bytes) -> IndexEntries | None:
-        """None if the bytes cannot be an index: a broken length, or entries out of order."""
+        """Decode an index; return None if the bytes cannot be one: a wrong length, or entries out of order."""
         if len(data) % entry.size:
             return None
         entries = cls(entry)
@@ -119,23 +119,24 @@ class SealedIndex:
         self._entry = entry
         self._handle = handle
         self._count = size_bytes // entry.size
-        self._bounds: tuple[int, int] | None = None  # the first and the last key, once they were read
+        self._bounds: tuple[int, int] | None = None  # the first and the last key, once they have been read
 
     def __len__(self) -> int:
         return self._count
 
     def lookup(self, key: int) -> Entry | None:
-        """The last entry at or before `key`; raises NotCached."""
+        """Return the last entry at or before `key`. Raises NotCached."""
         return self.around(key)[0]
 
     def around(self, key: int) -> tuple[Entry | None, Entry | None]:
-        """The last entry at or before `key`, and the first after it, if that was read anyway; raises NotCached.
+        """Return the last entry at or before `key`, and the first after it, if that was read anyway. Raises NotCached.
 
-        Batches are of about one size as a rule, so the key is looked for where it would be if entries lay evenly: one
-        read instead of ten in a large index. Only what that read rules out is believed; the rest is halved.
+        Batches are usually of about one size, so the search begins where the key would be if entries were spaced
+        evenly: one read instead of ten in a large index. Only what that read rules out is believed; the rest is halved.
         """
         file, entry = self._handle.get(), self._entry
-        low, high = 0, self._count  # entries before `low` are at or before the key, those from `high` on are after it
+        # invariant: entries before `low` are at or before the key, those from `high` on are after it
+        low, high = 0, self._count
         run = SEARCH_RUN_BYTES // entry.size
         if high > run:
             begin = max(0, min(self._guess(file, key) - run // 2, high - run))
@@ -164,7 +165,7 @@ class SealedIndex:
         return cast(Entry, entry.unpack(_read(file, at * size, size))) if at < self._count else None
 
     def _guess(self, file: File, key: int) -> int:
-        """Where the key would be if entries lay evenly between the first and the last."""
+        """Return where the key would be if entries were spaced evenly between the first and the last."""
         if self._bounds is None:
             size = self._entry.size
             first, last = (_read(file, at * size, size) for at in (0, self._count - 1))
@@ -182,7 +183,7 @@ class SealedIndex:
 
 
 def _read(file: File, position: int, count: int) -> bytes:
-    """Zeros stand for what a file cut short since lacks: whoever follows such an entry finds the index damaged."""
+    """Read bytes, with zeros for those that a truncated file lacks, which a lookup then finds to be damaged."""
     return read_cached(file, position, count).ljust(count, b"\0")
 
 

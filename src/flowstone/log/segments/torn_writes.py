@@ -1,4 +1,4 @@
-"""Tells a write that a stop cut short from damage to what was written: where good batches go on, and what lies between.
+"""Distinguishes an interrupted write from damage to written data, by where good batches continue and what lies between.
 
 A killed process leaves at most one unfinished batch, at the very end. A power loss may also leave a hole: blocks that
 were not flushed reach the disk in any order, so that a later batch can be there and an earlier one not. Such a hole is
@@ -32,7 +32,7 @@ LOST_HEADER_BYTES_MIN = 8
 def next_good_batch(file: File, damaged: int, end: int, base_offset: int, next_offset: int) -> ScannedBatch | None:
     """Return the first good batch after the one at position `damaged` of a segment's file, or None.
 
-    Its offsets are at or above `next_offset`. It is looked for where the damaged batch's own length leads, then by
+    Its offsets are at or above `next_offset`. It is searched for where the damaged batch's own length leads, then by
     search for any header.
     """
     with contextlib.suppress(CorruptBatch):
@@ -72,7 +72,7 @@ def _good_batch(file: File, position: int, end: int, base_offset: int, next_offs
 def good_batches_behind(
     file: File, position: int, end: int, base_offset: int, next_offset: int, following: tuple[int, File] | None
 ) -> str | None:
-    """Return what good batches follow the bad one at this position, or None if it is a write that was cut short.
+    """Describe the good batches after the bad one at this position; return None if an interrupted write explains it.
 
     `following` is the next segment, if there is one.
     """
@@ -87,12 +87,12 @@ def good_batches_behind(
 
 
 def _starts_well(file: File, base_offset: int) -> bool:
-    """Whether a segment's file begins with a good batch."""
+    """Return whether a segment's file begins with a good batch."""
     return _good_batch(file, 0, file.size(), base_offset, base_offset) is not None
 
 
 def _is_cut_short(file: File, position: int, end: int) -> bool:
-    """Whether the file ends within the batch that begins at this position, or within its header."""
+    """Return whether the file ends within the batch that begins at this position, or within its header."""
     try:
         return position + parse_header(file.read(position, min(HEADER_BYTES, end - position))).size_bytes > end
     except CorruptBatch:
@@ -100,7 +100,7 @@ def _is_cut_short(file: File, position: int, end: int) -> bool:
 
 
 def has_missing_blocks(file: File, begin: int, end: int) -> bool:
-    """Whether blocks that never reached the disk explain why no good batch lies between these positions.
+    """Return whether blocks that never reached the disk explain why no good batch lies between these positions.
 
     That is so if a sector in between ends in zeros: its end was not written, though what follows was.
     """

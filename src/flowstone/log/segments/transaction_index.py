@@ -76,7 +76,7 @@ def aborts_below(data: Bytes, offset: int) -> bytes:
 
 
 def _first_from(data: Bytes, offset: int) -> int:
-    """The number of the first entry whose marker lies at or above the offset."""
+    """Return the number of the first entry whose marker lies at or above the offset."""
     size = TRANSACTION_ENTRY.size
     return bisect_left(range(len(data) // size), offset, key=lambda at: _marker_offset(data, at * size))
 
@@ -86,39 +86,35 @@ def _marker_offset(data: Bytes, position: int) -> int:
 
 
 class TransactionIndex:
-    __slots__ = ("_entries", "_size_bytes", "handle", "has_file")
+    __slots__ = ("_entries", "handle", "has_file", "size_bytes")
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
         self.has_file = False
         self._entries: bytes | bytearray | None = b""  # None: they are in the file
-        self._size_bytes = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return self._size_bytes
+        self.size_bytes = 0
 
     @property
     def is_active(self) -> bool:
-        """Whether the entries are in memory, and not yet all in the file."""
+        """Return whether the entries are in memory and not yet all in the file."""
         return self._entries is not None
 
     # While the segment is active
 
     def note(self, entry: AbortEntry) -> None:
-        """A marker that aborts a transaction was appended."""
+        """Add the entry of a marker that was appended and aborts a transaction."""
         if not isinstance(self._entries, bytearray):
             assert self._entries is not None
             self._entries = bytearray(self._entries)
         self._entries += TRANSACTION_ENTRY.pack(*entry)
-        self._size_bytes = len(self._entries)
+        self.size_bytes = len(self._entries)
 
     def open_active(self, data: bytes, *, has_file: bool) -> None:
         """Go on with these entries."""
-        self._entries, self._size_bytes, self.has_file = data, len(data), has_file
+        self._entries, self.size_bytes, self.has_file = data, len(data), has_file
 
     def write(self, *, even_if_empty: bool) -> None:
-        """Put the entries into the file, which the caller has synced. OSError."""
+        """Write the entries to the file; the caller syncs it. Raises OSError."""
         assert self._entries is not None
         if not (self._entries or even_if_empty or self.has_file):
             return
@@ -129,26 +125,26 @@ class TransactionIndex:
         self.has_file = True
 
     def seal(self) -> None:
-        """No append comes any more: what was written is read from the file."""
+        """Note that no append follows: entries are read from the file from now on."""
         self._entries = None
 
-    # Once it is sealed
+    # Sealed segments
 
     def open_sealed(self, size_bytes: int | None) -> None:
         """Use the file as it is; None is a missing one."""
-        self.has_file, self._size_bytes, self._entries = size_bytes is not None, size_bytes or 0, None
+        self.has_file, self.size_bytes, self._entries = size_bytes is not None, size_bytes or 0, None
 
-    # Either way
+    # Active and sealed segments
 
     def read(self) -> bytes:
-        """Return all entries. NotCached."""
+        """Return all entries. Raises NotCached."""
         if self._entries is not None:
             return bytes(self._entries)
-        return self._read(0, self._size_bytes)
+        return self._read(0, self.size_bytes)
 
     def entries_from(self, offset: int) -> Iterator[AbortEntry]:
-        """Yield the entries whose markers lie at or above the offset. NotCached."""
-        count, size = self._size_bytes // TRANSACTION_ENTRY.size, TRANSACTION_ENTRY.size
+        """Yield the entries whose markers lie at or above the offset. Raises NotCached."""
+        count, size = self.size_bytes // TRANSACTION_ENTRY.size, TRANSACTION_ENTRY.size
         if not count:
             return
         if self._entries is not None:

@@ -1,1 +1,1 @@
-"""Processes beside the broker that do what would hold up its loop: how they are spoken to, and held back."""
+"""Worker processes for work that would block the broker's event loop: how they are started, called and throttled."""

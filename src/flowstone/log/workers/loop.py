@@ -1,7 +1,7 @@
 """The loop of a worker process: a line of JSON in, a line of JSON out, one after the other.
 
-The process ends when its input does, at once: a broker that was killed must not have somebody write into its
-directories when it is started again.
+The process exits as soon as its input ends: after a broker was killed, no old worker may write into its directories
+when it is started again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         while True:
             print(json.dumps(answer(json.loads(lines.get()))), flush=True)
     except BrokenPipeError:
-        os._exit(0)  # nobody is left to hear it; what is left unsaid would be tried again at the end
+        os._exit(0)  # the broker is gone; a normal exit would try to write the unsent answers
 
 
 def _read_lines(lines: SimpleQueue[str]) -> None:
     for line in sys.stdin:
         lines.put(line)
-    os._exit(0)  # whatever is being done is for nobody
+    os._exit(0)  # whatever is still running has no caller any more

@@ -1,4 +1,4 @@
-"""A process that does what would hold up the event loop, as the broker sees it: line by line over its pipes.
+"""The broker's side of a worker process, called line by line over its pipes, for work that would block the event loop.
 
 Started when first needed, asked from a thread that only waits, ended when the broker ends. A request and its answer are
 one line of JSON each; what runs there is `loop` and what it is given.
@@ -24,26 +24,26 @@ _PACKAGE_ROOT = str(Path(flowstone.__file__).parents[1])
 
 class WorkerProcess:
     def __init__(self, module: str, name: str) -> None:
-        """`module` is what it runs; `name` is that of the thread that waits for it, and told to people."""
+        """Create the handle. `module` is what the process runs; `name` is for the waiting thread and for messages."""
         self._module, self._name = module, name
         self._process: subprocess.Popen[str] | None = None
         self._thread = ThreadPoolExecutor(1, name)
 
     @property
     def pid(self) -> int | None:
-        """None before it is first needed, and after it has ended."""
+        """Return the process id, or None before the process is first needed and after it has ended."""
         return self._process.pid if self._process is not None else None
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One request at a time. ChildProcessError: the process has ended; the next request starts another."""
+        """Return the answer to a request. Raises ChildProcessError if the process ended; the next call starts one."""
         return await asyncio.wrap_future(self._thread.submit(self._exchange, json.dumps(request) + "\n"))
 
     async def rest(self) -> None:
-        """Ends the process, which has nothing to do for a while: it would only hold memory."""
+        """End the process because it has nothing to do for a while and would only hold memory."""
         await asyncio.wrap_future(self._thread.submit(self._close))
 
     def stop(self) -> None:
-        """Ends the process, whatever it is doing."""
+        """End the process at once."""
         if self._process is not None:
             self._process.kill()
         self._thread.shutdown()
@@ -53,7 +53,7 @@ class WorkerProcess:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended, which its silence tells below
+        with suppress(BrokenPipeError):  # the process has ended, as reading its answer shows below
             process.stdin.write(line)
             process.stdin.flush()
         answered = process.stdout.readline()
@@ -71,7 +71,8 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                start_new_session=True,  # Ctrl-C in a terminal is for the broker; and it can give way as a whole
+                # Ctrl-C in a terminal is for the broker; the process group can be given a lower priority
+                start_new_session=True,
                 env={**os.environ, "PYTHONPATH": python_path},
             )
         return self._process

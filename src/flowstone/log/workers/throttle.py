@@ -1,4 +1,4 @@
-"""A bound on how fast bytes are read and written, for a process that has time."""
+"""A limit on the rate at which bytes are read and written, for a process whose work is not urgent."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from flowstone.ports.clock import SystemClock
 
-# Below this a wait costs more than it gives back to others.
+# A shorter wait costs more than it gives back to other work.
 WAIT_MIN_S = 0.01
 
 
 class Throttle:
-    """Waits where bytes come faster than agreed; a pause is not saved up for later."""
+    """Waits when bytes come faster than the limit; unused capacity is not saved for later."""
 
     def __init__(
         self,

@@ -270,8 +270,8 @@ def test_partitions_beyond_the_limit_have_their_sizes_summed_up(
 
 def test_those_who_ask_at_once_share_one_scrape(broker: RunningApp) -> None:
     async def ask_at_once() -> tuple[bytes, ...]:
-        pages = broker.app._open_pages()
-        return tuple(await asyncio.gather(*(pages.metrics() for _ in range(5))))
+        broker.app._open_site()
+        return tuple(await asyncio.gather(*(broker.app._pages.scrape.text() for _ in range(5))))
 
     scraped = broker.run(ask_at_once())
     assert all(page is scraped[0] for page in scraped)

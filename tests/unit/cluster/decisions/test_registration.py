@@ -110,7 +110,7 @@ def test_an_empty_broker_does_not_start_where_others_would_drop_what_they_have()
         register(last_in_sync_of(NAMED_PARTITIONS_MAX + 2), back, is_empty=True)
 
 
-def test_an_empty_broker_starts_where_nobody_has_anything() -> None:
+def test_an_empty_broker_starts_if_no_replica_has_records() -> None:
     image = last_in_sync_of(1, replicas=(1,))
     records, _ = register(image, replace(MEMBER, incarnation="second"), is_empty=True)
     assert apply(image, records).topics["t"].partitions == (PartitionImage(1, 4, 6, (1,), (1,)),)

@@ -127,7 +127,7 @@ def test_an_internal_topic_gets_no_more_partitions() -> None:
     assert (result.error, records) == (ErrorCode.INVALID_TOPIC_EXCEPTION, [])
 
 
-def test_internal_topics_are_told_apart() -> None:
+def test_internal_topics_are_recognized() -> None:
     assert is_internal("__consumer_offsets")
     assert not is_internal("__mine")
 
@@ -326,6 +326,6 @@ def test_partitions_assigned_by_hand_count_as_any_others_do() -> None:
     assert [result.error for result in results] == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
 
 
-def test_a_broker_named_twice_for_a_partition_is_named_to_whoever_did() -> None:
+def test_a_broker_named_twice_for_a_partition_is_named_in_the_error() -> None:
     _, (result,) = create(cluster(3), NewTopic("a", assignments=[(0, [1, 3, 3])]))
     assert "the broker 3 more than once" in (result.message or "")

@@ -37,7 +37,7 @@ def test_partitions_are_counted_as_they_come_and_go() -> None:
     assert draft.finish(2).partition_count == 0
 
 
-def test_a_deleted_topic_is_gone_for_the_next_record() -> None:
+def test_the_next_record_does_not_see_a_deleted_topic() -> None:
     draft = draft_with_topic()
     draft.topics.change_partition(ID, 0, NEW)
     draft.topics.delete(ID)

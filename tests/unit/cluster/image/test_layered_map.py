@@ -38,7 +38,7 @@ def test_new_keys_come_last() -> None:
     assert list(one.changed({"c": 2}).changed({"a": 3})) == ["b", "c", "a"]
 
 
-def test_a_key_that_is_not_there_is_an_error_to_ask_for() -> None:
+def test_a_lookup_of_a_missing_key_is_an_error() -> None:
     one: LayeredMap[str, int] = LayeredMap({"b": 1})
     for each in (one, one.changed({"b": GONE})):
         try:

@@ -110,7 +110,7 @@ async def append_topic_3(log: FileLog) -> None:
     await log.append([topic(3)])
 
 
-def test_an_unfinished_write_is_cut_off_at_every_length_and_the_log_goes_on() -> None:
+def test_an_unfinished_write_is_cut_off_at_every_length_and_the_log_continues() -> None:
     files = SimulatedFiles()
     write(files, [topic(1)])
     whole = files.size(PATH)
@@ -204,7 +204,7 @@ def test_a_failed_write_or_sync_fails_the_log_for_good(operation: str) -> None:
     with_log(open_log(files), fail)
 
 
-def test_everybody_who_waits_when_the_disk_fails_hears_of_it() -> None:
+def test_all_waiting_appends_fail_when_the_disk_fails() -> None:
     files = SimulatedFiles()
 
     async def fail(log: FileLog) -> None:
@@ -304,7 +304,7 @@ def test_a_power_loss_during_compaction_leaves_the_old_or_the_new_file() -> None
     assert list(load(files).topics) in (["topic-0", "topic-1"], ["topic-0", "topic-1", "topic-2"])
 
 
-def test_a_change_that_finds_no_room_is_undone_and_the_next_is_taken() -> None:
+def test_a_change_on_a_full_disk_is_undone_and_the_next_is_taken() -> None:
     files = SimulatedFiles()
     files.make_directory("/data")
     metadata_images: list[ClusterImage] = []
@@ -329,7 +329,7 @@ def test_a_change_that_finds_no_room_is_undone_and_the_next_is_taken() -> None:
     assert load(files) == metadata_images[0]
 
 
-def test_a_snapshot_that_finds_no_room_leaves_the_log_as_it_was() -> None:
+def test_a_snapshot_on_a_full_disk_leaves_the_log_as_it_was() -> None:
     files = SimulatedFiles()
     files.make_directory("/data")
 

@@ -81,7 +81,7 @@ def test_a_directory_that_was_added_gets_a_copy(broker: Broker) -> None:
     assert broker.stored(SECOND) == broker.stored(FIRST)
 
 
-def test_a_copy_that_was_away_is_brought_up_to_date(broker: Broker) -> None:
+def test_a_copy_that_was_missing_is_brought_up_to_date(broker: Broker) -> None:
     broker.live(1)
     broker.live(2, on=[SECOND])
     assert broker.live() == ["topic-1", "topic-2"]
@@ -131,10 +131,10 @@ def test_without_any_metadata_and_with_a_directory_missing_the_broker_does_not_b
         broker.live(on=[SECOND])
 
 
-def test_a_change_that_one_disk_has_no_room_for_is_refused_by_all(broker: Broker) -> None:
+def test_a_change_that_one_full_disk_cannot_take_is_refused_by_all(broker: Broker) -> None:
     broker.live(1)
     before = broker.stored(FIRST)
-    with pytest.raises(ApiError, match="no room"):
+    with pytest.raises(ApiError, match="disk is full"):
         broker.live(2, meanwhile=lambda: broker.disks.break_disk(SECOND, errno.ENOSPC))
     broker.disks.mend(SECOND)
     assert broker.stored(FIRST) == broker.stored(SECOND) == before

@@ -320,7 +320,7 @@ async def test_directories_of_two_clusters_are_refused(broker: Broker) -> None:
 
 
 @scenario
-async def test_what_a_topic_left_on_a_disk_that_was_away_when_it_was_deleted_goes(broker: Broker) -> None:
+async def test_a_returning_disk_loses_the_logs_of_topics_deleted_while_it_was_missing(broker: Broker) -> None:
     broker.fill()
     broker.logs.close()
     broker.disks.break_disk(FIRST)

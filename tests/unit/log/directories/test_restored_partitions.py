@@ -28,7 +28,7 @@ async def restore(directory: Directory) -> None:
     task = source.closing_task()
     assert task is not None
     task.run()
-    source.flushed(task)
+    source.durability.flushed(task)
     path = staged_path("/data", 0, "0" * 32)
     files.new_directory(path)
     for name in files.names(source.path):

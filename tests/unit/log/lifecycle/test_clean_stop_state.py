@@ -105,7 +105,7 @@ def test_a_log_is_reopened_as_its_own_files_give_it(make_world: Callable[[], Any
     assert world.append(3, epoch=99).base_offset == left.end_offset
 
 
-def test_the_second_stop_of_a_log_that_nobody_used_has_nothing_to_write(world: Any) -> None:
+def test_the_second_stop_of_an_unused_log_has_nothing_to_write(world: Any) -> None:
     world.append()
     log = reopened(world, left_by(world))
     assert log is not None
@@ -159,7 +159,7 @@ def remove_all(world: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [overwrite, overwrite_sealed, shorten, remove_index, add_file, remove_all])
-def test_a_log_that_somebody_changed_meanwhile_is_not_taken_as_it_was(
+def test_a_log_changed_by_another_program_is_not_opened_from_the_state(
     world: Any, change: Callable[[Any], None]
 ) -> None:
     for _ in range(30):
@@ -288,7 +288,7 @@ def test_a_start_after_a_clean_stop_opens_no_file_of_any_log() -> None:
     run(body)
 
 
-def test_the_state_is_gone_with_the_marker_while_the_broker_runs() -> None:
+def test_there_is_neither_state_nor_marker_while_the_broker_runs() -> None:
     def body(broker: Broker) -> None:
         broker.open().close()
         assert {CLEAN_STATE, CLEAN_SHUTDOWN_MARKER} <= set(broker.files.names("/data"))
@@ -313,7 +313,7 @@ def test_a_state_without_its_marker_is_neither_believed_nor_kept() -> None:
     run(body)
 
 
-def test_a_stop_without_room_for_the_state_is_clean_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_without_space_for_the_state_is_still_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     def body(broker: Broker) -> None:
         broker.open()
         broker.append()

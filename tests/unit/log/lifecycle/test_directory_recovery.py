@@ -139,10 +139,10 @@ def test_a_recovered_log_is_flushed_as_any_other(clean: bool) -> None:
     log = broker.recover()[TopicPartition("t", 0)]
     assert isinstance(log, PartitionLog)
     log.append(build_batch([Record(0, 0, None, b"w")]), leader_epoch=0)
-    task = log.take_dirty()
+    task = log.durability.take_dirty()
     assert task is not None
     task.run()
-    log.flushed(task)
+    log.durability.flushed(task)
     broker.files.lose_power()
     again = broker.recover()[TopicPartition("t", 0)]
     assert isinstance(again, PartitionLog)

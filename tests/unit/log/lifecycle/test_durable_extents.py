@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from flowstone.log.lifecycle.durable_extents import ENTRY_BYTES, Extent, LogExtents
+from flowstone.log.segments.partition_directory import LogPosition
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
 
@@ -18,10 +19,18 @@ PARTITIONS = [TopicPartition("orders", number) for number in range(20)]
 class Log(NamedTuple):
     topic_partition: TopicPartition
     log_start_offset: int
-    recovery_point: int
+    durable_end: int
     topic_id: bytes = TOPIC_ID
     exists: bool = True
     is_forgotten: bool = False
+
+    @property
+    def flushed_end(self) -> LogPosition:
+        return LogPosition(self.durable_end, 0, 0)
+
+    @property
+    def directory(self) -> Log:
+        return self
 
 
 @pytest.fixture

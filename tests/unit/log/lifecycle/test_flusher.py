@@ -134,7 +134,7 @@ def test_a_log_with_nothing_to_flush_is_left_alone(world: Any) -> None:
     run(body)
 
 
-def test_a_failed_flush_is_told_once_and_nothing_is_flushed_after_it(world: Any) -> None:
+def test_a_failed_flush_is_reported_once_and_nothing_is_flushed_after_it(world: Any) -> None:
     async def body() -> None:
         told = Told()
         flusher = start(world, told)
@@ -199,7 +199,7 @@ def test_stopping_waits_for_the_flush_under_way_and_counts_it(world: Any) -> Non
     run(body)
 
 
-def test_a_fault_found_while_stopping_is_told(world: Any) -> None:
+def test_a_fault_found_while_stopping_is_reported(world: Any) -> None:
     async def body() -> None:
         told = Told()
         flusher = start(world, told)
@@ -219,9 +219,9 @@ def another_log(world: Any, name: str) -> PartitionLog:
     return PartitionLog(TopicPartition(name, 0), bytes(16), world.config, world.clock, handles, directory)
 
 
-def test_a_crowd_of_logs_shares_one_sync_of_the_file_system(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_dirty_logs_share_one_sync_of_the_file_system(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
-        monkeypatch.setattr(flusher_module, "CROWD_LOGS", 3)
+        monkeypatch.setattr(flusher_module, "SYNCFS_LOGS", 3)
         monkeypatch.setattr(SimulatedFiles, "is_own_filesystem", lambda files, path: True)
         told, gate = Told(), Gate(monkeypatch)
         flusher = start(world, told)

@@ -61,7 +61,7 @@ def test_what_recovery_leaves_survives_a_power_loss_at_once(filled: Any) -> None
     assert filled.log.log_end_offset == 80
 
 
-def test_a_clean_stop_is_opened_without_a_look_at_the_records(filled: Any) -> None:
+def test_a_log_is_opened_after_a_clean_stop_without_reading_records(filled: Any) -> None:
     before = filled.read_all()
     filled.stop_cleanly()
     for name in filled.names(".log"):
@@ -144,7 +144,7 @@ def test_blocks_that_never_reached_the_disk_are_cut_with_what_follows_them(world
     assert world.log.log_end_offset == 2
 
 
-def test_a_segment_cut_short_by_a_power_loss_goes_with_those_after_it(filled: Any) -> None:
+def test_a_segment_cut_short_by_a_power_loss_is_removed_with_those_after_it(filled: Any) -> None:
     position = filled.log.position_of(70)
     name = f"{position.segment_base_offset:020d}.log"
     filled.damage(name, lambda data: data.__delitem__(slice(position.position + 30, None)))
@@ -216,7 +216,7 @@ def test_damage_below_the_recovery_point_is_a_fault_and_nothing_is_cut(filled: A
     assert sizes(filled) == before
 
 
-def test_damage_in_a_segment_nobody_checked_is_a_fault_when_it_is_read(filled: Any) -> None:
+def test_damage_in_an_unchecked_segment_is_a_fault_when_it_is_read(filled: Any) -> None:
     filled.damage(filled.names(".log")[0], flip(16))
     filled.reopen()
     with pytest.raises(StorageFault):

@@ -16,7 +16,7 @@ def retain(config: TopicConfig, *, start: int = 0, high_watermark: int = 30) -> 
     return retained_from(SEGMENTS, config, start, high_watermark, NOW_MS)
 
 
-def test_nothing_goes_while_nothing_is_too_old_or_too_much() -> None:
+def test_nothing_is_deleted_while_nothing_is_too_old_or_too_large() -> None:
     assert retain(TopicConfig(retention_ms=500_000)) == 0
 
 
@@ -24,17 +24,17 @@ def test_segments_whose_newest_record_is_too_old_go() -> None:
     assert retain(TopicConfig(retention_ms=200_000)) == 20
 
 
-def test_the_active_segment_goes_too_once_it_is_too_old() -> None:
+def test_the_active_segment_is_deleted_too_once_it_is_too_old() -> None:
     assert retain(TopicConfig(retention_ms=50_000)) == 30
 
 
-def test_no_segment_goes_that_would_leave_less_than_the_limit() -> None:
+def test_no_segment_is_deleted_that_would_leave_less_than_the_limit() -> None:
     assert retain(TopicConfig(retention_ms=-1, retention_bytes=150)) == 10
     assert retain(TopicConfig(retention_ms=-1, retention_bytes=200)) == 10
     assert retain(TopicConfig(retention_ms=-1, retention_bytes=201)) == 0
 
 
-def test_nothing_beyond_the_high_watermark_goes() -> None:
+def test_nothing_beyond_the_high_watermark_is_deleted() -> None:
     assert retain(TopicConfig(retention_ms=1), high_watermark=19) == 10
 
 

@@ -43,7 +43,7 @@ def after_a_kill(broker: Broker, *, power_is_lost: bool = False) -> PartitionLog
 
 
 @pytest.mark.parametrize("offset", [0, 1, 20, 49, 50, 60])
-def test_what_lies_from_the_offset_on_goes_and_nothing_else(broker: Broker, offset: int) -> None:
+def test_everything_from_the_offset_on_is_dropped_and_nothing_else(broker: Broker, offset: int) -> None:
     async def body() -> None:
         log = await filled(broker)
         await broker.logs.truncate_to(log, offset)
@@ -99,7 +99,7 @@ def test_a_cut_log_is_not_taken_for_a_damaged_one_after_a_power_loss(broker: Bro
     run(body)
 
 
-def test_whoever_asked_is_asked_again_before_records_go(broker: Broker) -> None:
+def test_the_caller_is_asked_again_before_records_are_dropped(broker: Broker) -> None:
     async def body() -> None:
         log = await filled(broker)
         answers = chain([True], repeat(False))
@@ -114,7 +114,7 @@ def test_whoever_asked_is_asked_again_before_records_go(broker: Broker) -> None:
     run(body)
 
 
-def test_a_log_that_goes_on_meanwhile_is_looked_at_afresh(broker: Broker) -> None:
+def test_a_log_that_grows_meanwhile_is_planned_again(broker: Broker) -> None:
     async def body() -> None:
         log = await filled(broker)
         asked = 0
@@ -133,7 +133,7 @@ def test_a_log_that_goes_on_meanwhile_is_looked_at_afresh(broker: Broker) -> Non
     run(body)
 
 
-def test_a_log_that_is_rolled_meanwhile_is_looked_at_afresh(broker: Broker) -> None:
+def test_a_log_that_is_rolled_meanwhile_is_planned_again(broker: Broker) -> None:
     async def body() -> None:
         log = await filled(broker)
         truncating = asyncio.ensure_future(broker.logs.truncate_to(log, 49))
@@ -164,7 +164,7 @@ def test_nothing_is_changed_where_the_checkpoint_cannot_be_written(broker: Broke
     run(body)
 
 
-def test_a_log_that_was_left_half_way_is_offline_until_a_start_has_looked_at_it(broker: Broker) -> None:
+def test_a_partly_truncated_log_is_offline_until_a_start_has_recovered_it(broker: Broker) -> None:
     async def body() -> None:
         log = await filled(broker)
         broker.files.fail_next("remove", errno.EIO, after=4)

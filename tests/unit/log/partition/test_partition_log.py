@@ -105,7 +105,7 @@ def test_a_lost_batch_is_noticed(world: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_refuses_the_batch_and_takes_the_next_when_there_is_room(world: Any, number: int) -> None:
+def test_a_full_disk_refuses_the_batch_and_takes_the_next_when_there_is_space(world: Any, number: int) -> None:
     world.append()
     world.files.fail_next("write", number)
     with pytest.raises(ApiError) as refused:
@@ -154,7 +154,7 @@ def test_a_write_that_cannot_be_taken_back_is_a_fault(world: Any) -> None:
         world.append()
 
 
-def test_a_first_append_that_finds_no_room_for_the_log_file_is_made_up_for_by_the_next(world: Any) -> None:
+def test_a_first_append_that_finds_no_space_for_the_log_file_is_repaired_by_the_next(world: Any) -> None:
     world.files.fail_next("open", errno.ENOSPC, after=1)  # partition.metadata comes first
     with pytest.raises(ApiError):
         world.append()
@@ -375,27 +375,27 @@ def test_nothing_is_durable_before_a_flush_and_everything_after(world: Any) -> N
     assert world.log.recovery_point == 0
     world.flush()
     assert world.log.flushed_end == world.log.end
-    assert world.log.take_dirty() is None
+    assert world.log.durability.take_dirty() is None
 
 
 def test_a_flush_covers_what_was_there_when_it_began(world: Any) -> None:
     world.append(3)
-    task = world.log.take_dirty()
+    task = world.log.durability.take_dirty()
     world.append(4)
     task.run()
-    world.log.flushed(task)
+    world.log.durability.flushed(task)
     assert world.log.recovery_point == 3
-    assert world.log.take_dirty().end.offset == 7
+    assert world.log.durability.take_dirty().end.offset == 7
 
 
 def test_a_flush_that_a_truncation_overtook_counts_for_nothing(world: Any) -> None:
     world.append(3)
     world.append(3)
-    task = world.log.take_dirty()
+    task = world.log.durability.take_dirty()
     world.truncate_to(3)
     world.append(1)
     task.run()
-    world.log.flushed(task)
+    world.log.durability.flushed(task)
     assert world.log.recovery_point == 0
 
 
@@ -494,10 +494,10 @@ def test_a_flush_under_way_does_not_raise_a_recovery_point_that_was_lowered_mean
     world.append()
     end = world.log.end
     world.append()
-    flush = world.log.take_dirty()
+    flush = world.log.durability.take_dirty()
     world.log.durability.lower(end)
     flush.run()
-    assert world.log.flushed(flush) == 0
+    assert world.log.durability.flushed(flush) == 0
     assert world.log.recovery_point == 0
 
 
@@ -520,7 +520,7 @@ def test_a_flush_while_the_recovery_point_is_held_does_not_raise_it(world: Any) 
     end = world.log.end
     world.append()
     with world.log.durability.held(end):
-        flush = world.log.take_dirty()
+        flush = world.log.durability.take_dirty()
         flush.run()
-        assert world.log.flushed(flush) == 0
+        assert world.log.durability.flushed(flush) == 0
     assert world.log.recovery_point == 1

@@ -254,9 +254,7 @@ def test_a_full_disk_moves_neither_the_stable_offset_nor_the_index(world: Any, t
     assert aborted(world, 0, 1) == [(ONE, 0)]
 
 
-def test_a_roll_for_which_the_disk_has_no_room_leaves_the_index_as_it_was(
-    world: Any, transactions: Transactions
-) -> None:
+def test_a_roll_on_a_full_disk_leaves_the_index_as_it_was(world: Any, transactions: Transactions) -> None:
     transactions.write(ONE)
     transactions.end(ONE, is_commit=False)
     for nth in range(3):  # the indexes, the third of which is that of transactions

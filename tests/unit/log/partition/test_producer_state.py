@@ -35,7 +35,7 @@ def refused(states: ProducerStates, batch: BatchHeader) -> ErrorCode:
     return error.value.code
 
 
-def test_a_producer_nobody_knows_may_begin_anywhere(states: ProducerStates) -> None:
+def test_an_unknown_producer_may_begin_anywhere(states: ProducerStates) -> None:
     assert states.check(header(41, producer_id=1), NOW_MS) is None
 
 
@@ -134,7 +134,7 @@ def test_a_gap_in_the_sequence_is_refused(states: ProducerStates, first: int) ->
 
 
 @pytest.mark.parametrize(("batch", "is_gap"), [(header(9), True), (header(0, 3), False), (header(4, epoch=1), True)])
-def test_a_batch_that_is_ahead_is_told_from_one_that_is_behind(
+def test_a_batch_that_is_ahead_is_distinguished_from_one_that_is_behind(
     states: ProducerStates, batch: BatchHeader, is_gap: bool
 ) -> None:
     with pytest.raises(ApiError) as error:
@@ -228,7 +228,7 @@ def test_once_five_batches_are_remembered_again_none_was_left_out(states: Produc
     assert refused(restored, header(5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_no_damage_to_a_snapshot_goes_unseen(states: ProducerStates) -> None:
+def test_any_damage_to_a_snapshot_is_detected(states: ProducerStates) -> None:
     data = states.encode_snapshot()
     for position in range(len(data)):
         damaged = bytearray(data)

@@ -145,7 +145,7 @@ def test_a_follower_rolls_as_its_leader_did(leader: Any, world: Any, fetch_bytes
     assert world.read_all() == leader.read_all()
 
 
-def test_what_goes_into_one_segment_is_one_write(leader: Any, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_for_one_segment_are_one_write(leader: Any, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(30):
         leader.append(2)
     data, writes = all_sent(leader), list[int]()
@@ -205,7 +205,7 @@ def test_a_hole_before_the_last_batch_is_believed_after_a_crash_if_it_was_marked
     assert world.reopen().log_end_offset == 11
 
 
-def test_a_hole_that_nobody_marked_is_taken_for_damage(world: Any) -> None:
+def test_a_hole_without_a_mark_is_taken_for_damage(world: Any) -> None:
     world.append(2)
     world.flush()
     world.checkpoint()

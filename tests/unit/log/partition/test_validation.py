@@ -172,7 +172,7 @@ def test_what_the_topic_stores_as_sent_needs_no_worker(codec: Codec) -> None:
     assert needs_worker(compressed, TopicConfig(compression_type="uncompressed"))
 
 
-def test_a_compacted_topic_has_keys_looked_for_even_if_only_headers_are_validated(codec: Codec) -> None:
+def test_a_compacted_topic_has_keys_checked_even_if_only_headers_are_validated(codec: Codec) -> None:
     config = TopicConfig(cleanup_policy=("compact",), flowstone_validation="header")
     assert needs_worker(parse_header(batch(codec=codec)), config)
     assert not needs_worker(parse_header(batch()), config)
@@ -244,7 +244,7 @@ def test_preparing_refuses_a_batch_with_a_bad_checksum() -> None:
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_records_are_looked_at_before_they_are_compressed() -> None:
+def test_records_are_checked_before_they_are_compressed() -> None:
     lying = altered(record_count=2, last_offset_delta=1)
     with pytest.raises(ApiError) as refused:
         prepare_batch(lying, TopicConfig(compression_type="zstd"), NOW_MS)

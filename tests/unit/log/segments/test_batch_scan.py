@@ -37,7 +37,7 @@ def test_a_batch_behind_a_hole_that_the_next_one_does_not_follow_is_the_damaged_
     assert (raised.value.next_offset, raised.value.position) == (1, file.size() // 4)
 
 
-def test_a_batch_that_goes_back_without_a_hole_before_is_the_damaged_one() -> None:
+def test_a_batch_whose_offset_falls_without_a_hole_before_it_is_the_damaged_one() -> None:
     with pytest.raises(DamagedBatch, match="a batch with offset 0 is out of order"):
         found(file_of(0, 1, 0))
 

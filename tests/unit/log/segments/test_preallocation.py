@@ -42,10 +42,10 @@ def fill(log: PartitionLog, size_bytes: int) -> None:
     """As a log grows whose every append is flushed."""
     while log.size_bytes < size_bytes:
         log.append(build_batch([Record(0, 0, None, bytes(VALUE_BYTES))]), leader_epoch=0)
-        task = log.take_dirty()
+        task = log.durability.take_dirty()
         assert task is not None
         task.run()
-        log.flushed(task)
+        log.durability.flushed(task)
 
 
 def beyond_end(log: PartitionLog, number: int = -1) -> int:
@@ -65,7 +65,7 @@ def test_a_small_log_takes_no_more_than_it_holds(real_log: PartitionLog) -> None
     assert beyond_end(real_log) < VALUE_BYTES
 
 
-def test_room_is_found_for_as_much_again_and_the_size_stays(real_log: PartitionLog) -> None:
+def test_as_many_bytes_as_the_log_has_are_reserved_and_the_size_stays(real_log: PartitionLog) -> None:
     require_reserving(real_log)
     fill(real_log, 3 * RESERVED_BYTES_MAX)
     assert 0 < beyond_end(real_log) <= RESERVED_BYTES_MAX + VALUE_BYTES
@@ -149,7 +149,7 @@ def test_large_flushes_get_none(world: Any) -> None:
         assert unused(world) == 0
 
 
-def test_room_goes_when_the_segment_is_sealed_and_at_a_clean_stop(roomy: Any) -> None:
+def test_unused_space_is_released_when_the_segment_is_sealed_and_at_a_clean_stop(roomy: Any) -> None:
     assert unused(roomy) > 0
     roomy.log.roll()
     assert unused(roomy, 0) == 0
@@ -162,7 +162,7 @@ def test_room_goes_when_the_segment_is_sealed_and_at_a_clean_stop(roomy: Any) ->
     assert roomy.log.log_end_offset == before
 
 
-def test_a_kill_leaves_zeros_that_the_next_start_takes_back_without_a_word(
+def test_a_kill_leaves_zeros_that_the_next_start_removes_without_a_warning(
     roomy: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = roomy.read_all()
@@ -185,7 +185,7 @@ def test_a_power_loss_leaves_what_was_flushed_and_zeros(roomy: Any, caplog: pyte
     assert roomy.log.recovery_point == len(before)
 
 
-def test_more_zeros_than_room_ever_has_are_told_of(roomy: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_more_zeros_than_are_ever_preallocated_are_logged(roomy: Any, caplog: pytest.LogCaptureFixture) -> None:
     roomy.damage(os.path.basename(file_of(roomy)), lambda data: data.extend(bytes(preallocation.ZEROS_BYTES_MAX)))
     before = roomy.log.log_end_offset
     with caplog.at_level(logging.WARNING):
@@ -224,7 +224,7 @@ def test_a_sealed_segment_whose_end_was_not_durable_keeps_what_follows_only_if_n
     assert unused(roomy, 0) == 0
 
 
-def test_a_disk_without_room_for_zeros_takes_the_records_all_the_same(world: Any) -> None:
+def test_a_disk_too_full_for_preallocation_still_takes_the_records(world: Any) -> None:
     while world.log.size_bytes < preallocation.ZEROS_FROM_BYTES:
         world.append()
     world.files.fail_next("write", errno.ENOSPC)
@@ -234,7 +234,7 @@ def test_a_disk_without_room_for_zeros_takes_the_records_all_the_same(world: Any
     assert world.log.recovery_point == world.log.log_end_offset
 
 
-def test_a_failed_append_gives_the_room_back_and_the_next_flush_finds_it_again(roomy: Any) -> None:
+def test_a_failed_append_releases_the_space_and_the_next_flush_preallocates_it_again(roomy: Any) -> None:
     roomy.files.fail_next("write", errno.ENOSPC)
     with pytest.raises(ApiError):
         roomy.append()
@@ -243,7 +243,7 @@ def test_a_failed_append_gives_the_room_back_and_the_next_flush_finds_it_again(r
     assert unused(roomy) > 0
 
 
-def test_a_truncated_log_finds_room_again(roomy: Any) -> None:
+def test_a_truncated_log_preallocates_again(roomy: Any) -> None:
     roomy.truncate_to(roomy.log.log_end_offset - 2)
     assert unused(roomy) == 0
     append_and_flush(roomy)
@@ -253,7 +253,7 @@ def test_a_truncated_log_finds_room_again(roomy: Any) -> None:
     assert roomy.read_all() == before
 
 
-def test_a_roll_that_fails_ends_no_room(roomy: Any) -> None:
+def test_a_failed_roll_leaves_the_preallocated_space(roomy: Any) -> None:
     roomy.files.fail_next("open", errno.ENOSPC)
     with pytest.raises(OSError, match="simulated open"):
         roomy.log.roll()
@@ -294,7 +294,7 @@ def test_what_a_truncation_dropped_does_not_come_back_in_a_sealed_segment(roomy:
     before = roomy.read_all()
     roomy.log.roll()
     roomy.append(epoch=1)
-    task = roomy.log.take_dirty()
+    task = roomy.log.durability.take_dirty()
     assert task is not None
     task.replace_files()
     roomy.files.lose_power()
@@ -305,22 +305,24 @@ def test_what_a_truncation_dropped_does_not_come_back_in_a_sealed_segment(roomy:
 
 
 @pytest.mark.parametrize(
-    ("begin", "is_room"), [(10, True), (11, True), (9, False)], ids=["right behind", "later", "a byte before the end"]
+    ("begin", "expected"),
+    [(10, True), (11, True), (9, False)],
+    ids=["right behind", "later", "a byte before the end"],
 )
-def test_zeros_behind_the_last_byte_that_was_written_are_room(begin: int, is_room: bool) -> None:
+def test_zeros_after_the_last_written_byte_are_preallocated_space(begin: int, expected: bool) -> None:
     file = SimulatedFiles().open("/file", create=True)
     file.write(0, [b"x" * 10 + bytes(50)])
-    assert preallocation.is_room(file, begin, 60) is is_room
+    assert preallocation.is_preallocated(file, begin, 60) is expected
 
 
-def test_more_zeros_than_a_log_ever_reserves_are_no_room() -> None:
+def test_more_zeros_than_a_log_ever_preallocates_are_not_preallocated_space() -> None:
     file = SimulatedFiles().open("/file", create=True)
     file.write(0, [b"x" + bytes(preallocation.ZEROS_BYTES_MAX + 1)])
-    assert preallocation.is_room(file, 1, preallocation.ZEROS_BYTES_MAX + 1)
-    assert not preallocation.is_room(file, 1, preallocation.ZEROS_BYTES_MAX + 2)
+    assert preallocation.is_preallocated(file, 1, preallocation.ZEROS_BYTES_MAX + 1)
+    assert not preallocation.is_preallocated(file, 1, preallocation.ZEROS_BYTES_MAX + 2)
 
 
-def test_a_file_of_nothing_but_zeros_is_all_room() -> None:
+def test_a_file_of_zeros_is_all_preallocated_space() -> None:
     file = SimulatedFiles().open("/file", create=True)
     file.write(0, [bytes(50)])
-    assert preallocation.is_room(file, 0, 50)
+    assert preallocation.is_preallocated(file, 0, 50)

@@ -156,7 +156,7 @@ def test_what_is_not_in_the_page_cache_is_never_waited_for(tmp_path: Path) -> No
     batch = build_batch([Record(0, clock.time_ms(), None, bytes(10_000))])
     for _ in range(100):
         log.append(batch, leader_epoch=0)
-    task = log.take_dirty()
+    task = log.durability.take_dirty()
     assert task is not None
     task.run()
     file = log.segments[0].log.get()
@@ -203,7 +203,7 @@ def test_a_walk_reads_a_little_at_a_time(world: Any, monkeypatch: pytest.MonkeyP
     assert all(position + count <= segment.size_bytes for _, position, count in reads)
 
 
-def test_a_batch_that_says_it_goes_on_beyond_its_segment_is_not_believed(world: Any) -> None:
+def test_a_batch_that_claims_offsets_beyond_its_segment_is_rejected(world: Any) -> None:
     world.log.configure(TopicConfig())
     for _ in range(10):
         world.append(20)

@@ -1,4 +1,4 @@
-"""The changes the metadata log is made of: one module for each family of records, and what all have in common.
+"""The metadata records: one module for each family of records, and what all have in common.
 
 To add a type, declare it in a module of this package (`declaration` says how) and name it here.
 """

@@ -1,4 +1,4 @@
-"""Records about brokers: one registers, its life ends, it is forgotten."""
+"""Records about brokers: a broker registers, is fenced, or is unregistered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowstone.errors import StorageFault
 
 @metadata_record()
 class BrokerRegistered(MetadataRecord):
-    """A broker joined, or came back with other addresses: the newest registration counts."""
+    """A broker joined, or came back with other addresses: the newest registration applies."""
 
     broker: BrokerImage
 
@@ -59,7 +59,7 @@ class BrokerRegistered(MetadataRecord):
 
 @metadata_record()
 class BrokerFenced(MetadataRecord):
-    """This life of a broker is over, as far as the cluster knows."""
+    """A life of a broker has ended, as far as the cluster knows."""
 
     node_id: int
     epoch: int
@@ -70,7 +70,7 @@ class BrokerFenced(MetadataRecord):
 
 @metadata_record()
 class BrokerUnregistered(MetadataRecord):
-    """The broker is gone for good; if one with its id ever comes, it is a new one."""
+    """A broker is gone for good; a later one with the same id is a new broker."""
 
     node_id: int
     epoch: int

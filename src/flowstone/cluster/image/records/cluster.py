@@ -1,4 +1,4 @@
-"""Records about the cluster as a whole: its beginning and its controller."""
+"""Records about the cluster as a whole: its creation and its controller."""
 
 from __future__ import annotations
 

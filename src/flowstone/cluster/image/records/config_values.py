@@ -1,4 +1,4 @@
-"""Dynamic values of settings within records: their stored form, applying changes of them, and telling what changed."""
+"""Dynamic values of settings within records: their stored form, applying changes, and computing them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def changed_values(values: Mapping[str, str], changes: Mapping[str, str | None])
 
 
 def value_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the changes by which `changed_values` makes `after` from `before`."""
+    """Return the changes that turn `before` into `after` by `changed_values`."""
     changes: dict[str, str | None] = {name: value for name, value in after.items() if before.get(name) != value}
     return changes | {name: None for name in before if name not in after}

@@ -1,4 +1,4 @@
-"""Records about dynamic broker settings. Those of a topic are among the topic's records."""
+"""Records about dynamic broker settings. Topic settings are changed by records of the topic."""
 
 from __future__ import annotations
 

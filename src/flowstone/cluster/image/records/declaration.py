@@ -27,17 +27,17 @@ Json = dict[str, Any]
 
 
 class UnknownRecord(StorageFault):
-    """The metadata log holds a record of a newer release. The log is sound, and this release must not write to it."""
+    """The metadata log holds a record of a newer release. The log is sound, but this release must not write to it."""
 
 
 class Form(NamedTuple):
-    """How the value of a field becomes JSON, and back."""
+    """How the value of a field is converted to JSON and back."""
 
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
 
 
-# The value is JSON as it is.
+# The value is stored in JSON unchanged.
 PLAIN = Form(None, None)
 
 
@@ -60,15 +60,15 @@ class MetadataRecord:
 
     @classmethod
     def difference(cls, before: ClusterImage, after: ClusterImage) -> Iterable[MetadataRecord]:
-        """Return the records that this type contributes to those that lead from one image to a later one.
+        """Return this type's records among those that lead from one image to a later one.
 
-        Types are asked in the order of their declaration.
+        Types are called in the order of their declaration.
         """
         return ()
 
     @property
     def version(self) -> int:
-        """The oldest version of the record's type that can hold it."""
+        """Return the oldest version of the record's type that can hold it."""
         if len(self.LEVELS) == 1:
             return 1
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ class MetadataRecord:
 
     @property
     def level(self) -> int:
-        """The metadata level from which the record may be written."""
+        """Return the metadata level from which the record may be written."""
         return self.LEVELS[self.version - 1]
 
     def to_json(self, version: int) -> Json:

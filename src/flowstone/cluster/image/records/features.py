@@ -12,7 +12,7 @@ from flowstone.cluster.image.records.declaration import MetadataRecord, metadata
 
 @metadata_record()
 class FeatureLevelChanged(MetadataRecord):
-    """The level of a feature that all brokers use from now on; level 0 is that the feature is off.
+    """The level of a feature that all brokers use from now on; level 0 means that the feature is off.
 
     Releases that do not know this type support no level but the ones that need no record, so that none of them is a
     member of a cluster when the first record of this type is written.

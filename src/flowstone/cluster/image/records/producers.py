@@ -13,7 +13,7 @@ from flowstone.errors import StorageFault
 
 @metadata_record()
 class ProducerIdsReserved(MetadataRecord):
-    """Every producer id below `next_producer_id` belongs to some broker."""
+    """Every producer id below `next_producer_id` is reserved by some broker."""
 
     next_producer_id: int
 

@@ -13,7 +13,7 @@ from flowstone.cluster.image.records.config_values import VALUES, changed_values
 from flowstone.cluster.image.records.declaration import Form, MetadataRecord, metadata_record, stored
 
 
-# A partition is a row, not an object: a thousand of them must not repeat five names each.
+# A partition is stored as a row, not an object: a thousand of them must not repeat five names each.
 def _partition_to_json(state: PartitionImage) -> list[Any]:
     row = [state.leader, state.leader_epoch, state.partition_epoch, list(state.replicas), list(state.isr)]
     if state.adding or state.removing:
@@ -48,7 +48,7 @@ class TopicRecord(MetadataRecord):
 
 @metadata_record()
 class TopicDeleted(TopicRecord):
-    """The topic is gone. In a difference, deletions come before creations: a name may have been used again."""
+    """A topic was deleted. In a difference, deletions come before creations: a name may have been used again."""
 
     topic_id: bytes = stored(ID)
 
@@ -86,7 +86,7 @@ class TopicCreated(TopicRecord):
 
 @metadata_record()
 class PartitionsAdded(TopicRecord):
-    """Further partitions, numbered on from those the topic has."""
+    """More partitions of a topic, numbered on from those it has."""
 
     topic_id: bytes = stored(ID)
     partitions: tuple[PartitionImage, ...] = stored(PARTITIONS)
@@ -98,7 +98,7 @@ class PartitionsAdded(TopicRecord):
 
 @metadata_record()
 class PartitionChanged(TopicRecord):
-    """A partition's leader, in-sync replicas or replicas as they are from now on."""
+    """A partition's new leader, in-sync replicas or replicas."""
 
     topic_id: bytes = stored(ID)
     partition: int
@@ -110,7 +110,7 @@ class PartitionChanged(TopicRecord):
 
 @metadata_record()
 class TopicConfigChanged(TopicRecord):
-    """Values to set; None removes the topic's own value."""
+    """Values of a topic's settings; None removes the topic's own value."""
 
     topic_id: bytes = stored(ID)
     changes: Mapping[str, str | None] = stored(VALUES)

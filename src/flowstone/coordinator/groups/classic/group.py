@@ -203,8 +203,8 @@ class Group:
         first = next(iter(self.members.values()))
         candidates = self._common_protocols(first.protocols)
         assert candidates, f"group {self.group_id} has no protocol that all members support"
-        votes = Counter(member.vote(candidates) for member in self.members.values())
-        return votes.most_common(1)[0][0]
+        preferred = (next(name for name in member.protocols if name in candidates) for member in self.members.values())
+        return Counter(preferred).most_common(1)[0][0]
 
     def add(self, member: Member, protocol_type: str) -> None:
         assert member.member_id not in self.members

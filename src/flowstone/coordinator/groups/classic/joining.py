@@ -30,7 +30,6 @@ from flowstone.coordinator.groups.classic.rebalancing import (
 from flowstone.coordinator.groups.config import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     PENDING_MEMBERS_MAX,
-    REASON_MAX_CHARS,
     TEXT_CHARACTER_BYTES,
 )
 from flowstone.coordinator.groups.messages import UNKNOWN_MEMBER_ID, JoinRequest, JoinResponse, SyncResponse
@@ -45,7 +44,7 @@ def join(turn: Turn, token: Any, request: JoinRequest) -> None:
         turn.reply(token, JoinResponse(error_code, request.member_id))
         return
     group = find(turn, request.group_id) or Group(request.group_id)
-    if not _has_room(turn, group, request) or not _has_memory(turn, group, request):
+    if not _fits(turn, group, request):
         _turn_away(turn, group, request, token)
     elif not group.supports(request.protocol_type, dict(request.protocols)):
         turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
@@ -60,39 +59,33 @@ def join(turn: Turn, token: Any, request: JoinRequest) -> None:
 def _check(turn: Turn, request: JoinRequest) -> ErrorCode:
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    if not turn.config.session_timeout_min_ms <= request.session_timeout_ms <= turn.config.session_timeout_max_ms:
+    config = turn.shard.config
+    if not config.session_timeout_min_ms <= request.session_timeout_ms <= config.session_timeout_max_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     if request.member_id != UNKNOWN_MEMBER_ID and request.group_id not in turn.shard.groups:
         return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.NONE
 
 
-def _has_room(turn: Turn, group: Group, request: JoinRequest) -> bool:
-    """While members join again, those who have done so count: the last to come are those who do not fit.
+def _fits(turn: Turn, group: Group, request: JoinRequest) -> bool:
+    """Return whether the group's size and the memory left for all groups allow the join.
 
-    An instance that comes back takes its own former place.
+    While members join again, those who have done so count: the last to come are those who do not fit. An instance that
+    comes back takes its own former place.
     """
-    member_id = request.member_id
-    if member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is not None:
-        member_id = group.static_members.get(request.group_instance_id, member_id)
-    if group.state is GroupState.PREPARING_REBALANCE:
-        return member_id in group.joins or len(group.joins) < turn.config.group_max_size
-    return member_id in group.members or len(group.members) < turn.config.group_max_size
-
-
-def _has_memory(turn: Turn, group: Group, request: JoinRequest) -> bool:
-    """Return whether all groups together leave enough memory for what this join adds to the group."""
-    protocols = dict(request.protocols)
-    wanted_bytes = member_bytes(request.client_id, request.client_host, request.group_instance_id, protocols)
-    member_id = request.member_id
-    if member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is not None:
-        member_id = group.static_members.get(request.group_instance_id, member_id)
+    member_id, instance_id = request.member_id, request.group_instance_id
+    if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
+        member_id = group.static_members.get(instance_id, member_id)
+    counted = group.joins if group.state is GroupState.PREPARING_REBALANCE else group.members
+    if member_id not in counted and len(counted) >= turn.shard.config.group_max_size:
+        return False
+    wanted_bytes = member_bytes(request.client_id, request.client_host, instance_id, dict(request.protocols))
     known = group.members.get(member_id)
     if known is not None:
         wanted_bytes += TEXT_CHARACTER_BYTES * len(member_id) + len(known.assignment) - known.counted_bytes
     if group.group_id not in turn.shard.groups:
         wanted_bytes += group.size_bytes
-    return turn.shard.account.may_grow(group.group_id, wanted_bytes)
+    return wanted_bytes <= 0 or turn.shard.account.may_grow(group.group_id, wanted_bytes)
 
 
 def _turn_away(turn: Turn, group: Group, request: JoinRequest, token: Any) -> None:
@@ -147,7 +140,7 @@ def _join_known(turn: Turn, group: Group, request: JoinRequest, token: Any) -> N
         _update(group, member, request)
         park_join(turn, group, member_id, token)
         who = "Leader" if member_id == group.leader else "Member"
-        rebalance(turn, group, f"{who} {member_id} joined again while {group.state.value}{_said(request)}")
+        rebalance(turn, group, f"{who} {member_id} joined again while {group.state.value}", request.reason)
 
 
 def _add(turn: Turn, group: Group, request: JoinRequest, token: Any, member_id: str) -> None:
@@ -165,7 +158,7 @@ def _add(turn: Turn, group: Group, request: JoinRequest, token: Any, member_id: 
     group.joined_during_delay = True
     park_join(turn, group, member_id, token)
     turn.schedule(NEW_MEMBER_JOIN_TIMEOUT_MS, TimerKind.SESSION, group, member_id)
-    rebalance(turn, group, f"Member {member_id} joined{_said(request)}")
+    rebalance(turn, group, f"Member {member_id} joined", request.reason)
 
 
 def _replace_static(turn: Turn, group: Group, request: JoinRequest, token: Any) -> None:
@@ -194,7 +187,7 @@ def _replace_static(turn: Turn, group: Group, request: JoinRequest, token: Any) 
         turn.reply(token, _rejoined(group, request, member_id, old_leader or ""))
     else:
         park_join(turn, group, member_id, token)
-        rebalance(turn, group, f"Static member {request.group_instance_id} joined as {member_id}{_said(request)}")
+        rebalance(turn, group, f"Static member {request.group_instance_id} joined as {member_id}", request.reason)
 
 
 def _rejoined(group: Group, request: JoinRequest, member_id: str, old_leader: str) -> JoinResponse:
@@ -213,7 +206,3 @@ def _update(group: Group, member: Member, request: JoinRequest) -> None:
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.protocols = dict(request.protocols)
     group.count(member)
-
-
-def _said(request: JoinRequest) -> str:
-    return f": {request.reason[:REASON_MAX_CHARS]}" if request.reason else ""

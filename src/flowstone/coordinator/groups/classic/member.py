@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flowstone.coordinator.groups.config import (
@@ -51,9 +51,6 @@ class Member:
             + TEXT_CHARACTER_BYTES * len(self.member_id)
             + len(self.assignment)
         )
-
-    def vote(self, candidates: Collection[str]) -> str:
-        return next(name for name in self.protocols if name in candidates)
 
     def described(self, protocol: str | None) -> DescribedMember:
         """Return the member as DescribeGroups shows it, with its metadata for the protocol if one is chosen."""

@@ -11,9 +11,10 @@ Whoever waits is answered before it is moved or dropped: no token is lost.
 
 from __future__ import annotations
 
-from flowstone.coordinator.groups.classic.group import Group, GroupState, as_classic
+from flowstone.coordinator.groups.classic.group import Group, GroupState
 from flowstone.coordinator.groups.config import (
     NOBODY_JOINED_RETRY_MIN_MS,
+    REASON_MAX_CHARS,
     REBALANCE_PHASE_MIN_MS,
     REBALANCE_REASON_MAX_CHARS,
 )
@@ -26,20 +27,18 @@ from flowstone.errors import ErrorCode
 def find(turn: Turn, group_id: str) -> Group | None:
     """Return the group of that id, or None if it is not there."""
     group = turn.shard.groups.get(group_id)
-    return None if group is None else as_classic(group)
+    assert group is None or isinstance(group, Group)
+    return group
 
 
-def rebalance(turn: Turn, group: Group, reason: str) -> None:
-    """Membership has changed: begin a rebalance, or see whether the one under way can now end."""
+def rebalance(turn: Turn, group: Group, reason: str, clients_reason: str | None = None) -> None:
+    """Membership has changed: begin a rebalance, or see whether the one under way can now end.
+
+    A group enters PreparingRebalance: members learn of it from their heartbeats and join again.
+    """
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_ready(turn, group)
-    else:
-        prepare(turn, group, reason)
-
-
-def prepare(turn: Turn, group: Group, reason: str) -> None:
-    """Enter PreparingRebalance: members learn of it from their heartbeats and join again."""
-    assert group.state is not GroupState.PREPARING_REBALANCE
+        return
     for member_id in list(group.syncs):
         answer_sync(turn, group, member_id, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
         turn.keep_session(group, member_id)
@@ -48,9 +47,11 @@ def prepare(turn: Turn, group: Group, reason: str) -> None:
     is_initial = group.state is GroupState.EMPTY
     group.state, group.state_timestamp_ms = GroupState.PREPARING_REBALANCE, turn.now_ms
     group.rebalance_count += 1
+    if clients_reason:
+        reason = f"{reason}: {clients_reason[:REASON_MAX_CHARS]}"
     group.rebalance_reason, group.rebalance_timestamp_ms = reason[:REBALANCE_REASON_MAX_CHARS], turn.now_ms
 
-    delay_ms = turn.config.initial_rebalance_delay_ms
+    delay_ms = turn.shard.config.initial_rebalance_delay_ms
     if is_initial and delay_ms > 0:
         group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         group.joined_during_delay = False
@@ -75,7 +76,7 @@ def end_of_join_phase(turn: Turn, group: Group) -> None:
     """The join phase's time is up; the initial delay is prolonged if somebody came during the last stretch of it."""
     assert group.state is GroupState.PREPARING_REBALANCE
     if group.initial_delay_left_ms and group.joined_during_delay:
-        delay_ms = min(turn.config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
+        delay_ms = min(turn.shard.config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
         group.initial_delay_left_ms -= delay_ms
         group.joined_during_delay = False
         turn.schedule(delay_ms, TimerKind.JOIN, group)
@@ -95,14 +96,11 @@ def complete_join(turn: Turn, group: Group) -> None:
         group.protocol = None
         turn.append(group.stored(turn.now_ms, {}))
         turn.check_empty_groups_later()
-    elif group.elect_joined_leader():
-        _begin_generation(turn, group)
-    else:
+        return
+    if not group.elect_joined_leader():
         # Only static members that did not come: their sessions decide.
         turn.schedule(max(group.rebalance_timeout_ms, NOBODY_JOINED_RETRY_MIN_MS), TimerKind.JOIN, group)
-
-
-def _begin_generation(turn: Turn, group: Group) -> None:
+        return
     group.generation += 1
     group.protocol = group.select_protocol()
     group.state, group.state_timestamp_ms = GroupState.COMPLETING_REBALANCE, turn.now_ms

@@ -13,7 +13,7 @@ from flowstone.coordinator.groups.classic.rebalancing import (
     complete_join_if_ready,
     end_of_join_phase,
     forget_if_unused,
-    prepare,
+    rebalance,
     remove_member,
     remove_pending,
 )
@@ -25,8 +25,8 @@ def resume(turn: Turn, group: Group) -> None:
     """Begin the sessions of all members of a group that was just loaded: they could send no heartbeats before."""
     for member_id in group.members:
         turn.keep_session(group, member_id)
-    if len(group.members) > turn.config.group_max_size:
-        prepare(turn, group, f"The group has more members than group.max.size, {turn.config.group_max_size}")
+    if len(group.members) > turn.shard.config.group_max_size:
+        rebalance(turn, group, f"The group has more members than group.max.size, {turn.shard.config.group_max_size}")
 
 
 def forget(timers: Timers, group: Group) -> None:
@@ -49,7 +49,7 @@ def expire(turn: Turn, group: Group, due: Collection[Timer]) -> None:
             reasons.append(f"Member {member_id} did not ask for its assignment in the rebalance timeout")
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         if reasons:
-            prepare(turn, group, "; ".join(reasons))
+            rebalance(turn, group, "; ".join(reasons))
     elif group.state is GroupState.PREPARING_REBALANCE:
         if TimerKind.JOIN in kinds:
             end_of_join_phase(turn, group)

@@ -99,7 +99,7 @@ def test_a_record_that_is_not_understood_is_refused_in_a_sentence(data: bytes, s
 @pytest.mark.parametrize(
     "data", [b'{"type":"MoonLanded","version":1}', b'{"type":"TopicDeleted","version":2,"topic_id":""}']
 )
-def test_a_record_of_a_newer_release_is_told_from_damage_and_says_what_to_do(data: bytes) -> None:
+def test_a_record_of_a_newer_release_is_distinguished_from_damage_and_says_what_to_do(data: bytes) -> None:
     with pytest.raises(UnknownRecord, match=r"a newer release wrote it.*Start the release that the other brokers run"):
         decode(data)
 
