@@ -60,7 +60,7 @@ def _check(turn: Turn, commit: CommitRequest) -> ErrorCode:
 
 def _has_memory(turn: Turn, commit: CommitRequest) -> bool:
     """Return whether all groups together leave enough memory for these offsets, counted as if all of them were new."""
-    group_id, length_max = commit.group_id, turn.config.offset_metadata_max_bytes
+    group_id, length_max = commit.group_id, turn.shard.config.offset_metadata_max_bytes
     growth_bytes = 0
     if group_id not in turn.shard.groups:
         growth_bytes = GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(group_id)
