@@ -35,7 +35,7 @@ from bench.servers import Flowstone
 from bench.shared_reads import forget_cached
 from bench.topics import RoundFailed
 from bench.workers import Load, produce
-from flowstone.ports.background import be_nice, give_way
+from flowstone.ports.background import lower_priority, set_background_priority
 
 ROUNDS = 5
 SECONDS = 4.0
@@ -216,7 +216,7 @@ def main(words: Sequence[str] | None = None) -> int:
         p99s: dict[str, list[float]] = {kind: [] for kind in kinds}
         for _ in range(ROUNDS):
             for kind, work in kinds.items():
-                with company(work, give_way if options.giving_way else be_nice):
+                with company(work, set_background_priority if options.giving_way else lower_priority):
                     p99s[kind].append(percentile_ms(watched.latencies(SECONDS), 0.99))
     baseline = statistics.median(p99s[NO_COMPANY])
     print(f"{'beside':24}{'p99, ms':>10}{'ratio':>8}   of {ROUNDS} rounds, ms")

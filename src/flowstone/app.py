@@ -98,6 +98,7 @@ class App:
         self._network: Network = network or SystemNetwork()
         self._consensus = consensus
         self._cluster: Clustering | None = None
+        self._deleted_topic_ids: frozenset[bytes] | None = None
         self._intercept = intercept
         self._http_chosen = "http.listener" in values
         self._http_wanted = parse_address(self.config.http_listener if self._http_chosen else default_http)
@@ -133,7 +134,9 @@ class App:
             await self._open_logs_and_metadata()
             self._bind_http()
             self.services = self._wire()
-            self.survey = GroupSurvey(self.services, self._cluster.elsewhere if self._cluster is not None else None)
+            self.survey = GroupSurvey(
+                self.services, self._cluster.remote_offsets if self._cluster is not None else None
+            )
             self._disks = DiskSpace(self.services)
             self._server = Server(self.services, self._network)
             await self._register(self._bind())
@@ -245,7 +248,9 @@ class App:
                     "where with zookeeper.connect, or --zookeeper HOST:PORT"
                 )
             copies = MetadataCopies(self._files, paths, is_incomplete=self._logs.is_incomplete)
-            self._metadata = Metadata(FileLog(copies, self._clock))
+            metadata_log = FileLog(copies, self._clock)
+            self._metadata = Metadata(metadata_log)
+            self._deleted_topic_ids = metadata_log.deleted_topic_ids
             return
         from flowstone.broker.clustering.cluster_node import Clustering  # without it a single broker starts faster
 
@@ -301,7 +306,7 @@ class App:
         self._assignments = Assignments(
             self.config.node_id, self._topic_defaults, self._logs, self._partitions, self._cluster
         )
-        self._assignments.open_all(self._metadata.image)
+        self._assignments.open_all(self._metadata.image, self._deleted_topic_ids)
         self._metadata.on_change(self._assignments.follow)
         self._metadata.on_wait(self._assignments.settled)
         self._metadata.on_failure(self._fail)

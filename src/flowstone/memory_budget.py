@@ -29,13 +29,13 @@ class MemoryBudget:
         """Return the remaining bytes; negative if more was loaded than the limit permits."""
         return self.limit_bytes - self.used_bytes
 
-    def has_plenty(self, owner_bytes: int, growth_bytes: int) -> bool:
+    def could_grow(self, owner_bytes: int, growth_bytes: int) -> bool:
         """Return whether an owner could grow by that much, without counting a refusal."""
         return owner_bytes + 2 * growth_bytes <= self.left_bytes
 
-    def has_room(self, owner_bytes: int, growth_bytes: int) -> bool:
+    def may_grow(self, owner_bytes: int, growth_bytes: int) -> bool:
         """Return whether an owner of `owner_bytes` may grow by `growth_bytes`, and count a refusal."""
-        if growth_bytes <= 0 or self.has_plenty(owner_bytes, growth_bytes):
+        if growth_bytes <= 0 or self.could_grow(owner_bytes, growth_bytes):
             return True
         self.refused_count += 1
         self._on_refused()
@@ -52,13 +52,13 @@ class MemoryAccount:
     def size_of(self, owner: Hashable) -> int:
         return self._sizes.get(owner, 0)
 
-    def has_plenty(self, owner: Hashable, growth_bytes: int) -> bool:
+    def could_grow(self, owner: Hashable, growth_bytes: int) -> bool:
         """Return whether the owner could grow by that much, without counting a refusal."""
-        return self._budget.has_plenty(self._sizes.get(owner, 0), growth_bytes)
+        return self._budget.could_grow(self._sizes.get(owner, 0), growth_bytes)
 
     def may_grow(self, owner: Hashable, growth_bytes: int) -> bool:
         """Return whether the owner may grow by `growth_bytes`, and count a refusal."""
-        return self._budget.has_room(self._sizes.get(owner, 0), growth_bytes)
+        return self._budget.may_grow(self._sizes.get(owner, 0), growth_bytes)
 
     def set_size(self, owner: Hashable, size_bytes: int) -> None:
         """Set the owner's current size; an owner of size 0 is removed."""

@@ -113,7 +113,7 @@ def test_at_the_floor_records_are_refused_groups_go_on_and_freed_space_is_used_b
             client.create_topic("orders", len(disk.partitions))
             refused = _fill_the_disk(disk, client, "first")
             assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
-            assert "takes no new records" in str(refused)
+            assert "accepts no new records" in str(refused)
             assert os.statvfs(mount).f_bavail > 0
             with broker.connect() as other:
                 commit(other, "readers", "orders", 1, 1)

@@ -72,11 +72,11 @@ static void filter_all(const uint8_t *log, struct filter_batches_call *call, int
         flowstone_filter_batches(log, call);
         REQUIRE(call->output_size <= call->output_capacity);
         index_all(call->output, call->output_size, 0, interval_bytes);
-        const int is_stuck = call->stop == NO_ROOM && call->output_size == 0;
+        const int is_stuck = call->stop == OUTPUT_FULL && call->output_size == 0;
         call->output_size = 0;
         if (call->stop == COMPRESSED || call->stop == TRANSACTIONAL)
             filter_one(log, call);
-        else if (call->stop != NO_ROOM || is_stuck)
+        else if (call->stop != OUTPUT_FULL || is_stuck)
             return;
     }
 }

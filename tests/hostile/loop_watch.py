@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from tests.support.running_app import LoopThread
 
 
@@ -41,5 +41,5 @@ class LoopWatch:
         with suppress(asyncio.CancelledError):
             while True:
                 started = time.thread_time()
-                await others_turn()
+                await yield_to_loop()
                 self.longest_s = max(self.longest_s, time.thread_time() - started)

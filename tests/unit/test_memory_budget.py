@@ -79,7 +79,7 @@ def test_refusals_are_counted_and_told() -> None:
     budget = MemoryBudget(10, lambda: told.append(budget.refused_count))
     account = MemoryAccount(budget)
     assert not account.may_grow("a", 6)
-    assert not account.has_plenty("a", 6)
+    assert not account.could_grow("a", 6)
     assert (told, budget.refused_count) == ([1], 1)
 
 

@@ -78,7 +78,7 @@ class RowBuilder:
                 raise _malformed(call.record_index, call.base_offset, RecordsStatus(call.status))
             if call.full == Full.NOT_FULL:
                 return True
-            if call.full == Full.ROWS or not _make_room(columns):
+            if call.full == Full.ROWS or not _enlarge(columns):
                 return False
 
     def take(self) -> Any:
@@ -157,7 +157,7 @@ def _held(columns: Columns) -> list[Full]:
     return [*columns.binaries, Full.HEADERS]
 
 
-def _make_room(columns: Columns) -> bool:
+def _enlarge(columns: Columns) -> bool:
     """Enlarge the full column; return False if the RecordBatch would be too large and already has rows."""
     full = Full(columns.call.full)
     wanted, limit = columns.used(full) + columns.call.needed, _LIMITS[full]

@@ -1,6 +1,6 @@
-"""A partition of an internal topic as a coordinator sees it. Whoever wires the broker adapts a real partition to it.
+"""The interface of an internal topic's partition for a coordinator, which `broker.coordinators` implements.
 
-A coordinator knows nothing of replicas, files or flushing: it appends, is told when what it appended is committed, and
+A coordinator knows nothing of replicas, files or flushing: it appends, is notified when its records are committed, and
 reads everything back when it loads.
 """
 
@@ -21,7 +21,7 @@ class InternalLog(Protocol):
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest batch that `append` takes."""
+        """Return the size of the largest batch that `append` accepts."""
         ...
 
     def check_producer(self, batch: bytes, transaction_version: int) -> None:
@@ -29,16 +29,17 @@ class InternalLog(Protocol):
         ...
 
     def append(self, batch: bytes) -> int:
-        """Appends as an acks=all produce would; the log's end after it. ApiError: nothing was appended."""
+        """Append like an acks=all produce; return the log's end after it. Raises ApiError if nothing was appended."""
         ...
 
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Calls back once, at once or later, when all below `offset` is committed, or will not be: then with why."""
+        """Call back once, now or later, when all records below `offset` are committed, or with the reason why not."""
         ...
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
-        """Committed bytes from the batch that holds `offset` on, at least one whole batch; the last may be cut short.
+        """Return committed bytes from the batch that holds `offset` on, with at least one whole batch.
 
-        Empty at the end of what is committed. ApiError if the log cannot be read.
+        The last batch may be cut short. The result is empty at the end of the committed records. Raises ApiError if the
+        log cannot be read.
         """
         ...

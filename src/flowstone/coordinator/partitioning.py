@@ -1,4 +1,4 @@
-"""Which partition of an internal topic has a key's state: Kafka's rule, so that its tools look in the right place."""
+"""The partition of an internal topic that holds a key's state, by Kafka's rule, so that its tools find the state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 def java_hash_code(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 units, in 32 bits."""
+    """Return Java's String.hashCode: over UTF-16 units, in 32 bits."""
     data = text.encode("utf-16-be", "surrogatepass")
     code = 0
     for unit in unpack(f">{len(data) // 2}H", data):

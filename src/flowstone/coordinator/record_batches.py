@@ -1,4 +1,4 @@
-"""A coordinator's records as batches of its internal topic, and back. Knows nothing of what the records mean."""
+"""Encoding of a coordinator's records into batches of its internal topic, and decoding. Does not interpret records."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from flowstone.wire.record_batch import (
 
 
 class RecordCodec(Protocol):
-    """Between one coordinator's typed records and their binary form."""
+    """The conversion between one coordinator's typed records and their binary form."""
 
     def encode_all(self, records: Sequence[Any]) -> list[bytes]:
-        """The records as they stand in one batch, which has their timestamp."""
+        """Return the records as they are stored in one batch; they have the batch's timestamp."""
         ...
 
     def decode(self, key: bytes, value: bytes | None) -> Any | None:
-        """Return the typed record, or None for a type or version that a newer broker wrote, which is passed over.
+        """Return the typed record, or None for a type or version that a newer broker wrote, which is skipped.
 
-        Raises StorageFault if the bytes make no sense.
+        Raises StorageFault if the bytes are malformed.
         """
         ...
 
@@ -52,7 +52,7 @@ def encode_batches(
     if size_bytes <= batch_bytes_max:
         return [join_records(encoded, timestamp_ms, producer)]
     if len(records) == 1:
-        message = f"a record of {len(encoded[0])} bytes; {batch_bytes_max} are taken (max.message.bytes)"
+        message = f"a record of {len(encoded[0])} bytes exceeds max.message.bytes, {batch_bytes_max}"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
     middle = len(records) // 2
     halves = records[:middle], records[middle:]
@@ -61,12 +61,12 @@ def encode_batches(
 
 class Batch(NamedTuple):
     header: BatchHeader
-    records: list[Record]  # none of a control batch
-    marker: EndMarker | None  # of a control batch that is one
+    records: list[Record]  # empty for a control batch
+    marker: EndMarker | None  # set for a control batch that ends a transaction
 
 
 def decode_batches(data: bytes) -> Iterator[Batch]:
-    """Yield each whole batch of a read. Raises StorageFault where it is damaged."""
+    """Yield each whole batch of the bytes that were read. Raises StorageFault if one is damaged."""
     view, position = memoryview(data), 0
     while len(data) - position >= HEADER_BYTES:
         try:

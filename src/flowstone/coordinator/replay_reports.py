@@ -1,7 +1,7 @@
-"""What the log says of shards that must be replayed: one line per cause, however many shards it hits and however often.
+"""Log messages about shards that must be replayed: one line per cause, however many shards it affects.
 
 A broker without a lease, or a log with too few replicas, fails all shards of a coordinator, and each again after every
-replay. A cause is reported when it appears, and again only once it was over or `REPEAT_S` have passed.
+replay. A cause is reported when it appears, and again only after it was over or `REPEAT_S` have passed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ REPEAT_S = 600.0
 class ReplayReports:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._causes: dict[str, str] = {}  # of each shard that failed and has appended nothing since
-        self._reported_s: dict[str, float] = {}  # when, by cause
+        self._causes: dict[str, str] = {}  # by shard, for shards that failed and have not appended since
+        self._reported_s: dict[str, float] = {}  # the time of the last report, by cause
 
     def failed(self, shard: str, cause: str) -> None:
-        """Report the cause, unless it was reported not long ago."""
+        """Report the cause of a shard's failure, unless it was reported recently."""
         self._causes[shard] = cause
         now_s = self._monotonic()
         if now_s - self._reported_s.get(cause, -REPEAT_S) < REPEAT_S:
@@ -36,12 +36,14 @@ class ReplayReports:
         )
 
     def appended(self, shard: str) -> None:
-        """Note that a shard's log takes records again. The cause is over once that holds for all shards that it hit."""
+        """Note that a shard appended again; the cause is over once all shards that it affected have."""
         cause = self._causes.pop(shard, None) if self._causes else None
         if cause is not None and cause not in self._causes.values():
             self._reported_s.pop(cause, None)
-            logger.warning("%s and all others that had to be replayed take records again: it was %s", shard, cause)
+            logger.warning(
+                "%s and all other shards that had to be replayed append records again; the cause was: %s", shard, cause
+            )
 
     def closed(self, shard: str) -> None:
-        """Note that a shard is served here no more."""
+        """Note that this broker no longer serves a shard."""
         self._causes.pop(shard, None)

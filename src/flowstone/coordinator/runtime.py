@@ -1,22 +1,23 @@
-"""One state machine over one partition of an internal topic: loading, calling, appending, releasing replies.
+"""The runtime of one state machine over a partition of an internal topic: loading, calls, appends, replies.
 
 The rules, the same for every coordinator (D7):
 
-- A call of the state machine gives records and replies. The records are appended, in order, and replayed before the
-  next call; those that can wait are appended a little later, with others (`append_rounds`). No reply, be it of a read,
-  leaves before everything the state machine had seen is committed.
-- The same holds for tasks: `Host.perform` gets them in order, once everything is committed. It comes back with
-  `execute`. Tasks of a state machine that was thrown away meanwhile are dropped.
+- A call of the state machine returns records and replies. The records are appended, in order, and replayed before the
+  next call; those that can wait are appended a little later, together with other shards' (`append_rounds`). No reply,
+  not even to a read, is sent before everything the state machine had seen is committed.
+- The same holds for tasks: `Host.perform` gets them in order, once everything is committed. It reports back through
+  `execute`. Tasks of a state machine that was discarded meanwhile are dropped.
 - Records of a transaction are appended in a batch of their own, as are markers; neither waits for a round. Whether the
   log has fenced their producer is asked before anything is appended: then only that request is refused.
-- There is no undo. When an append or a commit fails the state machine is thrown away, whoever waits is told to look for
-  the coordinator again, and the log is replayed into a new one.
-- Loading is the same `replay`, in steps that do not hold the event loop for long; meanwhile clients hear
-  COORDINATOR_LOAD_IN_PROGRESS. A load that fails is tried again; one that fails by a mistake of ours only so often.
-- At the end nothing more is taken, but what waits for its commit is still answered: it is in the log.
+- There is no undo. When an append or a commit fails the state machine is discarded, waiting clients get an error that
+  makes them look up the coordinator again, and the log is replayed into a new state machine.
+- Loading is the same `replay`, in steps that do not hold the event loop for long; meanwhile clients get
+  COORDINATOR_LOAD_IN_PROGRESS. A failed load is retried; one that fails because of a bug only FAULTY_LOADS_MAX times.
+- On closing no more requests are accepted, but requests whose records are in the log are answered once they are
+  committed.
 
 Knows nothing of groups, sockets or files. Runs on the event loop. Its time is steady, wall clock at the start plus
-monotonic time since: a wall clock that jumps expires nobody.
+monotonic time since: a wall clock that jumps expires no session.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from flowstone.promise import Promise
 
 logger = logging.getLogger(__name__)
 
-# A log that refuses what is appended to it (a full disk) is not replayed more often than this.
+# The pause before a log that refuses appends (a full disk) is replayed again.
 RELOAD_DELAY_S = 1.0
-# A mistake of ours while loading will most likely be made again: each try waits twice as long, and there is a last one.
+# Loads that fail because of a bug, which would most likely fail again: each waits twice as long as the one before.
 FAULTY_LOADS_MAX = 6
 
-# What a coordinator's clients hear when its log fails, as in Kafka; anything else is our own mistake.
+# The errors that clients get when a log fails, as in Kafka; any other error is a bug.
 _CLIENT_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -59,10 +60,12 @@ _CLIENT_ERRORS = {
 
 
 class StateMachine(ReplayedState, Protocol):
-    """What the runtime itself needs of a state machine; requests are between it and their handlers."""
+    """The methods of a state machine that the runtime calls itself; requests call others, through
+    `HostedShard.request`.
+    """
 
     def loaded(self, now_ms: int) -> Effects[Any]:
-        """The whole log has been replayed."""
+        """Return the effects of the end of loading: the whole log has been replayed."""
         ...
 
     def tick(self, now_ms: int) -> Effects[Any]: ...
@@ -70,7 +73,7 @@ class StateMachine(ReplayedState, Protocol):
     def next_deadline(self) -> int | None: ...
 
     def close(self) -> None:
-        """Give back what it holds of limits shared with others: it is not called any more."""
+        """Release what it holds of limits shared with others: it is not called any more."""
         ...
 
 
@@ -80,20 +83,20 @@ Token = Promise[Any]
 
 
 def refuse_task(shard: HostedShard[Any], task: Any) -> None:
-    """Fail: the state machine is of a coordinator that has no tasks."""
-    raise AssertionError(f"there is nobody to perform {task!r}")
+    """Fail: this coordinator's state machine must not return tasks."""
+    raise AssertionError(f"no Host.perform for {task!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Host(Generic[Machine]):
-    """What the shards of one coordinator share."""
+    """The parts that the shards of one coordinator share."""
 
     clock: Clock
     codec: RecordCodec
-    # Makes a state machine that knows nothing yet, for the leader epoch in which its partition is led here.
+    # Creates an empty state machine for a leader epoch of its partition.
     new_machine: Callable[[int], Machine]
     # One shard loads at a time: each holds the event loop for a few milliseconds per step.
-    load_turn: asyncio.Lock
+    load_lock: asyncio.Lock
     rounds: AppendRounds
     reports: ReplayReports
     skipped: SkippedRecords
@@ -107,18 +110,18 @@ class HostedShard(Generic[Machine]):
         self.leader_epoch = leader_epoch
         self._log = ShardLog(name, log, host.codec, host.skipped)
         self._epoch_ms = host.clock.time_ms() - host.clock.monotonic() * 1000
-        # None while it loads, cannot be loaded, or is closed; then this is what clients hear.
+        # None while the shard loads, cannot be loaded, or is closed; clients then get the error below.
         self._machine: Machine | None = None
         self._unavailable = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        # Requests that the state machine has, and those whose replies wait for a commit.
+        # Requests that the state machine has not answered, and those whose replies wait for a commit.
         self._unanswered: set[Token] = set()
         self._uncommitted: set[Token] = set()
-        # Records that the state machine has replayed and the log does not have yet; what waits for that.
+        # Records that were replayed but not appended yet; and the replies and tasks that depend on them.
         self._unappended: list[Any] = []
         self._held_back: list[tuple[Token, Any]] = []
         self._held_tasks: list[Any] = []
         self._is_in_round = False
-        # What must not be lost because it came while there was no state machine, or its log took nothing.
+        # Calls of `execute` that arrived while there was no state machine, or while its log refused appends.
         self._calls_after_load: list[Call[Machine]] = []
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -127,7 +130,10 @@ class HostedShard(Generic[Machine]):
         self._begin_load()
 
     def request(self, call: Callable[[Machine, int, Token], Effects[Any]], token: Token | None = None) -> Token:
-        """Has the state machine handle a request; its response, or ApiError, comes with the promise: the one given."""
+        """Have the state machine handle a request; return the promise of its response, `token` if given.
+
+        The promise raises ApiError if the request fails.
+        """
         token = Promise() if token is None else token
         machine = self._machine
         if machine is None:
@@ -138,12 +144,12 @@ class HostedShard(Generic[Machine]):
         return token
 
     def execute(self, call: Call[Machine]) -> None:
-        """Has the state machine do something that nobody waits for: now, or once it is loaded and its log takes it."""
+        """Have the state machine called for an event without a requester: now, or once it is loaded and can append."""
         if self._machine is None or not self._run(self._machine, call):
             self._calls_after_load.append(call)
 
     def close(self, code: ErrorCode) -> None:
-        """Serves no more. Everybody hears `code`, but those whose requests are in the log: they hear of its commit."""
+        """Stop serving: waiting requests get `code`, but those whose records are in the log wait for the commit."""
         if self._unappended:
             self._append_last(code)
         self.loading.cancel()
@@ -158,7 +164,10 @@ class HostedShard(Generic[Machine]):
         return int(self._epoch_ms + self._clock.monotonic() * 1000)
 
     def _run(self, machine: Machine, call: Callable[..., Effects[Any]], *asker: Token) -> bool:
-        """Whether it is done: not if the log refuses what it gave. `asker`: who is to be answered."""
+        """Call the state machine and append its records; return False if the log refused them.
+
+        `asker` is the token of the request, if there is one.
+        """
         try:
             now_ms = self._now_ms()
             effects = call(machine, now_ms, *asker)
@@ -224,7 +233,7 @@ class HostedShard(Generic[Machine]):
         self._is_in_round = False
         machine = self._machine
         if machine is None or not self._unappended:
-            return  # it was thrown away, or something that could not wait has taken all with it
+            return  # the machine was discarded, or an append that could not wait included these records
         try:
             self._append(self._now_ms())
         except Exception as error:
@@ -233,7 +242,7 @@ class HostedShard(Generic[Machine]):
             self._release_when_committed(machine)
 
     def _append_last(self, code: ErrorCode) -> None:
-        """What waits for its round is done now or, where the log is not ours any more, not at all."""
+        """Append the records that wait for their round or, if this broker no longer leads the log, drop them."""
         assert self._machine is not None
         try:
             self._append(self._now_ms())
@@ -248,7 +257,7 @@ class HostedShard(Generic[Machine]):
         if isinstance(error, ApiError):
             self._failed(error.code, str(error))
         else:
-            # A mistake of ours, half-way through: nothing of its state is to be trusted, whoever called.
+            # A bug, half-way through a call: the state is invalid, whatever the call was.
             logger.exception("%s: the state machine failed", self._name)
             self._failed(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
 
@@ -265,7 +274,7 @@ class HostedShard(Generic[Machine]):
             self._failed(code, f"a commit failed with {code.name}")
         for token, response in replies:
             self._uncommitted.discard(token)
-            if token.done():  # whoever asked may be gone; what was asked is done all the same
+            if token.done():  # the client may be gone; its request was carried out all the same
                 continue
             if code is ErrorCode.NONE:
                 token.set_result(response)
@@ -277,7 +286,7 @@ class HostedShard(Generic[Machine]):
     def _perform(self, machine: Machine, tasks: Sequence[Any]) -> None:
         for task in tasks:
             if machine is not self._machine:
-                return  # thrown away, maybe by the task before
+                return  # the machine was discarded, maybe by the task before
             try:
                 self._host.perform(self, task)
             except Exception as error:
@@ -286,7 +295,7 @@ class HostedShard(Generic[Machine]):
     # Time
 
     def _schedule(self, machine: Machine) -> None:
-        """Has the state machine called at its deadline, or earlier: most deadlines only ever move away."""
+        """Have the state machine called at its deadline, or earlier: most deadlines only ever move to later."""
         deadline_ms = machine.next_deadline()
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
@@ -315,7 +324,7 @@ class HostedShard(Generic[Machine]):
         is_loaded = False
         try:
             await self._log.wait_committed()
-            async with self._host.load_turn:
+            async with self._host.load_lock:
                 await self._log.load(machine)
             is_loaded = True
         except (ApiError, StorageFault) as error:
@@ -339,7 +348,7 @@ class HostedShard(Generic[Machine]):
     def _failed(self, code: ErrorCode, reason: str, *, is_loaded: bool = True) -> None:
         self._host.reports.failed(self._name, reason)
         told = _told(code)
-        # Where even loading fails, waiting for it to end is no advice.
+        # After a failed load COORDINATOR_LOAD_IN_PROGRESS would be misleading.
         self._drop_machine(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loaded else told)
         _refuse(self._unanswered, told)
         _refuse(self._uncommitted, told)
@@ -347,7 +356,9 @@ class HostedShard(Generic[Machine]):
             delay_s = RELOAD_DELAY_S * 2 ** max(self._faulty_loads - 1, 0)
             self._timer = self._clock.call_later(delay_s, self._begin_load)
         else:
-            logger.error("%s cannot be loaded and is given up until the broker starts again: %s", self._name, reason)
+            logger.error(
+                "%s cannot be loaded, and will not be retried until the broker is restarted: %s", self._name, reason
+            )
 
     def _drop_machine(self, unavailable: ErrorCode) -> None:
         self._cancel_timer()
@@ -362,7 +373,7 @@ def _told(code: ErrorCode) -> ErrorCode:
 
 
 def _refuse(tokens: set[Token], code: ErrorCode) -> None:
-    """Tells all of them, and forgets them."""
+    """Reject all tokens with the error code, and empty the set."""
     for token in tokens:
         if not token.done():
             token.set_exception(ApiError(code))

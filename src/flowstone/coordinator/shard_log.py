@@ -1,11 +1,10 @@
-"""A shard's log: its typed records appended, and replayed when it loads.
+"""The log of a shard: typed records are appended, and replayed when the shard loads.
 
-The log of a coordinator is mostly history: the thousandth commit of a partition makes the 999 before it worthless. Its
-topic is compacted, so that what there is to replay does not grow without bound; nothing here knows of that, but for the
-offsets that are missing.
+Most of a coordinator's log is history: the thousandth commit of a partition makes the 999 before it obsolete. Its topic
+is compacted, so that the time to replay it stays bounded; the only effect here are gaps in the offsets.
 
-What a batch's header says is passed on: whose transaction its records belong to, and that it is a marker, which ends
-one. Records of an unknown kind, and control records that are no markers, are passed over.
+A batch's header is passed on: the transaction that its records belong to, and whether it is a marker, which ends one.
+Records of an unknown kind, and control records that are not markers, are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.wire.end_markers import EndMarker, end_marker
 from flowstone.wire.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 
-# Read in a worker, replayed in one turn of the event loop: some hundred records, a few milliseconds.
+# Bytes read by a worker and replayed in one iteration of the loop: some hundred records, a few milliseconds.
 LOAD_STEP_BYTES = 64 * 1024
 
 
@@ -36,7 +35,7 @@ class ReplayedState(Protocol):
         ...
 
     def replay_marker(self, producer: TransactionalProducer, marker: EndMarker) -> None:
-        """Apply or drop what the producer has written since its last marker, which may be of an older epoch of it."""
+        """Commit or drop what the producer has written since its last marker, maybe with an older epoch."""
         ...
 
 
@@ -78,11 +77,11 @@ class ShardLog:
             self._log.append(batch)
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
-        """Calls back once everything appended so far is committed, or will not be."""
+        """Call back once everything appended so far is committed, or cannot be."""
         self._log.when_committed(self._log.log_end_offset, callback)
 
     async def wait_committed(self) -> None:
-        """Returns once everything appended so far is committed. ApiError if it will not be."""
+        """Wait until everything appended so far is committed. Raises ApiError if it cannot be."""
         outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self.when_committed(lambda code: None if outcome.done() else outcome.set_result(code))
         code = await outcome

@@ -1,4 +1,4 @@
-"""What is logged of records that a shard passes over when it loads: a line per kind, however many there are of it.
+"""Log messages about records that a shard skips when it loads: one line per kind, however many records are of it.
 
 A newer broker may have written types of records, or versions of their values, that this one does not know. They stay in
 the log, where compaction keeps them, so that a newer broker finds them again.
@@ -11,10 +11,10 @@ from struct import Struct
 
 logger = logging.getLogger(__name__)
 
-# Kinds that are remembered, and so reported once: a log of any bytes must not fill the memory or the log file.
+# Kinds that are stored, and so reported once: a damaged log must not fill the memory or the log file.
 KINDS_MAX = 100
 
-# Keys and values of all coordinators begin with a version; a key's names the type of the record.
+# Keys and values of all coordinators begin with a version; that of the key is the type of the record.
 _VERSION = Struct(">h")
 
 _Kind = tuple[int | None, int | None]  # the versions of key and value
@@ -25,7 +25,7 @@ class SkippedRecords:
         self._reported: set[_Kind] = set()
 
     def skipped(self, partition: str, key: bytes, value: bytes | None) -> None:
-        """Warn that records of this kind are passed over, unless that was said before."""
+        """Warn that records of this kind are skipped, unless a warning was logged before."""
         kind = _version(key), _version(value)
         if kind in self._reported or len(self._reported) >= KINDS_MAX:
             return

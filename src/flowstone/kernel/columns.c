@@ -94,7 +94,7 @@ static inline enum status read_record(const uint8_t *at, const uint8_t *end, con
     return at == end ? VALID : BAD_LENGTH;
 }
 
-static inline int has_room(const struct binary_column *column, int64_t length) {
+static inline int has_capacity(const struct binary_column *column, int64_t length) {
     return !column->offsets || length <= column->capacity_bytes - column->size_bytes;
 }
 
@@ -104,19 +104,19 @@ static inline enum full find_full(const struct decode_columns_call *call, const 
     if (call->row_count == call->row_capacity)
         return ROWS_FULL;
     *needed = bytes_of(record->key);
-    if (!LIKELY(has_room(&call->key, *needed)))
+    if (!LIKELY(has_capacity(&call->key, *needed)))
         return KEY_FULL;
     *needed = bytes_of(record->value);
-    if (!LIKELY(has_room(&call->value, *needed)))
+    if (!LIKELY(has_capacity(&call->value, *needed)))
         return VALUE_FULL;
     *needed = record->header_count;
     if (call->header_offsets && *needed > call->header_capacity - call->header_count)
         return HEADERS_FULL;
     *needed = record->header_key_bytes;
-    if (!LIKELY(has_room(&call->header_key, *needed)))
+    if (!LIKELY(has_capacity(&call->header_key, *needed)))
         return HEADER_KEY_FULL;
     *needed = record->header_value_bytes;
-    if (!LIKELY(has_room(&call->header_value, *needed)))
+    if (!LIKELY(has_capacity(&call->header_value, *needed)))
         return HEADER_VALUE_FULL;
     *needed = 0;
     return NOT_FULL;

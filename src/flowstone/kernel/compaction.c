@@ -223,7 +223,7 @@ void flowstone_filter_batches(const uint8_t *buffer, struct filter_batches_call 
     while (next_batch(at, end, call->next_offset, call->end_offset, &batch, &call->stop, &call->needed, &call->damage)) {
         const int is_last = call->keeps_last && end - at == batch.size_bytes;
         if (call->output_capacity - call->output_size < OUTPUT_PER_INPUT_MAX * batch.size_bytes) {
-            call->stop = NO_ROOM;
+            call->stop = OUTPUT_FULL;
             break;
         }
         call->stop = filter_batch(call, at, &batch, is_last, call->output + call->output_size, &written);
@@ -245,7 +245,7 @@ void flowstone_filter_records(const uint8_t *payload, struct filter_records_call
                                 .record_count = call->record_count,
                                 .attributes = (int)call->attributes};
     struct filtered filtered;
-    call->stop = NO_ROOM;
+    call->stop = OUTPUT_FULL;
     if (call->output_capacity < OUTPUT_PER_INPUT_MAX * call->size)
         return;
     enum status status = filter_payload(call->filter, &batch, payload, payload + call->size, call->is_marker != 0,

@@ -33,7 +33,7 @@ class Stop(IntEnum):
     TRANSACTIONAL = 2  # the next batch is part of a transaction
     FULL = 3  # the map is full
     DONE = 4  # the next batch starts at the requested end
-    NO_ROOM = 5  # the output may not have enough space for the next batch
+    OUTPUT_FULL = 5  # the output may not have enough space for the next batch
     DAMAGED = 6
 
 

@@ -176,7 +176,7 @@ class RecordFilter:
         self._scratch = bytearray()
 
     @property
-    def room_bytes(self) -> int:
+    def free_bytes(self) -> int:
         used_bytes: int = self._batches.output_size
         return len(self._output) - used_bytes
 
@@ -236,7 +236,7 @@ class RecordFilter:
     def put(self, batch: Bytes) -> None:
         begin = self._batches.output_size
         end = begin + len(batch)
-        check_output(self.room_bytes, len(batch))
+        check_output(self.free_bytes, len(batch))
         self._output[begin:end] = batch
         self._batches.output_size = end
 

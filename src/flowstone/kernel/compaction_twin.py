@@ -149,7 +149,7 @@ class RecordFilter:
         self._output = bytearray()
 
     @property
-    def room_bytes(self) -> int:
+    def free_bytes(self) -> int:
         return self._output_bytes - len(self._output)
 
     def filter_batches(
@@ -180,8 +180,8 @@ class RecordFilter:
 
     def _filter_batch(self, buffer: Bytes, position: int, batch: Batch, keeps_last: bool, stop_attributes: int) -> Stop:
         end = position + batch.size_bytes
-        if self.room_bytes < OUTPUT_PER_INPUT_MAX * batch.size_bytes:
-            return Stop.NO_ROOM
+        if self.free_bytes < OUTPUT_PER_INPUT_MAX * batch.size_bytes:
+            return Stop.OUTPUT_FULL
         as_is = memoryview(buffer)[position:end]
         if batch.base_offset >= self._mapped_end:
             self._output += as_is
@@ -244,7 +244,7 @@ class RecordFilter:
 
     def put(self, batch: Bytes) -> None:
         """Append a batch that the caller has filtered itself; the output must have enough space."""
-        check_output(self.room_bytes, len(batch))
+        check_output(self.free_bytes, len(batch))
         self._output += batch
 
     def take(self) -> memoryview:

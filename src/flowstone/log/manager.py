@@ -142,7 +142,7 @@ class LogManager:
 
     # Logs
 
-    def make_way(self, topic_partition: TopicPartition, topic_id: bytes) -> asyncio.Future[None] | None:
+    def free_name(self, topic_partition: TopicPartition, topic_id: bytes) -> asyncio.Future[None] | None:
         """Return None if the topic may use its partition's name now, or a future that is done when it may.
 
         A directory left by an earlier topic of that name is deleted. Raises StorageFault if that fails.
@@ -162,7 +162,7 @@ class LogManager:
             self.delete(topic_partition)
 
     def get_or_create(self, topic_partition: TopicPartition, topic_id: bytes, config: TopicConfig) -> PartitionLog:
-        """Return the topic's log, created if missing; call `make_way` first. Raises StorageFault if it is offline."""
+        """Return the topic's log, created if missing; call `free_name` first. Raises StorageFault if it is offline."""
         offline = self.offline.get(topic_partition)
         if offline is not None:
             raise offline.fault
@@ -190,10 +190,11 @@ class LogManager:
         for directory in self.directories:
             directory.delete(topic_partition)
 
-    def delete_strays(self, topic_ids: Container[bytes]) -> None:
-        """Delete the logs of deleted topics that a crash left: every log of a topic whose id is not among these.
+    def delete_strays(self, topic_ids: Container[bytes], deleted_topic_ids: Container[bytes] | None = None) -> None:
+        """Delete the logs of deleted topics that a crash left: every log of a topic that is not among `topic_ids`.
 
-        Used while the broker starts and serves no requests. A log whose topic id is unknown stays.
+        A log of a topic that is not among `deleted_topic_ids` either is only renamed, unless that is None. Used while
+        the broker starts and serves no requests. A log whose topic id is unknown stays.
         """
         for directory in self.directories:
             owners = {topic_partition: log.topic_id for topic_partition, log in directory.logs.items()}
@@ -201,9 +202,12 @@ class LogManager:
             for topic_partition, topic_id in owners.items():
                 if topic_id in topic_ids or topic_id == ZERO_UUID:
                     continue
-                logger.warning("%s: its topic was deleted; the directory goes too", topic_partition)
                 try:
-                    directory.delete(topic_partition)
+                    if deleted_topic_ids is None or topic_id in deleted_topic_ids:
+                        logger.warning("%s: its topic was deleted; the directory goes too", topic_partition)
+                        directory.delete(topic_partition)
+                    else:
+                        directory.set_aside(topic_partition)
                 except StorageFault as fault:
                     logger.error("%s", fault)
 

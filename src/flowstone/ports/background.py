@@ -27,7 +27,7 @@ _SCHED_OTHER, _SCHED_BATCH = 0, 3
 _SCHED_ATTR = struct.Struct("=IIQiIQQQII")
 
 
-def be_nice(niceness: int = NICENESS) -> None:
+def lower_priority(niceness: int = NICENESS) -> None:
     """Lower the priority of the calling process, at its start, and of its session if that is its own.
 
     Does nothing where the system does not permit it.
@@ -39,30 +39,30 @@ def be_nice(niceness: int = NICENESS) -> None:
             Path("/proc/self/autogroup").write_text(str(niceness))
 
 
-def give_way(niceness: int = NICENESS) -> None:
+def set_background_priority(niceness: int = NICENESS) -> None:
     """Lower the priority and request long time slices, so that threads that wake up preempt this process."""
-    be_nice(niceness)
-    take_long_turns()
+    lower_priority(niceness)
+    request_long_slices()
 
 
-def take_long_turns() -> None:
+def request_long_slices() -> None:
     """Request long time slices for the calling thread, so that threads that wake up preempt it."""
-    _ask_for(_SCHED_BATCH, LONG_SLICE_NS)
+    _request_slice(_SCHED_BATCH, LONG_SLICE_NS)
 
 
-def take_short_turns() -> None:
+def request_short_slices() -> None:
     """Request short time slices for the calling thread and threads it starts, so that they preempt others."""
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == _SCHED_OTHER:  # else another policy is set
-        _ask_for(_SCHED_OTHER, SHORT_SLICE_NS)
+        _request_slice(_SCHED_OTHER, SHORT_SLICE_NS)
 
 
-def let_others_run() -> None:
+def yield_processor() -> None:
     """Yield the processor of the calling thread to threads that wait for it."""
     if hasattr(os, "sched_yield"):
         os.sched_yield()
 
 
-def _ask_for(policy: int, slice_ns: int) -> None:
+def _request_slice(policy: int, slice_ns: int) -> None:
     number = _SCHED_SETATTR.get(platform.machine()) if platform.system() == "Linux" else None
     if number is not None:
         niceness = os.getpriority(os.PRIO_PROCESS, 0)

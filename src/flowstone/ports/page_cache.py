@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 
 # Pages evicted per step, a quarter of a millisecond of system time, and the pause between steps.
-FORGET_BYTES = 2 << 20
-FORGET_PAUSE_S = 0.001
+EVICT_BYTES = 2 << 20
+EVICT_PAUSE_S = 0.001
 
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)  # not on macOS
 _SYS_CACHESTAT = 451
@@ -86,7 +86,7 @@ def begin_writing(descriptor: int, position: int, count: int) -> None:
         ctypes.CDLL(None).sync_file_range(descriptor, ctypes.c_int64(position), ctypes.c_int64(count), _RANGE_WRITE)
 
 
-def forget(path: str) -> None:
+def evict(path: str) -> None:
     """Evict a file's pages in small steps, in a thread that is about to remove the file.
 
     Removing the file would evict all pages at once, 10 ms for 64 MB, and delay any thread that wakes up on that
@@ -94,13 +94,13 @@ def forget(path: str) -> None:
     """
     with suppress(OSError):
         size_bytes = os.stat(path).st_size
-        if size_bytes <= FORGET_BYTES or not hasattr(os, "posix_fadvise"):  # not on macOS
+        if size_bytes <= EVICT_BYTES or not hasattr(os, "posix_fadvise"):  # not on macOS
             return
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for position in range(0, size_bytes, FORGET_BYTES):
-                if cached_pages(descriptor, position, FORGET_BYTES) != 0:
-                    os.posix_fadvise(descriptor, position, FORGET_BYTES, os.POSIX_FADV_DONTNEED)
-                    time.sleep(FORGET_PAUSE_S)
+            for position in range(0, size_bytes, EVICT_BYTES):
+                if cached_pages(descriptor, position, EVICT_BYTES) != 0:
+                    os.posix_fadvise(descriptor, position, EVICT_BYTES, os.POSIX_FADV_DONTNEED)
+                    time.sleep(EVICT_PAUSE_S)
         finally:
             os.close(descriptor)

@@ -272,10 +272,10 @@ def _small_lz4_frame(data: Bytes, max_bytes: int) -> bytes | None:
     magic, flags = _LZ4_HEAD.unpack_from(data)
     if magic != LZ4_MAGIC or flags & LZ4_DICTIONARY_FLAG:
         return None
-    context, room_bytes = lz4.frame.create_decompression_context(), min(LZ4_SMALL_CONTENT_BYTES, max_bytes)
+    context, output_bytes = lz4.frame.create_decompression_context(), min(LZ4_SMALL_CONTENT_BYTES, max_bytes)
     try:
         content: bytes
-        content, consumed, at_end = lz4.frame.decompress_chunk(context, data, room_bytes)
+        content, consumed, at_end = lz4.frame.decompress_chunk(context, data, output_bytes)
     except RuntimeError:
         return None
     return content if at_end and consumed == len(data) else None
@@ -288,9 +288,9 @@ def _any_lz4_frame(data: Bytes, max_bytes: int) -> Bytes:
     content: Bytes = b""
     at_end = False
     while not at_end:
-        room_bytes = min(CHUNK_BYTES, frame.content_bytes_max + 1, max_bytes - len(content) + 1)
+        output_bytes = min(CHUNK_BYTES, frame.content_bytes_max + 1, max_bytes - len(content) + 1)
         try:
-            chunk, consumed, at_end = lz4.frame.decompress_chunk(context, rest, room_bytes)
+            chunk, consumed, at_end = lz4.frame.decompress_chunk(context, rest, output_bytes)
         except RuntimeError as error:
             raise DecompressError(Codec.LZ4, str(error)) from error
         if len(content) + len(chunk) > max_bytes:

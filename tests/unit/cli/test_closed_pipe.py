@@ -106,6 +106,21 @@ def test_a_full_disk_behind_standard_output_is_told(run_into: RunInto, arguments
     assert errors.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [("--version",), ("topic", "list"), ("up", "--help")], ids=" ".join)
+def test_the_output_of_a_command_without_standard_output_is_dropped(
+    broker: flowstone.Broker, arguments: tuple[str, ...]
+) -> None:
+    done = subprocess.run(
+        ["bash", "-c", '"$@" >&-', "bash", sys.executable, "-m", "flowstone.cli", *arguments],
+        env={**command_environment(), "FLOWSTONE_BOOTSTRAP": broker.bootstrap},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_dump_that_is_read_by_head_ends_quietly(directory: Path) -> None:
     command = f"{sys.executable} -m flowstone.cli log dump data/piped-0 --records"
     done = subprocess.run(

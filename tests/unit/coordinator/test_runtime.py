@@ -111,7 +111,7 @@ class Bench:
             clock=self.clock,
             codec=codec or Counters.Codec(),
             new_machine=self._new,
-            load_turn=asyncio.Lock(),
+            load_lock=asyncio.Lock(),
             rounds=self.rounds,
             reports=ReplayReports(self.clock.monotonic),
             skipped=SkippedRecords(),
@@ -548,7 +548,7 @@ def test_a_mistake_that_is_always_made_is_given_up_after_some_tries(caplog: pyte
             await bench.reload()
         assert len(bench.machines) == FAULTY_LOADS_MAX
         assert error(bench.get()) is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert "is given up" in caplog.text
+        assert "will not be retried" in caplog.text
 
     on_a_faulty_bench(test)
 

@@ -259,7 +259,7 @@ def test_a_filter_without_room_leaves_the_batch_for_the_next_call(form: ModuleTy
         log, first.position, first.next_offset, EVERYTHING, keeps_last=False, stop_attributes=0
     )
 
-    assert (first.stop, second.stop) == (Stop.NO_ROOM, Stop.MORE)
+    assert (first.stop, second.stop) == (Stop.OUTPUT_FULL, Stop.MORE)
     assert taken + bytes(record_filter.take()) == log
 
 

@@ -264,13 +264,13 @@ def test_a_deletion_does_not_wait_for_the_disk_and_leaves_nothing_to_remember(br
         worker_is_free = threading.Event()
         broker.logs.directories[0].housekeeping.in_background(lambda: worker_is_free.wait(10) and None)
         broker.logs.delete(FIRST)
-        in_the_way = broker.logs.make_way(FIRST, OTHER_ID)
-        assert in_the_way is not None
+        freed = broker.logs.free_name(FIRST, OTHER_ID)
+        assert freed is not None
         await asyncio.sleep(0)
-        assert not in_the_way.done()
+        assert not freed.done()
         worker_is_free.set()
-        await asyncio.wait_for(in_the_way, 10)
-        assert broker.logs.make_way(FIRST, OTHER_ID) is None
+        await asyncio.wait_for(freed, 10)
+        assert broker.logs.free_name(FIRST, OTHER_ID) is None
         assert broker.append(broker.log(topic_id=OTHER_ID)) == 0
         broker.logs.close()
 
@@ -285,7 +285,7 @@ def test_deletions_of_one_turn_of_the_loop_share_a_checkpoint(broker: Broker) ->
             broker.append(broker.log(topic_partition))
         for topic_partition in topic_partitions:
             logs.delete(topic_partition)
-        assert len({logs.make_way(topic_partition, OTHER_ID) for topic_partition in topic_partitions}) == 1
+        assert len({logs.free_name(topic_partition, OTHER_ID) for topic_partition in topic_partitions}) == 1
         logs.close()
 
     run(body)
@@ -299,10 +299,10 @@ def test_a_partition_that_cannot_be_deleted_keeps_its_name_taken(broker: Broker)
         with pytest.raises(StorageFault, match="cannot be deleted"):
             broker.logs.delete(FIRST)
         with pytest.raises(StorageFault, match="cannot be deleted"):
-            broker.logs.make_way(FIRST, OTHER_ID)
-        in_the_way = broker.logs.make_way(FIRST, OTHER_ID)  # the disk is well again
-        assert in_the_way is not None
-        await in_the_way
+            broker.logs.free_name(FIRST, OTHER_ID)
+        freed = broker.logs.free_name(FIRST, OTHER_ID)  # the disk is well again
+        assert freed is not None
+        await freed
         assert broker.log(topic_id=OTHER_ID).log_end_offset == 0
         broker.logs.close()
 
@@ -350,9 +350,9 @@ def test_what_an_earlier_topic_of_that_name_left_is_never_used(broker: Broker) -
         broker.append(broker.log(), 5)
         broker.logs.close()
         broker.open()
-        in_the_way = broker.logs.make_way(FIRST, OTHER_ID)
-        assert in_the_way is not None
-        await in_the_way
+        freed = broker.logs.free_name(FIRST, OTHER_ID)
+        assert freed is not None
+        await freed
         assert broker.log(topic_id=OTHER_ID).log_end_offset == 0
         broker.logs.close()
 

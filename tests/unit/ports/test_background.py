@@ -16,8 +16,8 @@ AUTOGROUP = Path("/proc/self/autogroup")
 GIVE_WAY = """
 import os
 from pathlib import Path
-from flowstone.ports.background import give_way
-give_way(15)
+from flowstone.ports.background import set_background_priority
+set_background_priority(15)
 print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0))
 autogroup = Path("/proc/self/autogroup")
 print(autogroup.read_text() if autogroup.exists() else "")
@@ -44,7 +44,7 @@ def test_its_session_gives_way_with_it_but_not_one_that_others_are_in():
 
 TURNS = """
 import ctypes, os, struct, threading
-from flowstone.ports.background import _SCHED_ATTR, _SCHED_SETATTR, take_long_turns, take_short_turns
+from flowstone.ports.background import _SCHED_ATTR, _SCHED_SETATTR, request_long_slices, request_short_slices
 import platform
 
 def turns():
@@ -61,17 +61,17 @@ def in_thread(work):
     thread.join()
 
 def long_turns():
-    take_long_turns()
+    request_long_slices()
     turns()
 
 os.nice(3)
-take_short_turns()
+request_short_slices()
 turns()
 in_thread(turns)
 in_thread(long_turns)
 turns()
 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-take_short_turns()
+request_short_slices()
 turns()
 """
 

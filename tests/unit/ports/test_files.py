@@ -6,7 +6,7 @@ import pytest
 
 from flowstone.ports import system_files as files_module
 from flowstone.ports.files import IOVECS_MAX, File, Files
-from flowstone.ports.page_cache import FORGET_BYTES, cached_pages, forget
+from flowstone.ports.page_cache import EVICT_BYTES, cached_pages, evict
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.ports.system_files import PROBE_STRIDE_BYTES, SystemFiles
 
@@ -119,13 +119,13 @@ def test_sending_what_is_cached_brings_in_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_file_that_will_be_removed_can_leave_the_page_cache_before(tmp_path: Path) -> None:
-    file = evicted(str(tmp_path), 3 * FORGET_BYTES)
-    if file.is_cached(0, 3 * FORGET_BYTES):
+    file = evicted(str(tmp_path), 3 * EVICT_BYTES)
+    if file.is_cached(0, 3 * EVICT_BYTES):
         pytest.skip("this file system keeps its pages when asked to drop them")
-    file.read(0, 3 * FORGET_BYTES)
-    forget(file.path)
-    assert not any(file.is_cached(at, FORGET_BYTES) for at in range(0, 3 * FORGET_BYTES, FORGET_BYTES))
-    forget(str(tmp_path / "not there"))
+    file.read(0, 3 * EVICT_BYTES)
+    evict(file.path)
+    assert not any(file.is_cached(at, EVICT_BYTES) for at in range(0, 3 * EVICT_BYTES, EVICT_BYTES))
+    evict(str(tmp_path / "not there"))
 
 
 def test_without_the_system_call_residency_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,10 @@
-"""Keeps the partitions that this broker serves in step with the cluster's metadata.
+"""Opens, configures and closes the partitions of this broker, as the cluster's metadata says.
 
-Called with every change of the metadata. A topic that was made opens its partitions, one that was deleted closes and
-removes them, one whose settings changed passes them on. A topic deleted and made again has another id: it is both, and
-where it is made before the name is free (`LogManager.make_way`), its partitions open a moment later. In a cluster, who
-leads and who follows is passed on too, and what has moved to other brokers goes from here. The cost is that of the
-change, not of the cluster.
+`Assignments.follow` runs with every change of the metadata. It opens the partitions of a created topic, closes and
+removes those of a deleted one, and passes on changed settings, leaders and followers. A topic that was deleted and
+created again has another id, so it is handled as both; if its name is not free yet (`LogManager.free_name`), its
+partitions are opened once it is. In a cluster, partitions that were moved to other brokers are removed from here. The
+cost of a change depends on its size, not on that of the cluster.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.cluster.decisions.configs import topic_config
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage, TopicImage
 from flowstone.cluster.image.records import BrokerConfigChanged, MetadataRecord, TopicRecord
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Opened and closed before others on the loop have their turn: each takes 20 to 50 microseconds.
+# Partitions opened and closed before other work on the event loop may run: each takes 20 to 50 microseconds.
 PARTITIONS_AT_ONCE = 200
 
 
@@ -48,20 +48,24 @@ class Assignments:
         partitions: Partitions,
         cluster: Clustering | None = None,
     ) -> None:
-        """`cluster`: None where there is one broker."""
+        """Follow the cluster's metadata; `cluster` is None on a broker that is no member of a cluster."""
         self._node_id, self._topic_defaults = node_id, topic_defaults
         self._logs, self._partitions = logs, partitions
         self._cluster = cluster
         self._image = EMPTY_IMAGE
-        # Partitions to open and close, in order, when others on the loop have had their turn.
+        # Partitions still to be opened and closed, in order, in later time slices.
         self._later: deque[Callable[[], None]] = deque()
         self._left = PARTITIONS_AT_ONCE
         self._working: asyncio.Task[None] | None = None
 
-    def open_all(self, image: ClusterImage) -> None:
-        """For the start: opens what is ours, and condemns what a crash left of deleted topics.
+    def open_all(self, image: ClusterImage, deleted_topic_ids: Container[bytes] | None = None) -> None:
+        """Open this broker's partitions at the start, and delete those that a crash left of deleted topics.
 
-        StartupError if there are logs and the metadata knows of nothing: it was lost, and they would all be condemned.
+        `deleted_topic_ids` are the topics that the metadata log is known to delete. Other topics may be missing because
+        the log has lost its end. None in a cluster, whose metadata is on other disks too.
+
+        Raises StartupError if there are logs but no topic in the metadata: the metadata was lost, and all logs would be
+        deleted.
         """
         self._image = image
         if not image.cluster_id and (self._logs.logs or self._logs.offline):
@@ -71,7 +75,7 @@ class Assignments:
                 f"partitions, but its metadata log knows of no topic; bring {METADATA_DIRECTORY} back from where it "
                 "was saved, or move the partitions elsewhere"
             )
-        self._logs.delete_strays(image.topics_by_id)
+        self._logs.delete_strays(image.topics_by_id, deleted_topic_ids)
         self._delete_moved()
         self._logs.expect(
             (TopicPartition(topic.name, index), topic.topic_id)
@@ -83,14 +87,17 @@ class Assignments:
         self._open_or_configure_all()
 
     def _delete_moved(self) -> None:
-        """Partitions that went to other brokers while this one was away."""
+        """Delete the partitions that were moved to other brokers while this one was away."""
         for topic_partition in list(self._logs.logs):
             placed = self._image.partition(topic_partition)
             if placed is not None and self._node_id not in placed.replicas:
                 self._remove(topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """Opens, configures and closes what a change says; of many partitions the last ones later (`settled`)."""
+        """Open, configure and close the partitions that a change concerns; of many partitions, the last ones later.
+
+        `settled` waits for those.
+        """
         self._image = after
         self._left = PARTITIONS_AT_ONCE
         if any(isinstance(record, BrokerConfigChanged) for record in records):
@@ -106,23 +113,23 @@ class Assignments:
             self._working = asyncio.ensure_future(self._work())
 
     async def settled(self) -> None:
-        """Returns when everything has been opened and closed that changes so far say."""
+        """Wait until all partitions are opened and closed that the changes so far concern."""
         if self._working is not None:
             await asyncio.shield(self._working)
 
     def stop(self) -> None:
-        """Leaves the rest undone: the broker stops, and the next start does it."""
+        """Drop what is still to be opened and closed: the broker stops, and its next start does the rest."""
         self._later.clear()
 
     async def _work(self) -> None:
         while self._later:
             for _ in range(min(PARTITIONS_AT_ONCE, len(self._later))):
                 self._later.popleft()()
-            await others_turn()
+            await yield_to_loop()
         self._working = None
 
     def _do(self, action: Callable[[], None]) -> None:
-        """At once, unless much was done at once already."""
+        """Run an action now, or later if many have run in this time slice."""
         if self._left > 0 and not self._later:
             self._left -= 1
             action()
@@ -161,9 +168,9 @@ class Assignments:
         try:
             if self._cluster is not None and self._node_id not in placed.isr:
                 self._logs.give_up_missing(topic_partition)
-            in_the_way = self._logs.make_way(topic_partition, topic.topic_id)
-            if in_the_way is not None:
-                in_the_way.add_done_callback(partial(self._open_later, topic.topic_id, index))
+            freed = self._logs.free_name(topic_partition, topic.topic_id)
+            if freed is not None:
+                freed.add_done_callback(partial(self._open_later, topic.topic_id, index))
                 return
             log = self._logs.get_or_create(topic_partition, topic.topic_id, config)
         except StorageFault as fault:
@@ -182,14 +189,14 @@ class Assignments:
             self._cluster.replicas.placed(partition)
 
     def _failed(self, log: PartitionLog, fault: StorageFault) -> None:
-        """One partition is offline: somebody else should lead it, and there may be more to it."""
+        """Report a partition that went offline to the cluster, and have its log directory checked."""
         if self._cluster is not None:
             self._cluster.replicas.failed(log.topic_id, log.topic_partition)
         self._logs.doubt(log, fault)
 
-    def _open_later(self, topic_id: bytes, index: int, made_way: asyncio.Future[None]) -> None:
+    def _open_later(self, topic_id: bytes, index: int, freed: asyncio.Future[None]) -> None:
         topic = self._image.topics_by_id.get(topic_id)
-        if topic is None or made_way.cancelled():  # deleted again, or the broker stops
+        if topic is None or freed.cancelled():  # deleted again, or the broker stops
             return
         config = topic_config(self._image, topic.name, self._topic_defaults, self._node_id)
         self._open_unless_open(topic_id, index, config)

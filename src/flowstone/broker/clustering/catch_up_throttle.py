@@ -1,6 +1,7 @@
-"""How fast this broker sends to followers that catch up: `leader.replication.throttled.rate`, over all of them.
+"""The rate at which this broker sends to followers that catch up: `leader.replication.throttled.rate`, for all
+together.
 
-Followers in sync are not held back: producers wait for them.
+Followers that are in sync are not throttled: producers wait for them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from flowstone.replication.throttle import Throttle
 class CatchUpRate:
     def __init__(self) -> None:
         self._throttle = Throttle(LONG_MAX)
-        # Of which dynamic settings the rate is: to work them out takes longer than to answer a fetch.
+        # The dynamic settings from which the rate was computed: computing it takes longer than answering a fetch.
         self._settings: Mapping[str, Mapping[str, str]] | None = None
 
     def throttle(self, image: ClusterImage, config: BrokerConfig) -> Throttle:

@@ -1,7 +1,8 @@
-"""What a broker has because there are others: its place among them, the controller's part, replicas that follow.
+"""What a broker needs as a member of a cluster: membership, the controller role, and replicas that follow leaders.
 
-Owns the order of things. Joining: the broker is registered before it is let near a client, and only then are leaders
-followed. Stopping: others lead first; then this broker is no member any more, and follows nobody.
+Owns the order of joining and stopping. Joining: the broker is registered before it accepts clients, and follows leaders
+only after that. Stopping: other brokers take over its partitions first; then it ends its membership and stops
+following.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from flowstone.broker.clustering.controller_role import Controlling
 from flowstone.broker.clustering.full_disks import FullDisks
 from flowstone.broker.clustering.membership import Membership
-from flowstone.broker.clustering.remote_offsets import Elsewhere
+from flowstone.broker.clustering.remote_offsets import RemoteOffsets
 from flowstone.broker.clustering.replica_roles import Replicas
 from flowstone.cluster.image.cluster_image import BrokerImage
 from flowstone.cluster.logs.consensus import Consensus
@@ -40,7 +41,7 @@ class Clustering:
         clock: Clock,
         network: Network,
     ) -> None:
-        """`listener_name`: on which of their listeners brokers reach each other."""
+        """Create the parts of a member; `listener_name` names the listener on which brokers reach each other."""
         self.lease = Lease(clock.monotonic)
         self._is_clean, self._is_empty = logs.was_clean, logs.is_new
         self._membership = Membership(consensus, metadata, self.lease, clock, logs.identity.directory_id)
@@ -57,9 +58,11 @@ class Clustering:
             clock,
             network,
         )
-        self.elsewhere = Elsewhere(listener_name, metadata, clock, network)
+        self.remote_offsets = RemoteOffsets(listener_name, metadata, clock, network)
         self.replicas = Replicas(config, listener_name, metadata, partitions, self.fetchers, self.lease, clock)
-        self.full_disks = FullDisks(config.node_id, metadata, logs, partitions, self.replicas, self.elsewhere, clock)
+        self.full_disks = FullDisks(
+            config.node_id, metadata, logs, partitions, self.replicas, self.remote_offsets, clock
+        )
         self.replicas.is_full = self.full_disks.is_full
         self.services = ReplicaServices(
             lease=self.lease,
@@ -73,7 +76,7 @@ class Clustering:
         )
 
     async def join(self, broker: BrokerImage) -> None:
-        """StartupError if the broker cannot be a member."""
+        """Register the broker as a member of the cluster. Raises StartupError if it cannot be one."""
         await self._membership.join(broker, is_clean=self._is_clean, is_empty=self._is_empty)
         self.controlling.start()
         self.replicas.start()

@@ -1,10 +1,10 @@
-"""The controller's part, which the senior member of the cluster has: it keeps the metadata in step with who is alive.
+"""The controller role, held by the senior member of the cluster: it adapts the metadata to the brokers that are alive.
 
-It decides nothing itself: `cluster.controller` and its neighbours do, on the newest image, and the metadata log takes
-what was decided only if nothing came in between. So it does no harm if two brokers believe to be the senior one.
+The decisions are made in `cluster.decisions`, from the newest image. The metadata log takes their records only if
+nothing was appended in between, so two brokers that both believe to be the senior member do no harm.
 
-Members are asked for after the image was looked at, and brokers that registered later than that image are left alone: a
-list that is older than a registration would take a newcomer for dead.
+The list of members is read after the image, and brokers that registered later than that image are left alone: a list
+older than a registration would show the new broker as dead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from flowstone.ports.clock import Clock, Timer
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-# After these the dead may have to be fenced, and partitions without a leader may get one.
+# Records after which dead brokers may have to be fenced, and partitions without a leader may get one.
 _CAUSES = (BrokerRegistered, BrokerFenced, ControllerElected, TopicConfigChanged, BrokerConfigChanged)
 
 
@@ -52,7 +52,7 @@ class Controlling:
         self._working: asyncio.Task[None] | None = None
         self._balancing: Timer | None = None
         self._is_closed = False
-        self._problem = ""  # why it could not write when it last tried: told once, not with each try
+        self._problem = ""  # why the last write failed; logged once, not with each try
         consensus.on_members(self._look)
         metadata.on_change(self._follow)
 
@@ -84,7 +84,7 @@ class Controlling:
             self._working = asyncio.ensure_future(self._work())
 
     async def _work(self) -> None:
-        """One at a time; what comes meanwhile is seen to before it ends."""
+        """Run one round of decisions at a time; a cause that arrives during a round starts another one at its end."""
         while self._is_due and self.is_controller:
             self._is_due = False
             try:
@@ -98,10 +98,10 @@ class Controlling:
 
     def _report(self, problem: str) -> None:
         if problem and problem != self._problem:
-            told = "the controller could not write what it decided: %s. It tries again every second"
+            told = "the controller could not write its decisions to the metadata log: %s. It tries again every second"
             logger.error(told, problem)
         elif self._problem and not problem:
-            logger.warning("the controller writes again")
+            logger.warning("the controller can write to the metadata log again")
         self._problem = problem
 
     async def _keep_in_step(self) -> None:

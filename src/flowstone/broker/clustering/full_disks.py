@@ -1,15 +1,15 @@
-"""What a broker of a cluster does while one of its disks is full: others lead, and nobody waits for its replicas.
+"""What a broker of a cluster does while one of its disks is full: other brokers lead, and its replicas leave the ISR.
 
 A leader that cannot write hands its partitions over to in-sync replicas, and a follower that cannot write leaves the
-ISR. Both are one change of the metadata: the broker's replicas on that disk are not in sync any more. Where no other
-replica is in sync nothing changes: the records are nowhere else.
+ISR. Both are one change of the metadata: the broker's replicas on that disk are no longer in sync. Where no other
+replica is in sync nothing changes: no other broker has the records.
 
-A disk is full below the floor of free space (`disk_space`), where clients' records are refused, and when an append has
-failed for lack of space. Below the floor the replicas of internal topics stay, since their records are still taken.
-While the disk is full its followers fetch nothing: a fetch would bring them back into the ISR. So that the disk can get
-free again, this broker asks the leaders where their logs start, and deletes what they have deleted.
+A disk is full below the floor of free space (`disk_space`), where clients' records are refused, and after an append has
+failed for lack of space. Below the floor the replicas of internal topics stay in sync, since their records are still
+accepted. While the disk is full its followers fetch nothing: a fetch would bring them back into the ISR. So that space
+can become free, this broker asks the leaders where their logs start, and deletes what they have deleted.
 
-Once there is space again the followers fetch, catch up and are let into the ISR as usual. The preferred leader leads
+Once there is space again the followers fetch, catch up and are added to the ISR as usual. The preferred leader leads
 again with the next balance of leaders.
 """
 
@@ -21,7 +21,7 @@ import posixpath
 from collections.abc import Sequence
 from functools import partial
 
-from flowstone.broker.clustering.remote_offsets import Elsewhere
+from flowstone.broker.clustering.remote_offsets import RemoteOffsets
 from flowstone.broker.clustering.replica_roles import Replicas
 from flowstone.cluster.decisions.topic_names import is_internal
 from flowstone.cluster.decisions.withdrawals import replica_failed
@@ -37,8 +37,8 @@ from flowstone.replication.served_partitions import Partitions
 
 logger = logging.getLogger(__name__)
 
-# While a disk is full: how often it is looked at, and the replicas on it that are in sync again are withdrawn.
-LOOK_INTERVAL_S = 1.0
+# How often a full disk is checked, and its replicas that are in sync again are removed from the ISR.
+CHECK_INTERVAL_S = 1.0
 # How often leaders are asked where their logs start.
 LOG_STARTS_INTERVAL_S = 5.0
 # An append failed for lack of space: appends are tried again once a file of this size could be written.
@@ -53,11 +53,16 @@ class FullDisks:
         logs: LogManager,
         partitions: Partitions,
         replicas: Replicas,
-        elsewhere: Elsewhere,
+        remote_offsets: RemoteOffsets,
         clock: Clock,
     ) -> None:
         self._node_id, self._metadata, self._logs = node_id, metadata, logs
-        self._partitions, self._replicas, self._elsewhere, self._clock = partitions, replicas, elsewhere, clock
+        self._partitions, self._replicas, self._remote_offsets, self._clock = (
+            partitions,
+            replicas,
+            remote_offsets,
+            clock,
+        )
         # Paths of log directories.
         self._below_floor: set[str] = set()
         self._out_of_space: set[str] = set()
@@ -84,41 +89,41 @@ class FullDisks:
             return True
         return path in self._below_floor and not is_internal(partition.topic_partition.topic)
 
-    # What is heard
+    # Events
 
     def floor_passed(self, path: str, *, is_below: bool) -> None:
-        """Note that a log directory refuses clients' records for lack of space, or takes them again."""
+        """Note that a log directory has fallen below the floor of free space, or risen above it."""
         if is_below:
             self._below_floor.add(path)
-            self._look_soon()
+            self._check_soon()
         else:
             self._below_floor.discard(path)
             self._follow_again(path)
 
     def append_failed(self, log: PartitionLog) -> None:
-        """Note that a log took no records for lack of space."""
+        """Note that an append to a log failed for lack of space."""
         path = posixpath.dirname(log.path)
         if path not in self._out_of_space:
             self._out_of_space.add(path)
             logger.error("%s is full: other brokers lead its partitions where they can, until there is space", path)
-            self._look_soon()
+            self._check_soon()
 
-    # While a disk is full
+    # Checks while a disk is full
 
-    def _look_soon(self) -> None:
-        """Schedule a look for the loop's next turn: a look now could end a fetch that the caller is working on."""
+    def _check_soon(self) -> None:
+        """Schedule a check for the loop's next iteration; at once, it could end a fetch of the caller."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._is_closed:
-            self._timer = self._clock.call_later(0.0, self._look)
+            self._timer = self._clock.call_later(0.0, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._is_closed or not (self._below_floor or self._out_of_space):
             return
-        self._timer = self._clock.call_later(LOOK_INTERVAL_S, self._look)
+        self._timer = self._clock.call_later(CHECK_INTERVAL_S, self._check)
         full = [each for each in self._partitions if each.fault is None and self.is_full(each)]
         following = [each for each in full if not each.is_leader]
         for partition in following:
@@ -141,11 +146,13 @@ class FullDisks:
         wanted = [(each.topic_id, each.topic_partition.partition) for each in partitions]
         try:
             left = await self._metadata.change(lambda image: replica_failed(image, self._node_id, wanted))
-        except (ApiError, StorageFault) as error:  # the next look tries again
-            logger.warning("broker %d has a full disk, but the cluster could not be told: %s", self._node_id, error)
+        except (ApiError, StorageFault) as error:  # the next check tries again
+            logger.warning(
+                "broker %d has a full disk, but could not leave the in-sync replicas: %s", self._node_id, error
+            )
             return
         logger.warning(
-            "broker %d has a full disk: it left the in-sync replicas of %d partition(s), and leads them no more",
+            "broker %d has a full disk: it left the in-sync replicas of %d partition(s), and no longer leads them",
             self._node_id,
             len(wanted) - len(left),
         )
@@ -153,7 +160,7 @@ class FullDisks:
     async def _delete_what_leaders_deleted(self, following: Sequence[Partition]) -> None:
         directories = set()
         for partition in following:
-            bounds = await self._elsewhere.bounds(partition.topic_partition)
+            bounds = await self._remote_offsets.bounds(partition.topic_partition)
             follower = partition.following
             if bounds is not None and follower is not None and follower.follow_log_start(bounds.log_start_offset):
                 directories.add(posixpath.dirname(partition.log.path))

@@ -1,8 +1,8 @@
-"""Who waits for the logs of all live replicas to start later: DeleteRecords, which is answered then.
+"""DeleteRecords requests that wait until the logs of all live replicas start at the requested offset or later.
 
-A follower hears where its leader's log starts with the answer to its fetch, and tells its own start with the next one.
-Each such fetch of a partition that is waited for is a reason to look; so is every change of the metadata, for nobody
-waits for the dead.
+A follower learns its leader's log start from the answer to its fetch, and reports its own start with the next fetch. A
+waiting request is checked after each such report, and after every change of the metadata: it does not wait for dead
+replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowstone.replication.readers import Reader
 if TYPE_CHECKING:
     from flowstone.broker.requests.context import Services
 
-# Partitions of all requests together. Who comes later hears REQUEST_TIMED_OUT; its records are deleted all the same.
+# Waiting partitions of all requests. Beyond it a request gets REQUEST_TIMED_OUT; its records are deleted all the same.
 LOG_START_WAITS_MAX = 10_000
 
 
@@ -32,7 +32,7 @@ class LogStarts:
         return self._count
 
     def wait(self, services: Services, partition: Partition, offset: int, timeout_ms: int) -> Promise[ErrorCode]:
-        """NONE once no live replica has anything below `offset`; else why that is not known."""
+        """Return a promise of NONE once no live replica has anything below `offset`, or of why not."""
         wait = LogStartWait(services, partition, offset)
         if not wait.done() and (timeout_ms <= 0 or self._count >= LOG_START_WAITS_MAX):
             wait.timed_out()
@@ -40,7 +40,7 @@ class LogStarts:
             return wait
         if not self._follows_metadata:
             self._follows_metadata = True
-            services.metadata.on_change(lambda *_: self._look_at_all())
+            services.metadata.on_change(lambda *_: self._check_all())
         self._waits.setdefault(partition, set()).add(wait)
         self._count += 1
         wait.add_done_callback(self._remove)
@@ -49,14 +49,14 @@ class LogStarts:
         return wait
 
     def told(self, partition: Partition) -> None:
-        """A follower told where its log starts."""
+        """Check the requests that wait for a partition, after a follower has reported its log start."""
         for wait in tuple(self._waits.get(partition, ())):
-            wait.look()
+            wait.check()
 
-    def _look_at_all(self) -> None:
+    def _check_all(self) -> None:
         for waits in tuple(self._waits.values()):
             for wait in tuple(waits):
-                wait.look()
+                wait.check()
 
     def _remove(self, wait: LogStartWait) -> None:
         waits = self._waits[wait.partition]
@@ -68,7 +68,7 @@ class LogStarts:
 
 
 class LogStartWait(Promise[ErrorCode]):
-    """One partition's. As a watcher it hears when this broker leads it no more."""
+    """The wait for one partition's log starts; ends, too, when this broker no longer leads the partition."""
 
     __slots__ = ("_leader_epoch", "_offset", "_services", "partition")
 
@@ -76,9 +76,9 @@ class LogStartWait(Promise[ErrorCode]):
         super().__init__()
         self.partition = partition
         self._services, self._offset, self._leader_epoch = services, offset, partition.leader_epoch
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         if not self._is_done:
             code = self._outcome()
             if code is not None:
@@ -88,10 +88,10 @@ class LogStartWait(Promise[ErrorCode]):
         self.set_result(ErrorCode.REQUEST_TIMED_OUT)
 
     def advanced(self, size_bytes: int) -> None:
-        """More records change nothing."""
+        """Do nothing: appended records do not change the log start."""
 
     def interrupted(self) -> None:
-        self.look()
+        self.check()
 
     def _outcome(self) -> ErrorCode | None:
         partition = self.partition
@@ -105,7 +105,7 @@ class LogStartWait(Promise[ErrorCode]):
 
 
 def low_watermark(services: Services, partition: Partition) -> int:
-    """The lowest offset that a live replica still has; -1 while one has not told since this broker leads."""
+    """Return the lowest offset that a live replica still has; -1 until all have reported theirs."""
     image = services.metadata.image
     if partition.leading is None:
         return partition.log.log_start_offset

@@ -1,12 +1,13 @@
-"""A broker's place in its cluster: it joins, registers itself, and proves over and over that it is still a member.
+"""A broker's membership of its cluster: joining, registration, and renewing the lease that lets it lead.
 
-The proof is a round trip that begins on the event loop, so that a broker whose loop stands still has none, whatever the
-threads of a client library go on sending. It extends the lease under which partitions are led, counted from when it was
-sent, and for less than the time after which the cluster takes a silent member for dead: before others lead, this broker
-has stopped acknowledging.
+The lease is renewed by a round trip that starts on the event loop, so that a broker whose loop is blocked does not
+renew it, even if the threads of a client library still send heartbeats. A renewal extends the lease under which
+partitions are led, counted from when it was sent, and for less than the time after which the cluster considers a silent
+member dead: this broker has stopped acknowledging before others lead.
 
-A membership that was lost (a long pause, a network cut) is taken up again as a new one, under which this broker first
-registers: that goes through the metadata log, so it has seen everything decided without it before it leads again.
+After a membership was lost (a long pause, a network partition) this broker joins again as a new member and registers
+first. The registration goes through the metadata log, so the broker has read every decision made in between before it
+leads again.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from flowstone.replication.lease import Lease
 
 logger = logging.getLogger(__name__)
 
-# Of the time after which a silent member is taken for dead.
+# The lease, as a share of the time after which a silent member is considered dead.
 LEASE_SHARE = 2 / 3
 RENEWALS_PER_SESSION = 6
 REJOIN_PAUSE_S = 0.5
-# How long a broker that stops waits for others to lead in its place.
+# How long a stopping broker waits until others have taken over its partitions.
 HAND_OVER_WAIT_S = 5.0
 
 
@@ -40,19 +41,19 @@ class Membership:
         self._consensus, self._metadata, self._lease, self._clock = consensus, metadata, lease, clock
         self._directory_id = directory_id
         self._broker: BrokerImage
-        # Held while there is no registration of the present incarnation: then nothing renews the lease.
+        # False until the present incarnation is registered; the lease is not renewed before that.
         self._registered = False
         self._keeping: asyncio.Task[None] | None = None
 
     @property
     def epoch(self) -> int:
-        """That of the present registration."""
+        """Return the broker epoch of the present registration."""
         return self._broker.epoch
 
     async def join(self, broker: BrokerImage, *, is_clean: bool, is_empty: bool) -> None:
-        """Registers the broker; from now on it is kept a member. StartupError if it cannot be one.
+        """Register the broker and renew its membership from now on. Raises StartupError if it cannot be a member.
 
-        See `register_broker` for what it brings with it.
+        See `register_broker` for `is_clean` and `is_empty`.
         """
         self._broker = broker
         await self._register(is_clean=is_clean, is_empty=is_empty)
@@ -60,15 +61,15 @@ class Membership:
         self._keeping = asyncio.ensure_future(self._keep())
 
     async def hand_over(self) -> None:
-        """Before a stop: others lead what they can, and this broker is no member any more."""
+        """Let other brokers take over this broker's partitions, and end its membership: it is about to stop."""
         self._stop()
         node_id, epoch = self._broker.node_id, self._broker.epoch
         handing = asyncio.ensure_future(self._metadata.change(lambda image: shut_down(image, node_id, epoch)))
         if not await done_within(self._clock, handing, HAND_OVER_WAIT_S):
             handing.cancel()
-            logger.warning("broker %d stops without handing over what it leads: nobody answers", node_id)
+            logger.warning("broker %d stops without handing over its partitions: the cluster did not answer", node_id)
         elif (error := handing.exception()) is not None:
-            logger.warning("broker %d stops without handing over what it leads: %s", node_id, error)
+            logger.warning("broker %d stops without handing over its partitions: %s", node_id, error)
         self._lease.end()
         await self._consensus.leave()
 
@@ -97,11 +98,11 @@ class Membership:
 
     @property
     def _is_forgotten(self) -> bool:
-        """Whether it was unregistered, having been taken for dead."""
+        """Return whether this broker's registration was removed by an operator."""
         return self._registered and self._broker.node_id not in self._metadata.image.brokers
 
     async def _keep(self) -> None:
-        """Runs as long as the broker does."""
+        """Renew the membership, and join again after it was lost, until the broker stops."""
         interval_s = self._consensus.session_timeout_s / RENEWALS_PER_SESSION
         while True:
             await self._clock.sleep(interval_s)

@@ -1,7 +1,8 @@
-"""Where logs begin and end of which this broker has no replica: their leaders are asked, a topic at a time.
+"""The start and end offsets of logs that have no replica on this broker, fetched from their leaders, a topic at a time.
 
-For a group's lag: its coordinator need not have what its members read. An answer holds for a few seconds. A leader that
-does not answer leaves the lag unknown, and is not asked again before the next look.
+They serve a group's lag: its coordinator need not have the partitions that the members read. An answer is cached for a
+few seconds. If a leader does not answer, the lag is unknown until the next check, and the leader is not asked before
+that.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ class Bounds(NamedTuple):
     high_watermark: int
 
 
-class Elsewhere:
+class RemoteOffsets:
     def __init__(self, listener_name: str, metadata: Metadata, clock: Clock, network: Network) -> None:
-        """`listener_name`: on which of their listeners brokers reach each other."""
+        """Connect to leaders on demand; `listener_name` names the listener on which brokers reach each other."""
         self._listener_name, self._metadata = listener_name, metadata
         self._clock, self._network = clock, network
-        # What a leader said of the partitions of a topic, and when.
+        # The answers of leaders by broker and topic, each with the time at which it arrived.
         self._known: dict[tuple[int, str], tuple[float, dict[int, Bounds]]] = {}
 
     async def bounds(self, where: TopicPartition) -> Bounds | None:
-        """None if the partition has no leader, or its leader does not answer."""
+        """Return a partition's start and end offset, or None if it has no leader or its leader does not answer."""
         placed = self._metadata.image.partition(where)
         if placed is None:
             return None

@@ -1,7 +1,8 @@
-"""This broker's replicas in step with the cluster: whom they follow, who is in sync with those it leads.
+"""Keeps this broker's replicas in step with the cluster: whom the followers follow, and who is in sync with the
+leaders.
 
-Glue between `replication`, which knows nothing of the metadata, and `cluster`, which knows nothing of logs. What a
-leader proposes becomes a change of the metadata; what was decided comes back through `Assignments`.
+Connects `replication`, which knows nothing of the metadata, with `cluster`, which knows nothing of logs. An ISR that a
+leader proposes becomes a change of the metadata; the decision comes back through `Assignments`.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Replicas:
     # Following
 
     def placed(self, partition: Partition) -> None:
-        """The cluster decided something about it, which it has taken up."""
+        """Start or stop following, after a partition has applied a decision of the cluster."""
         image, leader_id = self._metadata.image, partition.leader_id
         endpoint = image.endpoint(leader_id, self._listener_name) if leader_id != NO_LEADER else None
         cannot_write = partition.fault is not None or self.is_full(partition)
@@ -78,17 +79,14 @@ class Replicas:
         else:
             self._fetchers.follow(partition, leader_id, Address(endpoint.host, endpoint.port))
         if partition.fault is not None and self._node_id in partition.isr and len(partition.isr) > 1:
-            # A fetch that was on its way when the disk failed has brought it back.
+            # A fetch that was in flight when the disk failed has added it to the ISR again.
             self.failed(partition.topic_id, partition.topic_partition)
 
     def removed(self, partition: Partition) -> None:
         self._fetchers.unfollow(partition)
 
     def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """A leader that comes back may have another address; the rate at which followers catch up may be another.
-
-        A broker that is gone is not waited for any longer.
-        """
+        """Apply a change of the metadata: leaders' addresses, the catch-up rate, and brokers that are gone."""
         if any(isinstance(record, BrokerConfigChanged) for record in records):
             self._fetchers.throttle_to(broker_config(after, self._config).follower_replication_throttled_rate)
         moved = {
@@ -109,7 +107,7 @@ class Replicas:
     # Leading
 
     def propose(self, partition: Partition, isr: ProposedIsr) -> None:
-        """A leader wants other in-sync replicas. One that would be refused must not keep the others out."""
+        """Propose an ISR for a partition that this broker leads; a refusal must not hold up other partitions."""
         members = tuple(each for each in isr if each.node_id in partition.isr or self.is_eligible(each))
         at_epoch = partition.partition_epoch
         if set(partition.isr) == {each.node_id for each in members}:
@@ -130,7 +128,7 @@ class Replicas:
         asyncio.ensure_future(change).add_done_callback(partial(self._decided, partition, at_epoch))
 
     def is_eligible(self, member: IsrMember) -> bool:
-        """Return whether the broker is alive, in the life in which it fetched."""
+        """Return whether a follower may join the ISR: its broker is alive, and has not restarted since it fetched."""
         broker = self._metadata.image.brokers.get(member.node_id)
         return broker is not None and not broker.is_fenced and broker.epoch == member.broker_epoch
 
@@ -139,7 +137,7 @@ class Replicas:
             return
         error = change.exception()
         if error is not None:
-            # Whether it was written is not known where the log failed: then it counts as under way.
+            # After a failure of the metadata log the outcome is unknown: the proposal then counts as under way.
             logger.warning("the in-sync replicas of %s could not be changed: %s", partition.topic_partition, error)
             if isinstance(error, ApiError):
                 _change_failed(partition, at_epoch)
@@ -149,7 +147,7 @@ class Replicas:
             _change_failed(partition, at_epoch)
 
     def failed(self, topic_id: bytes, topic_partition: TopicPartition) -> None:
-        """The disk under a replica failed: somebody else should lead it, and nobody wait for it."""
+        """Report a replica whose disk failed to the cluster: another broker leads then, and it leaves the ISR."""
         partition = self._partitions.find(topic_partition)
         if partition is not None:
             self._fetchers.unfollow(partition)
@@ -176,4 +174,4 @@ def _change_failed(partition: Partition, at_epoch: int) -> None:
 def _report_failure(topic_partition: TopicPartition, change: asyncio.Future[object]) -> None:
     error = None if change.cancelled() else change.exception()
     if isinstance(error, ApiError | StorageFault):
-        logger.warning("the cluster could not be told that %s failed: %s", topic_partition, error)
+        logger.warning("the failure of %s could not be reported to the cluster: %s", topic_partition, error)

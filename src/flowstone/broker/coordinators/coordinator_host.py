@@ -72,7 +72,7 @@ class CoordinatorHost(Generic[Machine]):
             codec=codec,
             new_machine=new_machine,
             perform=perform,
-            load_turn=asyncio.Lock(),
+            load_lock=asyncio.Lock(),
             rounds=AppendRounds(),
             reports=ReplayReports(services.clock.monotonic),
             skipped=SkippedRecords(),

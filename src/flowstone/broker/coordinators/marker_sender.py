@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from flowstone.broker.coordinators.broker_peers import BrokerPeers
 from flowstone.broker.coordinators.local_markers import LocalMarkers, Marker
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import NO_LEADER
 from flowstone.cluster.metadata import Metadata
@@ -196,8 +196,8 @@ class MarkerSender:
 
     async def _write_here(self, batch: Sequence[_Queued]) -> None:
         """Append markers to partitions that this broker leads; the shards hear of each once it is committed."""
-        turns = Turns(self._clock.monotonic)
-        async for each in turns.over(batch):
+        slices = TimeSlices(self._clock.monotonic)
+        async for each in slices.over(batch):
             try:
                 written = self._local.write(each.where, each.job.marker)
             except Exception:  # a mistake of ours must not stop the markers of other transactions

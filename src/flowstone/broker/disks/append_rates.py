@@ -1,7 +1,6 @@
-"""How fast partitions grow, as a moving average over samples of where their logs end.
+"""How fast partitions grow, as a moving average over samples of their log end offsets in bytes.
 
-Nothing is counted while records are appended. Only partitions that somebody asks for are remembered, and only for as
-long as they are asked for.
+Appends themselves count nothing. Only partitions whose rate is read are tracked, for as long as it is read.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ import math
 
 from flowstone.log.partition.partition_log import LogPosition, PartitionLog
 
-# What was appended so long ago counts for a third of what is appended now.
+# The time constant of the average: bytes appended so long ago weigh about a third of bytes appended now.
 AVERAGE_S = 60.0
-# Two samples closer together than this tell more about one batch than about a rate.
+# Samples closer together than this would show single batches, not a rate.
 SAMPLE_MIN_S = 1.0
 
 
 class AppendRate:
-    """Of one partition. Pure: it is told the time."""
+    """The append rate of one partition. Pure: the time is an argument."""
 
     def __init__(self, now_s: float) -> None:
         self.bytes_per_s = 0.0
@@ -28,7 +27,7 @@ class AppendRate:
         return now_s - self._sampled_s >= SAMPLE_MIN_S
 
     def sample(self, appended_bytes: int, now_s: float) -> None:
-        """So many bytes were appended since the last sample."""
+        """Add the number of bytes that were appended since the last sample."""
         elapsed_s = now_s - self._sampled_s
         rate = appended_bytes / elapsed_s
         weight = 1.0 if self._is_first else 1 - math.exp(-elapsed_s / AVERAGE_S)
@@ -42,7 +41,7 @@ class AppendRates:
         self._asked: set[PartitionLog] = set()
 
     def of(self, log: PartitionLog, now_s: float) -> float:
-        """Bytes per second; 0 when the log is asked for for the first time."""
+        """Return a log's append rate in bytes per second; 0 on the first call for it."""
         self._asked.add(log)
         known = self._rates.get(log)
         if known is None:
@@ -55,7 +54,7 @@ class AppendRates:
         return rate.bytes_per_s
 
     def forget_unasked(self) -> None:
-        """Lets go of logs that nobody has asked for since this was last called."""
+        """Drop the logs whose rate no caller has read since the last call."""
         for log in self._rates.keys() - self._asked:
             del self._rates[log]
         self._asked.clear()

@@ -1,14 +1,15 @@
-"""How much room the log directories have: it is looked at all the time, warned of in time, and never used up.
+"""Free space of the log directories: measured continuously, with early warnings and a floor that clients cannot pass.
 
-Below a floor of free space (`log.dir.free.min.bytes`) clients' new records are refused with KAFKA_STORAGE_ERROR, and
-all else goes on: reads, offsets of groups, deletions, retention, compaction. So what is left is for what makes room.
-Once there is some again, a little more than the floor so that it does not go back and forth, records are taken again.
+Below the floor (`log.dir.free.min.bytes`) clients' new records are refused with KAFKA_STORAGE_ERROR, and everything
+else goes on: reads, offsets of groups, deletions, retention, compaction. The last bytes are reserved for work that
+frees space. Records are accepted again when the free space is somewhat above the floor, so that the state does not
+flap.
 
-The broker warns when its own logs will have filled the disk soon (`disk_trend`), and, separately, when the free space
-is really low, whoever has filled the disk.
+The broker warns when its own logs will have filled the disk soon (`disk_forecast`) and, separately, when the free space
+is low, whatever has filled the disk.
 
-The nearer the floor is, the oftener the disk is looked at. Producers may be faster than that: once they have appended
-what lay between the floor and what was free at the last look, nothing more is taken before another.
+The nearer the floor, the more often the disk is measured. Producers may be faster than that: once they have appended as
+many bytes as were free above the floor, no more are accepted before the next measurement.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from flowstone.broker.disks.append_rates import AppendRates
 from flowstone.broker.disks.disk_forecast import LogGrowth, duration_text, size_text
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.config import GIB, MIB
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.ports.clock import Timer
@@ -34,41 +35,41 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The floor where none is set: this part of the file system, and no more than this.
+# The default floor: this part of the file system, and at most this many bytes.
 FLOOR_FRACTION = 0.01
 FLOOR_BYTES_MAX = 512 * MIB
-# So much more than the floor must be free until records are taken again.
+# Records are accepted again when the free space exceeds the floor by this part of it.
 RELIEF_FRACTION = 0.25
-# What all producers together may write at most: as long as this takes to the floor, nobody need look.
+# The most that all producers together can write: no measurement is due before this rate would reach the floor.
 FASTEST_BYTES_PER_S = 2 * GIB
-# Free space is really low when so many floors, or so many bytes if that is less, are left above the floor.
+# Free space is low when so many floors, or so many bytes if that is less, are left above the floor.
 LOW_FLOORS = 3
 LOW_BYTES_MAX = 2 * GIB
-LOOK_INTERVAL_MAX_S = 5.0
-LOOK_INTERVAL_MIN_S = 0.1
+MEASURE_INTERVAL_MAX_S = 5.0
+MEASURE_INTERVAL_MIN_S = 0.1
 RATES_INTERVAL_S = 10.0
-# How many partitions' rates are looked at before others get their turn: about half a millisecond.
+# Partitions whose rates are sampled in one time slice: about half a millisecond.
 SLICE_PARTITIONS = 200
-# And how many segments, where partitions have many: their sizes are added up.
+# Segments whose sizes are added up in one time slice.
 SLICE_SEGMENTS = 2000
 
 
 class DirectorySpace:
-    """One log directory's room, as of the last look."""
+    """The free space of one log directory when it was last measured."""
 
     def __init__(self, directory: DirectoryLogs) -> None:
         self.directory = directory
         self.usable_bytes = self.total_bytes = self.floor_bytes = 0
         self.is_refusing = False
-        self.is_filling = False  # the logs will have filled it soon
-        self.is_scarce = False  # the free space is really low, whoever has filled the disk
-        self.looked_at_bytes = 0  # appended when it was looked at
+        self.is_filling = False  # the forecast says that the logs will have filled the disk soon
+        self.is_scarce = False  # the free space is low, whatever has filled the disk
+        self.measured_at_bytes = 0  # appended in all when the space was last measured
         self.growth = LogGrowth()
         self.timer: Timer | None = None
 
     @property
     def seconds_left(self) -> float:
-        """Until records are refused if the logs go on growing as they have; infinite where there is no forecast."""
+        """Return the time until records are refused if the logs go on growing, or infinity if there is no forecast."""
         return self.growth.seconds_until_taken(self.usable_bytes - self.floor_bytes)
 
     @property
@@ -77,7 +78,7 @@ class DirectorySpace:
 
     @property
     def low_bytes(self) -> int:
-        """Below this much free space people are warned."""
+        """Return the free space below which a warning is logged."""
         return self.floor_bytes + min(LOW_FLOORS * self.floor_bytes, LOW_BYTES_MAX)
 
 
@@ -92,9 +93,9 @@ class DiskSpace:
         self._sampling: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Looks at once: a broker that starts on a full disk refuses from the first record on."""
-        self._floor.measure = self._look_now
-        self._look_now()
+        """Measure at once: a broker that starts on a full disk refuses records from the first one on."""
+        self._floor.measure = self._measure_now
+        self._measure_now()
         for space in self.directories:
             self._schedule(space)
         self._schedule_rates()
@@ -111,38 +112,38 @@ class DiskSpace:
     def growth_bytes_per_s(self, log: PartitionLog) -> float:
         return self._rates.of(log, self._clock.monotonic())
 
-    # Room
+    # Measuring
 
     def _schedule(self, space: DirectorySpace) -> None:
         if space.directory.fault is None:
             until_floor_s = (space.usable_bytes - space.floor_bytes) / FASTEST_BYTES_PER_S
-            delay_s = min(max(until_floor_s, LOOK_INTERVAL_MIN_S), LOOK_INTERVAL_MAX_S)
-            space.timer = self._clock.call_later(delay_s, partial(self._look, space))
+            delay_s = min(max(until_floor_s, MEASURE_INTERVAL_MIN_S), MEASURE_INTERVAL_MAX_S)
+            space.timer = self._clock.call_later(delay_s, partial(self._measure, space))
 
-    def _look_now(self) -> None:
-        """For an append, which would wait for the disk itself if that hangs."""
+    def _measure_now(self) -> None:
+        """Measure on the loop, for an append, which would block on a hanging disk itself."""
         for space in self.directories:
             if space.directory.fault is None:
-                space.looked_at_bytes = self._floor.appended_bytes
+                space.measured_at_bytes = self._floor.appended_bytes
                 try:
                     self._note(space, *space.directory.free_bytes())
                 except OSError as error:
                     space.directory.doubt(error)
 
-    def _look(self, space: DirectorySpace) -> None:
-        """In a thread: a disk that hangs must not hang the loop."""
-        looking = asyncio.wrap_future(space.directory.housekeeping.submit(space.directory.free_bytes))
-        looking.add_done_callback(partial(self._looked, space, self._floor.appended_bytes))
+    def _measure(self, space: DirectorySpace) -> None:
+        """Measure in a thread: a disk that hangs must not block the loop."""
+        measuring = asyncio.wrap_future(space.directory.housekeeping.submit(space.directory.free_bytes))
+        measuring.add_done_callback(partial(self._measured, space, self._floor.appended_bytes))
 
-    def _looked(self, space: DirectorySpace, appended_bytes: int, looking: asyncio.Future[tuple[int, int]]) -> None:
-        if looking.cancelled():
+    def _measured(self, space: DirectorySpace, appended_bytes: int, measuring: asyncio.Future[tuple[int, int]]) -> None:
+        if measuring.cancelled():
             return
-        error = looking.exception()
+        error = measuring.exception()
         if isinstance(error, OSError):
             space.directory.doubt(error)
         else:
-            space.looked_at_bytes = appended_bytes
-            self._note(space, *looking.result())
+            space.measured_at_bytes = appended_bytes
+            self._note(space, *measuring.result())
         self._schedule(space)
 
     def _note(self, space: DirectorySpace, usable_bytes: int, total_bytes: int) -> None:
@@ -151,7 +152,7 @@ class DiskSpace:
         self._refuse_or_take(space)
         self._floor.measure_at_bytes = min(
             (
-                each.looked_at_bytes + each.usable_bytes - each.floor_bytes
+                each.measured_at_bytes + each.usable_bytes - each.floor_bytes
                 for each in self.directories
                 if not each.is_refusing and each.directory.fault is None
             ),
@@ -167,7 +168,7 @@ class DiskSpace:
     def _refuse_or_take(self, space: DirectorySpace) -> None:
         path, usable_bytes, floor_bytes = space.directory.path, space.usable_bytes, space.floor_bytes
         if usable_bytes < floor_bytes:
-            told = f"{path} has {usable_bytes} bytes of room left; below {floor_bytes} it takes no new records"
+            told = f"{path} has {usable_bytes} bytes left; below {floor_bytes} it accepts no new records"
             self._floor.refusals[path] = told
             if not space.is_refusing:
                 logger.error("%s: delete topics, or lower retention.ms or retention.bytes of some", told)
@@ -176,11 +177,11 @@ class DiskSpace:
         elif space.is_refusing and usable_bytes >= floor_bytes * (1 + RELIEF_FRACTION):
             del self._floor.refusals[path]
             space.is_refusing = False
-            logger.warning("%s has %d bytes of room again and takes new records", path, usable_bytes)
+            logger.warning("%s has %d bytes free again and accepts new records", path, usable_bytes)
             self._tell_cluster(path, is_below=False)
 
     def _tell_cluster(self, path: str, *, is_below: bool) -> None:
-        """In a cluster other brokers lead while this one has no room."""
+        """Report a log directory that passed the floor, so that other brokers of a cluster lead while it is full."""
         if self._services.cluster is not None:
             self._services.cluster.full_disks.floor_passed(path, is_below=is_below)
 
@@ -193,7 +194,7 @@ class DiskSpace:
         is_filling = left_s < self._warning_s
         if is_filling and not space.is_filling:
             logger.warning(
-                "%s takes no more records in %s if its logs go on growing: by %s in the last %s, with %s free; "
+                "%s will accept no more records in %s if its logs go on growing: by %s in the last %s, with %s free; "
                 "lower retention.ms or retention.bytes of topics, or add a disk",
                 space.directory.path,
                 duration_text(left_s),
@@ -202,7 +203,7 @@ class DiskSpace:
                 size_text(space.usable_bytes),
             )
         elif space.is_filling and not is_filling:
-            logger.info("%s does not fill up soon any more", space.directory.path)
+            logger.info("%s is no longer expected to fill up soon", space.directory.path)
         space.is_filling = is_filling
 
     def _warn_of_scarcity(self, space: DirectorySpace) -> None:
@@ -210,9 +211,9 @@ class DiskSpace:
             space.is_scarce = space.usable_bytes < space.low_bytes * (1 + RELIEF_FRACTION)
         elif space.usable_bytes < space.low_bytes:
             space.is_scarce = True
-            if not space.is_refusing:  # then it is told already, as an error
+            if not space.is_refusing:  # otherwise the refusal was logged already, as an error
                 logger.warning(
-                    "%s has only %s free of %s, and takes no more records below %s; %s",
+                    "%s has only %s free of %s, and accepts no more records below %s; %s",
                     space.directory.path,
                     size_text(space.usable_bytes),
                     size_text(space.total_bytes),
@@ -220,7 +221,7 @@ class DiskSpace:
                     _who_took(space.growth),
                 )
 
-    # Rates of partitions, for whoever asks
+    # Rates of partitions
 
     def _schedule_rates(self) -> None:
         self._rates_timer = self._clock.call_later(RATES_INTERVAL_S, self._begin_rates)
@@ -229,7 +230,7 @@ class DiskSpace:
         self._sampling = asyncio.ensure_future(self._sample_rates())
 
     async def _sample_rates(self) -> None:
-        """Look at every partition: how fast it grows, and what the logs of each directory take together."""
+        """Sample the append rate of every partition, and add up the bytes that the logs of each directory take."""
         sizes = {space.directory.path: 0 for space in self.directories}
         logs = [partition.log for partition in self._services.partitions]
         seen_partitions = seen_segments = 0
@@ -242,7 +243,7 @@ class DiskSpace:
             seen_partitions += 1
             if seen_partitions >= SLICE_PARTITIONS or seen_segments >= SLICE_SEGMENTS:
                 seen_partitions = seen_segments = 0
-                await others_turn()
+                await yield_to_loop()
         self._rates.forget_unasked()
         self._note_sizes(sizes)
         self._schedule_rates()
@@ -255,7 +256,7 @@ class DiskSpace:
 
 
 def _who_took(growth: LogGrowth) -> str:
-    """Whether it is the broker's logs, or other programs, that have filled the disk."""
+    """Return how much the broker's logs and other programs have written to the disk, and what to do about it."""
     if not growth.is_known:
         return "delete topics, lower retention.ms or retention.bytes, or see what else is on the disk"
     taken = f"its logs took {size_text(growth.grown_bytes)}, other programs {size_text(growth.others_bytes)}"

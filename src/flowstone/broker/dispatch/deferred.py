@@ -1,9 +1,9 @@
-"""Answers that come later, and the place of each in the order of its connection's answers.
+"""Answers that come later, and the slot of each in the order of its connection's answers.
 
-A handler either answers at once, or returns a promise (something parked: a fetch that waits for data, a produce that
-waits for the disk) or a coroutine (a change that takes several steps), which may return such a promise in its turn.
-When the connection goes away a promise is cancelled, which un-parks it; a coroutine runs to its end, because what it
-does is not the connection's alone.
+A handler either answers at once, or returns a promise (a parked request: a fetch that waits for data, a produce that
+waits for the disk) or a coroutine (a change of several steps), which may return such a promise in its turn. When the
+connection closes, a promise is cancelled, which removes the parked request; a coroutine runs to its end, because its
+effects do not concern the connection alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Outcome = asyncio.Future[Any] | Promise[Any]
 
 @dataclass(slots=True)
 class Deferred:
-    """An answer whose outcome is not there yet, and the function that encodes the outcome."""
+    """An answer that is not known yet, and the function that encodes it."""
 
     outcome: Outcome
     # Raises ProtocolError if the connection must be closed, and CancelledError if the outcome was cancelled.
@@ -34,14 +34,14 @@ Answer = list[Chunk] | Deferred | None
 
 
 class Slot:
-    """The place of one answer among those of its connection."""
+    """The place of one answer in the order of its connection's answers."""
 
     __slots__ = ("_deferred", "_on_answered", "_on_parked", "chunks", "failure", "is_at_work", "size_bytes")
 
     def __init__(self, chunks: list[Chunk] | None = None, size_bytes: int = 0) -> None:
         self.chunks, self.size_bytes = chunks, size_bytes
         self.failure: str | None = None
-        self.is_at_work = False  # whether a coroutine is still busy with it; something parked is not
+        self.is_at_work = False  # whether a coroutine still works on the answer; False while the request is parked
         self._deferred: Deferred | None = None
         self._on_answered: Callable[[Slot], None] | None = None
         self._on_parked: Callable[[], None] | None = None
@@ -49,9 +49,10 @@ class Slot:
     def wait_for(
         self, deferred: Deferred, on_answered: Callable[[Slot], None], on_parked: Callable[[], None] | None = None
     ) -> None:
-        """Have `on_answered` called when there are chunks or a failure.
+        """Call `on_answered` when the answer's chunks, or a failure, are known.
 
-        `on_parked` is called before that if the answer is parked after some work: later requests may be handled.
+        `on_parked` is called before that if a coroutine ends with a parked request: the connection's later requests may
+        then be handled.
         """
         self._deferred, self._on_answered, self._on_parked = deferred, on_answered, on_parked
         outcome = deferred.outcome
@@ -78,7 +79,7 @@ class Slot:
             return
         if self._on_answered is None:
             if not outcome.cancelled():
-                outcome.exception()  # nobody is left to hear of it; dispatch has logged it where that matters
+                outcome.exception()  # the connection is closed; dispatch has logged the failure where that matters
             return
         assert self._deferred is not None
         try:
@@ -98,7 +99,7 @@ class Slot:
         assert self._deferred is not None
         self._deferred.outcome = parked
         parked.add_done_callback(self._done)
-        if self._deferred is not None:  # the promise was not kept at once
+        if self._deferred is not None:  # the promise was not resolved at once
             self._parked()
 
 

@@ -1,7 +1,7 @@
 """From a request's bytes to its handler, and from the handler's response to bytes.
 
-The one place that catches everything: what a peer sent wrongly closes its connection (`ProtocolError`), what went wrong
-in us is logged with its traceback and answered with UNKNOWN_SERVER_ERROR, for the request or for each part of it.
+The only catch-all: a malformed request closes its connection (`ProtocolError`); any other failure is logged with its
+traceback and answered with UNKNOWN_SERVER_ERROR, for the request or for each part of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flowstone.broker.dispatch.large_requests import LARGE_REQUEST_BYTES, LargeA
 from flowstone.broker.dispatch.registry import ENDPOINTS
 from flowstone.broker.dispatch.throttle_times import has_throttle_time, with_throttle_time
 from flowstone.broker.loop.loop_time import Stretches, start_measured
-from flowstone.broker.loop.time_slices import Turns, run_in_slices
+from flowstone.broker.loop.time_slices import TimeSlices, run_in_slices
 from flowstone.broker.requests.broker_metrics import RequestMetrics
 from flowstone.broker.requests.chunks import Chunk
 from flowstone.broker.requests.context import Handler, RequestContext, Services
@@ -46,16 +46,15 @@ _HEAD = struct.Struct(">ii")
 _FLEXIBLE_HEAD = struct.Struct(">iix")
 _SIZE_BYTES = 4
 PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY = 0, 11, 14
-# A body may have megabytes, and a view of one keeps the whole buffer that it was received into. Of these requests
-# nothing but their kind is kept while they are parked: they tell of errors in other ways, and only a mistake of ours
-# would want to name their parts.
+# A body may have megabytes, and a view of it keeps the whole receive buffer in memory. Of these requests only the kind
+# is kept while they are parked: their handlers report errors themselves, so that only a bug would need their parts.
 _EMPTY_REQUESTS = {key: APIS[key].request() for key in (PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY)}
-# Only records make a request longer than this.
+# The longest request but for Produce, whose records make it longer.
 REQUEST_BYTES_MAX_BUT_PRODUCE = 8 << 20
 
 
 class Route(NamedTuple):
-    """All that is needed to serve one version of one API."""
+    """What is needed to serve one version of one API."""
 
     name: str
     handler: Handler
@@ -64,7 +63,7 @@ class Route(NamedTuple):
     response: type[Message]
     head: struct.Struct
     metrics: RequestMetrics
-    # Of large requests.
+    # Handles requests above LARGE_REQUEST_BYTES.
     large_handler: Handler
     has_throttle_time: bool
     # Whether large requests and their responses are decoded and encoded in slices. Not ApiVersions: its versions that
@@ -85,7 +84,7 @@ class Dispatcher:
         key, version, correlation_id, session.client_id, body = parse_request_header(frame, 0)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         frame_bytes = len(frame)
-        # As its constructor does it, which takes three times as long.
+        # The same as its constructor, which takes three times as long.
         context = tuple.__new__(RequestContext, (key, version, correlation_id, session))
         if frame_bytes > LARGE_REQUEST_BYTES and key != PRODUCE_KEY:
             return self._answer_large(route, context, frame, body)
@@ -123,10 +122,10 @@ class Dispatcher:
     # Large requests
 
     def _answer_large(self, route: Route, context: RequestContext, frame: memoryview, body: int) -> Deferred:
-        """Return the answer to a large request, which is decoded, handled and encoded in several turns of the loop."""
+        """Return the answer to a large request, which is decoded, handled and encoded in several time slices."""
         frame_bytes = len(frame)
         if frame_bytes > REQUEST_BYTES_MAX_BUT_PRODUCE:
-            raise ProtocolError(f"{route.name} of {frame_bytes} bytes; {REQUEST_BYTES_MAX_BUT_PRODUCE} are the most")
+            raise ProtocolError(f"{route.name} of {frame_bytes} bytes; the limit is {REQUEST_BYTES_MAX_BUT_PRODUCE}")
         route.metrics.received += 1
         route.metrics.request_bytes += frame_bytes
         answer, stretches = LargeAnswer(frame), Stretches(self._monotonic)
@@ -140,10 +139,10 @@ class Dispatcher:
         try:
             if answer.done():  # the connection is gone
                 return []
-            turns = Turns(self._monotonic)
+            slices = TimeSlices(self._monotonic)
             if route.can_slice:
                 decode = sliced_request_decoder(context.api_key, context.api_version)
-                request = await run_in_slices(decode(answer.frame, body), turns)
+                request = await run_in_slices(decode(answer.frame, body), slices)
             else:
                 request = route.decode(answer.frame, body)
             answer.decoded()
@@ -163,7 +162,7 @@ class Dispatcher:
             if response is None:
                 return []
             if route.can_slice and not isinstance(response, EncodedResponse):
-                response = await encode_in_slices(context, route.metrics, response, turns)
+                response = await encode_in_slices(context, route.metrics, response, slices)
             return self._encode(route, context, started, response)
         finally:
             answer.decoded()
@@ -188,10 +187,10 @@ class Dispatcher:
         elif isinstance(error, ProtocolError):
             answer.set_exception(error)
         else:
-            logger.error("%s %d cannot be answered", route.name, context.api_version, exc_info=error)
-            answer.set_exception(ProtocolError(f"{route.name} has no answer that can be sent"))
+            logger.error("no response to %s %d can be encoded", route.name, context.api_version, exc_info=error)
+            answer.set_exception(ProtocolError(f"the response to {route.name} cannot be encoded"))
 
-    # What a request took
+    # Decoding, and what follows a request
 
     def _encode_measured(
         self,
@@ -224,8 +223,8 @@ class Dispatcher:
         if not endpoint.min_version <= version <= endpoint.max_version:
             if key != API_VERSIONS_KEY:
                 raise ProtocolError(f"version {version} of {api.name} is not served")
-            # Whoever asks in a version we do not know is told, in the oldest form, which ones we do. The body of a
-            # version from the future is not ours to read.
+            # ApiVersions in an unknown version is answered in version 0, with the versions that are served. The body of
+            # an unknown version is not decoded.
             return Route(
                 api.name,
                 handler,
@@ -261,7 +260,7 @@ class Dispatcher:
             chunks = [*response.chunks] if isinstance(response, EncodedResponse) else route.encode(response)
         except Exception as error:
             logger.exception("the response to %s %d cannot be encoded", route.name, context.api_version)
-            raise ProtocolError(f"{route.name} has no answer that can be sent") from error
+            raise ProtocolError(f"the response to {route.name} cannot be encoded") from error
         head = route.head
         size_bytes = head.size - _SIZE_BYTES + sum(map(len, chunks))
         packed: Any = head.pack(size_bytes, context.correlation_id)
@@ -320,5 +319,5 @@ class Dispatcher:
 
 
 def _encoder(key: int, version: int) -> Callable[[Message], list[Chunk]]:
-    """Return the codec's encoder, typed for responses: the objects in one by reference are chunks that can be sent."""
+    """Return the codec's encoder, typed for responses: values included by reference are sendable chunks."""
     return cast(Callable[[Message], list[Chunk]], response_encoder(key, version))

@@ -1,8 +1,8 @@
-"""The response an API gives when it fails with one error code, made from the request by the schema alone.
+"""The response of an API that failed with one error code, made from the request by the schema alone.
 
-An error belongs to the outermost struct that has room for it: the response itself, or else one entry for each entry of
-the request (topics, partitions, groups…), found by walking the two schemas side by side. Fetch has room in both places,
-and clients expect a partition's error in the partition. Pure: knows nothing of brokers, sockets or faults.
+The error goes into the outermost struct that has an error field: the response itself, or else one entry for each entry
+of the request (topics, partitions, groups…), found by walking the two schemas side by side. Fetch has the field in both
+places, and clients expect a partition's error in the partition. Pure: knows nothing of brokers, sockets or faults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowstone.wire.schema import ApiSchema, Field, Struct, load_api
 
 ERROR_FIELDS = ("error_code", "partition_error_code")
 MESSAGE_FIELD = "error_message"
-# Where the same thing has two names.
+# Response fields whose request field has another name.
 _SAME = {"partition_index": "partition"}
 _ERRORS_OF_ENTRIES = frozenset({"Fetch"})
 _UNKNOWN = -1
@@ -26,7 +26,7 @@ _load_api = cache(load_api)
 
 
 def error_response(api_name: str, version: int, request: Message, code: ErrorCode, message: str) -> Message | None:
-    """Return the response that tells this error, or None if this version's response has no field for one."""
+    """Return the response with this error, or None if this version's response has no field for one."""
     schema: ApiSchema = _load_api(api_name)
     mirror = _Mirror(version, code, message)
     response = _new(schema.response)
@@ -77,7 +77,7 @@ class _Mirror:
     def _entry(self, struct: Struct, source: Field, asked: Any) -> Message:
         answer = _new(struct)
         if source.struct is None:
-            # A bare name or number: it is what the entry is known by, its first field of that type.
+            # A bare name or number is the key of its entry: the entry's first field of that type.
             key = next(field for field in struct.fields if field.type == source.type)
             setattr(answer, key.name, asked)
         else:

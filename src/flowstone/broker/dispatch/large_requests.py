@@ -1,9 +1,9 @@
-"""Requests that are too large to be decoded, handled and answered in one turn of the loop.
+"""Requests that are too large to be decoded, handled and answered in one time slice of the event loop.
 
-They are decoded and their responses are encoded in slices. Their bytes stay where they were received until they are
-decoded. Decoded, a request takes many times its bytes: so many bytes of requests are decoded and handled at once
-(`UNDER_WAY_BYTES_MAX`), and the others wait in order. A request that is parked (a fetch that waits for data, a join
-that waits for members) does not count meanwhile.
+They are decoded, and their responses encoded, in slices. Their bytes stay in the receive buffer until then. A decoded
+request takes many times its bytes, so only `UNDER_WAY_BYTES_MAX` bytes of requests are decoded and handled at the same
+time; others wait in order. A parked request (a fetch that waits for data, a join that waits for members) does not
+count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LargeAnswer(Promise[list[Chunk]]):
         super().__init__()
         self.frame = frame
         self.is_at_work = True
-        # Called when the frame is not needed any more, and when the connection may read on.
+        # Called when the frame can be dropped, and when the connection may handle its next request.
         self.on_decoded: Callable[[], None] | None = None
         self.on_parked: Callable[[], None] | None = None
         self._parked: Promise[Any] | None = None
@@ -42,20 +42,20 @@ class LargeAnswer(Promise[list[Chunk]]):
             on_decoded()
 
     def park(self, response: Promise[Any]) -> None:
-        """Note that the response waits for an event elsewhere, so that the connection resumes reading."""
+        """Note that the response waits for other events, so that the connection may resume reading."""
         self._parked, self.is_at_work = response, False
         if self.on_parked is not None:
             self.on_parked()
 
     def cancel(self) -> None:
-        """Cancel the answer of a closed connection: a parked response too, but not work that has begun."""
+        """Cancel the answer of a closed connection: a parked response too, but not a coroutine that has begun."""
         if self._parked is not None:
             self._parked.cancel()
         super().cancel()
 
 
 class UnderWay:
-    """The bytes of large requests that are being decoded and handled."""
+    """The bytes of large requests that are being decoded and handled, limited by `UNDER_WAY_BYTES_MAX`."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -63,19 +63,19 @@ class UnderWay:
 
     async def enter(self, size_bytes: int) -> None:
         """Wait until the request's bytes fit `UNDER_WAY_BYTES_MAX`; a request alone always fits."""
-        if not self._waiting and self._has_room(size_bytes):
+        if not self._waiting and self._fits(size_bytes):
             self._bytes += size_bytes
             return
-        turn: Promise[None] = Promise()
-        self._waiting.append((size_bytes, turn))
-        await turn
+        freed: Promise[None] = Promise()
+        self._waiting.append((size_bytes, freed))
+        await freed
 
     def leave(self, size_bytes: int) -> None:
         self._bytes -= size_bytes
-        while self._waiting and self._has_room(self._waiting[0][0]):
-            next_bytes, turn = self._waiting.popleft()
+        while self._waiting and self._fits(self._waiting[0][0]):
+            next_bytes, freed = self._waiting.popleft()
             self._bytes += next_bytes
-            turn.set_result(None)
+            freed.set_result(None)
 
-    def _has_room(self, size_bytes: int) -> bool:
+    def _fits(self, size_bytes: int) -> bool:
         return not self._bytes or self._bytes + size_bytes <= UNDER_WAY_BYTES_MAX

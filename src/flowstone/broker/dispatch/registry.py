@@ -1,8 +1,8 @@
 """The APIs this broker serves, one line each: key, handler, versions, and the permissions that authorization checks.
 
-Dispatch finds the handler here, and ApiVersions its list. An API that everybody may use says so (`NO_PERMISSIONS`).
-Advertised is what is served, with one exception: Produce is advertised from version 0, for librdkafka turns compression
-off without a word where it is not (KAFKA-18659).
+Dispatch finds the handlers here, and ApiVersions its list. An API that needs no permission says so (`NO_PERMISSIONS`).
+Every advertised version is served, with one exception: Produce is advertised from version 0, because librdkafka
+silently turns compression off otherwise (KAFKA-18659).
 """
 
 from __future__ import annotations
@@ -85,16 +85,16 @@ from flowstone.wire.messages import ApiVersionsRequest, ApiVersionsResponse, Api
 
 
 class Endpoint(NamedTuple):
-    """One API as this broker serves it."""
+    """The handler, versions and permissions of one API."""
 
     api_key: int
     handler: Handler
     min_version: int
     max_version: int
-    # What authorization will check; of several permissions an API may need all, or one of them (`permissions`).
+    # The permissions that authorization will check; an API may need all of them, or one (`permissions`).
     permissions: tuple[Permission, ...]
     advertised_min_version: int
-    # Of requests above `large_requests.LARGE_REQUEST_BYTES`, where they are handled in another way.
+    # Handles requests above `large_requests.LARGE_REQUEST_BYTES`.
     large_handler: Handler
 
 

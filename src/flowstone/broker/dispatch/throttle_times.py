@@ -1,7 +1,7 @@
-"""The throttle time that a response tells its client: how long the connection is still muted when it is encoded.
+"""The throttle time in a response: for how long its connection is still muted when the response is encoded.
 
-Every response that has a `throttle_time_ms` field in its version carries it. A response that is encoded already begins
-with the field, whose four bytes are replaced in front of the others.
+Every response that has a `throttle_time_ms` field in its version carries it. In a pre-encoded response the field is the
+first, and its four bytes are replaced.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _INT32 = Struct(">i")
 
 @cache
 def has_throttle_time(api_name: str, version: int) -> bool:
-    """Return whether this version of the API's response has the field."""
+    """Return whether this version of the API's response has the throttle time field."""
     return any(field.name == FIELD for field in load_api(api_name).response.plain_fields(version))
 
 
 @cache
 def begins_with_throttle_time(api_name: str, version: int) -> bool:
-    """Return whether the field is the first of this version of the API's response."""
+    """Return whether the throttle time is the first field of this version of the API's response."""
     return load_api(api_name).response.plain_fields(version)[0].name == FIELD
 
 
 def with_throttle_time(response: Message, api_name: str, version: int, throttle_ms: int) -> Message:
-    """Return the response with this throttle time: a response that has the field in this version."""
+    """Return the response with this throttle time, if its version has the field."""
     if isinstance(response, EncodedResponse):
         assert begins_with_throttle_time(api_name, version)
-        first, *others = response.chunks  # shared with other responses, maybe
+        first, *others = response.chunks  # may be shared with other responses
         return EncodedResponse([_INT32.pack(throttle_ms), memoryview(first)[_INT32.size :], *others], response.errors)
     setattr(response, FIELD, throttle_ms)
     return response

@@ -1,1 +1,1 @@
-"""Fetch beyond the handler: incremental sessions, replicas that read, the replica nearest to a consumer."""
+"""The parts of fetching outside the handler: incremental sessions, reads by followers, reads from a nearby replica."""

@@ -1,7 +1,7 @@
-"""What a session remembers of one partition: what its client wants of it, what it was last told, if that is all.
+"""The state that a fetch session keeps for one partition: what its client wants, and what the client was last told.
 
-Where a partition ends depends on its reader (`LocalReplica.visible_end`). Each remembered partition watches that end,
-and tells its session when there may be something new.
+The end of what is visible in a partition depends on the reader (`LocalReplica.visible_end`). Each partition of a
+session watches that end, and notifies the session when there may be something new.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FetchPartition:
-    """What a client wants of one partition, and what it was last told. As a watcher it tells its session of news."""
+    """One partition of a session: what the client wants and was last told. Notifies the session of news."""
 
     __slots__ = (
         "_session",
@@ -35,18 +35,18 @@ class FetchPartition:
     )
 
     reader = Reader.UNCOMMITTED
-    # Known from when it watches: what lives for one request only should go with it, and not wait for a collector.
+    # Set when it begins to watch: without a reference cycle, objects of a single request are freed at its end.
     _session: FetchSession
 
     def __init__(self, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
         self.topic, self.topic_id, self.index = topic.topic, topic.topic_id, wanted.partition
         self.told_high_watermark = self.told_last_stable_offset = self.told_log_start_offset = -1
-        # Found with the first read; looked for again once it is closed.
+        # Looked up with the first read, and again after it was closed.
         self.partition: Partition | None = None
         self.update(wanted)
 
     def knows_all_of(self, partition: Partition) -> bool:
-        """Whether there is nothing to read and nothing to tell, as for most partitions of a large session."""
+        """Return whether there is nothing to read and nothing to report, as for most partitions of a large session."""
         return (
             self.fetch_offset == self.told_high_watermark == partition.local.high_watermark.offset
             and self.told_log_start_offset == partition.log.log_start_offset
@@ -76,7 +76,7 @@ class FetchPartition:
 
 
 class CommittedFetchPartition(FetchPartition):
-    """A read_committed consumer's: it hears of a new high watermark with the next records, not before."""
+    """A partition of a read_committed consumer: a new high watermark is reported with the next records, not before."""
 
     __slots__ = ()
 
@@ -92,9 +92,9 @@ class CommittedFetchPartition(FetchPartition):
 
 
 class ReplicaFetchPartition(FetchPartition):
-    """A follower's: it reads to the log's end, and hears of a new high watermark with the next answer at the latest.
+    """A partition of a follower: it reads to the log's end, and gets the high watermark with the next answer.
 
-    Where it fetches from is its position, which the partition must be told of even if there is nothing to read.
+    The fetch offset is the follower's position, which is reported to the partition even if there is nothing to read.
     """
 
     __slots__ = ("_high_watermark_moves", "is_position_told", "log_start_offset")
@@ -129,7 +129,7 @@ class ReplicaFetchPartition(FetchPartition):
 
 
 class _HighWatermarkMoves:
-    """Lets the next answer tell of it. Only where consumers read from followers is it worth an answer of its own."""
+    """Watches high watermarks and marks the partition as changed, where consumers read from followers."""
 
     __slots__ = ("_session", "_wanted")
 

@@ -1,12 +1,12 @@
-"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, and then only what changes.
 
-A session remembers what the client wants of each partition and what it was last told of it. It watches its partitions
-and knows which of them may have something new, so that a fetch costs what is new and not what is watched; now and then
-it looks at all of them, for what no watcher is told of. Requests of a session are numbered; one out of turn is refused
-and the client starts over. The number of sessions is limited, and so is that of partitions they remember: when no room
-is left, the one unused for longest goes, but only after a while; until then a new client fetches without a session, and
-an old one that wants to remember more loses its own. Followers have sessions too, with other things to know of their
-partitions; theirs are few, and consumers make room for them.
+A session stores what the client wants of each partition and what it was last told. It watches its partitions and tracks
+which of them may have something new, so that the cost of a fetch depends on what is new and not on what is watched;
+every CHECK_ALL_INTERVAL_S it checks all of them, for changes that watchers are not notified of. Requests of a session
+are numbered; one out of order is refused, and the client starts over. The numbers of sessions and of their partitions
+are limited: at the limit, the least recently used session is evicted if it was not used for EVICTION_AGE_S. Otherwise a
+new client fetches without a session, and an old one that wants to add partitions loses its own. Followers have sessions
+too, with other state for each partition; theirs are few, and consumers' sessions are evicted for them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 NO_SESSION = 0
 EPOCH_MAX = SESSION_ID_MAX = 2**31 - 1
-# A session younger than this is not evicted for another.
+# A consumer's request evicts only sessions that were unused for this long.
 EVICTION_AGE_S = 120.0
-# Read for one response of a session: more have news at once only in very large ones.
+# Partitions read for one response of a session; only very large sessions have more with something new.
 READ_PARTITIONS_MAX = 5_000
 # A client with more partitions than this fetches without a session.
 SESSION_PARTITIONS_MAX = 20_000
-# A log's new start, for instance, wakes no watcher.
-LOOK_AT_ALL_INTERVAL_S = 10.0
+# How often all partitions are checked: a log's new start, for instance, notifies no watcher.
+CHECK_ALL_INTERVAL_S = 10.0
 # All sessions together; each remembered partition takes about 400 bytes.
 CACHED_PARTITIONS_MAX = 250_000
 
@@ -45,35 +45,38 @@ Key = tuple[str | bytes, int]
 
 
 class FetchSession:
-    """`session_id` 0 is no session: it lives for one request, and every partition is answered."""
+    """The partitions of one client, and which of them may have something new.
+
+    `session_id` 0 is no session: the object lives for one request, and every partition is answered.
+    """
 
     def __init__(self, session_id: int, uses_topic_ids: bool, reader: Reader = Reader.UNCOMMITTED) -> None:
         self.session_id, self._uses_topic_ids, self.reader = session_id, uses_topic_ids, reader
         self._new_partition = FetchPartition if reader is UNCOMMITTED else PARTITION_TYPES[reader]
-        # Of a follower from which consumers read.
+        # True for a follower from which consumers read: it gets a new high watermark in an answer of its own.
         self.hurries_high_watermarks = False
         self.next_epoch = INITIAL_EPOCH + 1
         self.is_incremental = False
         self.used_at = 0.0
         self._partitions: dict[Key, FetchPartition] = {}
-        # Those that may have something new, the ones served last at the end: none starves when a response is full.
+        # Partitions that may have something new, the last served ones at the end: none starves when a response is full.
         self._unsettled: dict[FetchPartition, None] = {}
         self._waiting: set[Watcher] = set()
-        self.looked_at_all_at = 0.0
+        self.checked_all_at = 0.0
 
     @property
     def partitions(self) -> Iterable[FetchPartition]:
         return self._partitions.values()
 
     def to_read(self) -> list[FetchPartition]:
-        """The partitions that a response may have to tell of; of an incremental one so many, the others next time."""
+        """Return the partitions to read for the next response, at most READ_PARTITIONS_MAX of an incremental one."""
         if self.is_incremental:
             return list(islice(self._unsettled, READ_PARTITIONS_MAX))
         return list(self._partitions.values())
 
     @property
     def has_more_to_read(self) -> bool:
-        """Whether `to_read` leaves some for the next time."""
+        """Return whether `to_read` leaves partitions for the next response."""
         return self.is_incremental and len(self._unsettled) > READ_PARTITIONS_MAX
 
     def __len__(self) -> int:
@@ -91,7 +94,7 @@ class FetchSession:
                 self._unsettled[known] = None
 
     def advance(self, request: FetchRequest) -> None:
-        """Takes over what an incremental request changes."""
+        """Apply the changes that an incremental request makes to the session."""
         if request.topics and any((topic.topic == "") != self._uses_topic_ids for topic in request.topics):
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self.add(request.topics)
@@ -111,28 +114,28 @@ class FetchSession:
             wanted.partition = partition
 
     def settled(self, wanted: FetchPartition) -> None:
-        """It has nothing new, and will be heard of when it has."""
+        """Note that a partition has nothing new; its watcher will notify the session when it has."""
         self._unsettled.pop(wanted, None)
 
     def unsettled(self, wanted: FetchPartition) -> None:
-        """It has something new to tell, whenever the next answer leaves."""
+        """Note that a partition has something new for the next answer."""
         self._unsettled[wanted] = None
 
     def move_last(self, wanted: FetchPartition) -> None:
-        """Served just now: the others come first next time."""
+        """Move a partition that was just served behind the others, which come first in the next response."""
         if wanted in self._unsettled:
             self._unsettled[wanted] = self._unsettled.pop(wanted)
 
-    def look_at_all(self) -> None:
+    def check_all(self) -> None:
         self._unsettled |= dict.fromkeys(self._partitions.values())
 
     def close(self) -> None:
-        """Forgets its partitions, and they it; whoever waits is not left to wait."""
+        """Drop the partitions, stop watching them, and end the parked fetch of the session."""
         for wanted in self._partitions.values():
             self._drop(wanted)
         for watcher in tuple(self._waiting):
             watcher.interrupted()
-        # Each partition knows its session: cleared, both go at once and do not wait for the garbage collector.
+        # Partitions refer to their session: without this, both would wait for the garbage collector.
         self._partitions, self._unsettled = {}, {}
 
     def _drop(self, wanted: FetchPartition) -> None:
@@ -162,7 +165,7 @@ class FetchSessions:
     def __init__(self, clock: Clock, slots: int, random: Random) -> None:
         self._clock, self._slots, self._random = clock, slots, random
         self.catch_up_rate = CatchUpRate()
-        # In the order of use.
+        # Sessions by id, least recently used first.
         self._sessions: dict[int, FetchSession] = {}
         self._partition_count = 0
 
@@ -170,7 +173,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, uses_topic_ids: bool, reader: Reader = Reader.UNCOMMITTED) -> FetchSession:
-        """The session that a request belongs to. ApiError for the whole response if there is none."""
+        """Return the session that a request belongs to. Raises ApiError for the whole response if there is none."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             session = self.begin(request, uses_topic_ids, reader)
             session.add(request.topics)
@@ -178,14 +181,14 @@ class FetchSessions:
         return self._keep(self._advance(request, reader))
 
     def begin(self, request: FetchRequest, uses_topic_ids: bool, reader: Reader = Reader.UNCOMMITTED) -> FetchSession:
-        """A new session without partitions, or one that lasts for this request only; `enter` it when it has them."""
+        """Return a new session without partitions, for `enter`, or one that lasts for this request only."""
         if request.session_id != NO_SESSION:
             self._forget(request.session_id)
-        wants_session = request.session_epoch == INITIAL_EPOCH and self._has_room(request, reader)
+        wants_session = request.session_epoch == INITIAL_EPOCH and self._has_capacity(request, reader)
         return FetchSession(self._new_id() if wants_session else NO_SESSION, uses_topic_ids, reader)
 
     def enter(self, session: FetchSession) -> FetchSession:
-        """Keeps a session that was begun."""
+        """Store a session that was begun, with the partitions that it has by now."""
         if session.session_id != NO_SESSION:
             self._partition_count += len(session)
         return self._keep(session)
@@ -193,14 +196,14 @@ class FetchSessions:
     def _keep(self, session: FetchSession) -> FetchSession:
         if session.session_id != NO_SESSION:
             session.used_at = now = self._clock.monotonic()
-            if now - session.looked_at_all_at > LOOK_AT_ALL_INTERVAL_S:
-                session.looked_at_all_at = now
-                session.look_at_all()
+            if now - session.checked_all_at > CHECK_ALL_INTERVAL_S:
+                session.checked_all_at = now
+                session.check_all()
             self._sessions[session.session_id] = session
         return session
 
     def _advance(self, request: FetchRequest, reader: Reader) -> FetchSession:
-        """Take the session out, with what the request changes. A session is of one kind of reader for all its life."""
+        """Take the session out of the store and apply a request's changes. Raises ApiError if there is none."""
         session = self._sessions.get(request.session_id)
         if session is None or session.reader is not reader:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -221,7 +224,7 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return self._sessions.pop(session.session_id)
 
-    def _has_room(self, request: FetchRequest, reader: Reader) -> bool:
+    def _has_capacity(self, request: FetchRequest, reader: Reader) -> bool:
         is_replicas = reader is Reader.REPLICA
         wanted = sum(len(topic.partitions) for topic in request.topics)
         if wanted > SESSION_PARTITIONS_MAX or _has_long_names(request):
@@ -250,5 +253,5 @@ class FetchSessions:
 
 
 def _has_long_names(request: FetchRequest) -> bool:
-    """Return whether a topic is named that cannot exist. Such a name is not worth remembering: it may have 32 KiB."""
+    """Return whether a topic name is too long to exist. Such names are not stored: one may have 32 KiB."""
     return any(len(topic.topic) > TOPIC_NAME_LENGTH_MAX for topic in request.topics)

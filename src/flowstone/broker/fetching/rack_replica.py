@@ -1,6 +1,6 @@
-"""Which replica a consumer should read from: one in its own rack, if the leader is not (KIP-392).
+"""Which replica a consumer should read from: one in its own rack, if the leader is in another (KIP-392).
 
-The leader decides with every fetch that names a rack. Members of the ISR that are alive are as good as it is: each has
+The leader decides with every fetch that names a rack. Live members of the ISR are as good as the leader: each has
 everything below the high watermark.
 """
 
@@ -16,7 +16,7 @@ from flowstone.wire.messages import FetchResponsePartition
 def send_to_near_replica(
     image: ClusterImage, partition: Partition, rack: str, fetch_offset: int, listener_name: str
 ) -> FetchResponsePartition | None:
-    """The answer that names the replica to ask; None if the consumer should read here."""
+    """Return the answer that names the replica to read from, or None if the consumer should read from this broker."""
     high_watermark = partition.local.visible_end(Reader.UNCOMMITTED)
     node_id = _near_replica(image, partition, rack, listener_name) if fetch_offset <= high_watermark else None
     if node_id is None:
@@ -32,7 +32,7 @@ def send_to_near_replica(
 
 
 def _near_replica(image: ClusterImage, partition: Partition, rack: str, listener_name: str) -> int | None:
-    """Return the replica in the consumer's rack; None if the leader, whom the consumer has asked, is as good as any."""
+    """Return the replica in the consumer's rack, or None if the consumer should go on reading from the leader."""
     leader = image.brokers.get(partition.leader_id)
     if not partition.is_leader or leader is None or leader.rack == rack:
         return None

@@ -1,7 +1,7 @@
-"""What a leader answers to a follower's fetch: records up to the log's end, or where the two logs part ways.
+"""A leader's answers to a follower's fetch: records up to the log's end, or the offset at which the two logs diverge.
 
-Only a broker of the cluster is a follower, in the life that the cluster knows it in: the id and the epoch must be those
-of its registration. Whether it has a replica of the partition is the partition's to say.
+Only a registered broker of the cluster is a follower: the id and the epoch in the request must be those of its
+registration. Whether it has a replica of the partition is checked by the partition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_REPLICA = -1
 
 
 class ReplicaReader:
-    """One broker's fetches."""
+    """Reads partitions for the fetches of one follower."""
 
     def __init__(
         self,
@@ -46,7 +46,10 @@ class ReplicaReader:
     def read(
         self, partition: Partition, wanted: FetchPartition, max_bytes: int, *, at_least_one: bool
     ) -> FetchResponsePartition:
-        """May raise NotCached. ApiError for the partition's part of the answer."""
+        """Return the answer for one partition.
+
+        Raises NotCached if the bytes must be read by a worker, and ApiError with the error code for the partition.
+        """
         if self._replica_id not in partition.isr and self._throttle.free_at_s > self._monotonic():
             max_bytes, at_least_one = 0, False
         assert isinstance(wanted, ReplicaFetchPartition), "a session is a follower's or a consumer's"
@@ -68,7 +71,7 @@ class ReplicaReader:
         except ApiError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            result.error_code = error.code  # the follower has to know where it can start over
+            result.error_code = error.code  # the follower needs the log start to start over
         else:
             if isinstance(found, DivergingEpoch):
                 result.diverging_epoch = FetchResponseEpochEndOffset(epoch=found.epoch, end_offset=found.end_offset)
@@ -83,9 +86,10 @@ class ReplicaReader:
 
 
 def is_urgent(wanted: FetchPartition, result: FetchResponsePartition) -> bool:
-    """Whether a follower should hear of it at once, and not with the next records.
+    """Return whether a partition's answer is sent at once, even without new records.
 
-    Where the leader has deleted what the follower still has, somebody may wait for it.
+    That is so where the leader has deleted records that the follower still has: a DeleteRecords request may wait for
+    it.
     """
     if result.error_code != ErrorCode.NONE or result.diverging_epoch is not None:
         return True
@@ -94,7 +98,10 @@ def is_urgent(wanted: FetchPartition, result: FetchResponsePartition) -> bool:
 
 
 def replica_reader(services: Services, request: FetchRequest) -> ReplicaReader | None:
-    """None if who asks is not a broker of the cluster. Versions before 15 carry no epoch: there is no telling."""
+    """Return the reader for a follower's fetch, or None if the requester is not a registered broker.
+
+    Requests before version 15 carry no epoch, which is then not checked.
+    """
     image, state = services.metadata.image, request.replica_state
     broker = None if state is None else image.brokers.get(state.replica_id)
     if state is None or broker is None or broker.epoch != state.replica_epoch:
@@ -104,9 +111,12 @@ def replica_reader(services: Services, request: FetchRequest) -> ReplicaReader |
 
 
 def refuse_replica(request: FetchRequest) -> FetchResponse:
-    """To who is no broker that the cluster knows, or not in this life; it may also know more than this broker yet."""
+    """Return the response to a requester that is not registered here, or registered with another epoch.
+
+    The requester may also have read more of the metadata log than this broker.
+    """
     if not any(topic.partitions for topic in request.topics):
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # it has one of a former life
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the session is of a former incarnation
     responses = [
         FetchResponseTopic(
             topic=topic.topic,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flowstone.broker.coordinators.transaction_answers import told
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.cluster.decisions.topic_names import CONSUMER_OFFSETS, is_internal
 from flowstone.cluster.image.cluster_image import ClusterImage
@@ -39,9 +39,9 @@ async def handle(
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=_results(context, request.v3_and_below_topics, codes)
         )
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     results = []
-    async for each in turns.over(request.transactions):
+    async for each in slices.over(request.transactions):
         codes = await _add_for_broker(services, each)
         results.append(
             AddPartitionsToTxnResponseTransaction(

@@ -1,4 +1,4 @@
-"""AlterConfigs, versions 0 to 2: replaces all of a resource's values. Clients should use IncrementalAlterConfigs."""
+"""AlterConfigs, versions 0 to 2: replace all values of resources. IncrementalAlterConfigs supersedes it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""AlterPartitionReassignments, versions 0 and 1: partitions move to other brokers, or their move is taken back.
+"""AlterPartitionReassignments, versions 0 and 1: move partitions to other brokers, or cancel their move.
 
-The answer says that the move has begun; ListPartitionReassignments tells of those under way.
+The response says that the move has begun; ListPartitionReassignments lists those under way.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.metadata_changes import change_in_parts
 from flowstone.cluster.decisions.reassignments import WantedReplicas, alter_reassignments
@@ -23,10 +23,10 @@ from flowstone.wire.messages import (
 async def handle(
     services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     wanted = [
         WantedReplicas(TopicPartition(topic.name, each.partition_index), each.replicas)
-        async for topic in turns.over(request.topics)
+        async for topic in slices.over(request.topics)
         for each in topic.partitions
     ]
     may_change_factor = request.allow_replication_factor_change
@@ -38,7 +38,7 @@ async def handle(
     )
     results = await change_in_parts(services, wanted, decide, request.timeout_ms)
     topics: dict[str, list[AlterPartitionReassignmentsResponsePartition]] = {}
-    async for (topic, partition), error, message in turns.over(results):
+    async for (topic, partition), error, message in slices.over(results):
         topics.setdefault(topic, []).append(
             AlterPartitionReassignmentsResponsePartition(
                 partition_index=partition, error_code=error, error_message=message

@@ -1,11 +1,11 @@
-"""ApiVersions, versions 0 to 4: which APIs, in which versions, this broker serves.
+"""ApiVersions, versions 0 to 4: list the APIs and versions that this broker serves, from the registry.
 
-The list is the registry's. A version that is not served is answered too, with UNSUPPORTED_VERSION and the list, which
-dispatch encodes as version 0: the client learns from it what to ask next.
+A request in an unknown version gets UNSUPPORTED_VERSION and the list, which dispatch encodes as version 0, so that the
+client can choose a version.
 
-Since version 3 the response tells the features: which levels this broker supports, which the cluster has finalized, and
-as of which offset of the metadata log, an epoch that only grows. Versions before 4 leave out features with a level 0,
-on which older clients fail (KAFKA-17492).
+Since version 3 the response also lists features: the levels that this broker supports, those that the cluster has
+finalized, and as their epoch the offset of the metadata log, which only grows. Versions before 4 leave out features
+with a level 0, on which older clients fail (KAFKA-17492).
 """
 
 from __future__ import annotations

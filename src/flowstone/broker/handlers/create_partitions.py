@@ -1,8 +1,8 @@
-"""CreatePartitions, versions 0 to 3: more partitions for topics that exist; there is no way back to fewer."""
+"""CreatePartitions, versions 0 to 3: add partitions to existing topics. Partitions cannot be removed."""
 
 from __future__ import annotations
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.topic_creation import add_partitions_in_parts
 from flowstone.cluster.decisions.partition_plans import NewPartitions
@@ -12,14 +12,14 @@ from flowstone.wire.messages import CreatePartitionsRequest, CreatePartitionsRes
 async def handle(
     services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     wanted = [
         NewPartitions(
             topic.name,
             topic.count,
             None if topic.assignments is None else [each.broker_ids for each in topic.assignments],
         )
-        async for topic in turns.over(request.topics)
+        async for topic in slices.over(request.topics)
     ]
     results = await add_partitions_in_parts(services, wanted, request.timeout_ms, validate_only=request.validate_only)
     return CreatePartitionsResponse(

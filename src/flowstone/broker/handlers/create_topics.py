@@ -1,11 +1,11 @@
-"""CreateTopics, versions 2 to 7. Since version 5 the answer shows the topic's numbers and settings, since 7 its id.
+"""CreateTopics, versions 2 to 7: create topics; version 5 adds counts and settings to the response, version 7 the id.
 
-A topic is there as soon as the metadata log has it.
+A topic exists as soon as the metadata log has it.
 """
 
 from __future__ import annotations
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.broker.topics.topic_creation import create_in_parts
@@ -23,14 +23,14 @@ from flowstone.wire.messages import (
 
 
 async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> Message:
-    turns = Turns(services.clock.monotonic)
-    wanted = [_new_topic(topic) async for topic in turns.over(request.topics)]
+    slices = TimeSlices(services.clock.monotonic)
+    wanted = [_new_topic(topic) async for topic in slices.over(request.topics)]
     results = await create_in_parts(
         services, wanted, timeout_ms=request.timeout_ms, validate_only=request.validate_only
     )
-    topics = [_answer(services, result) async for result in turns.over(results)]
+    topics = [_answer(services, result) async for result in slices.over(results)]
     elements = len(topics) + sum(len(topic.configs or ()) for topic in topics)
-    return await encode_if_long(services, context, CreateTopicsResponse(topics=topics), elements, turns)
+    return await encode_if_long(services, context, CreateTopicsResponse(topics=topics), elements, slices)
 
 
 def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:

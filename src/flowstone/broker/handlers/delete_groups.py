@@ -1,11 +1,11 @@
-"""DeleteGroups, versions 0 to 2: forgets groups without members, and their offsets."""
+"""DeleteGroups, versions 0 to 2: delete groups without members, with their offsets."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from flowstone.broker.coordinators.group_answers import outcome_of, settle
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups import messages
 from flowstone.coordinator.runtime import Token
@@ -14,11 +14,11 @@ from flowstone.wire.messages import DeleteGroupsRequest, DeleteGroupsResponse, D
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    turns = Turns(services.clock.monotonic)
-    asked = [(each, _delete(services, each)) async for each in turns.over(dict.fromkeys(request.groups_names))]
+    slices = TimeSlices(services.clock.monotonic)
+    asked = [(each, _delete(services, each)) async for each in slices.over(dict.fromkeys(request.groups_names))]
     results = [
         DeleteGroupsResponseResult(group_id=group_id, error_code=_error(group_id, await outcome_of(token)))
-        async for group_id, token in turns.over(asked)
+        async for group_id, token in slices.over(asked)
     ]
     return DeleteGroupsResponse(results=results)
 

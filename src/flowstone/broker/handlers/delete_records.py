@@ -1,8 +1,8 @@
-"""DeleteRecords, versions 0 to 2: a partition's log starts later from now on.
+"""DeleteRecords, versions 0 to 2: move the start of a partition's log to a later offset.
 
-Offset -1 means everything that is committed. The new start is on disk before the answer; what lies before it is gone
-for readers at once, and from the disk when whole segments lie before it. The answer waits, for as long as the request
-says, until the logs of all live replicas start there: a follower that leads next must not show again what was deleted.
+Offset -1 means everything that is committed. The new start is on disk before the response; the records before it are
+invisible to readers at once, and whole segments before it are deleted. The response waits, up to the request's timeout,
+until the logs of all live replicas start there: a follower that becomes leader must not show deleted records again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flowstone.broker.clustering.log_starts import low_watermark
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import find_led
 from flowstone.errors import ApiError, ErrorCode
@@ -34,7 +34,7 @@ class _Deletion(NamedTuple):
 
 async def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics, deletions = [], []
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     for topic in request.topics:
         results = []
         for each in topic.partitions:
@@ -44,14 +44,14 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
             except ApiError as error:
                 result.error_code = error.code
             results.append(result)
-            await turns.give_way()
+            await slices.yield_if_due()
         topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=results))
     await _wait(services, deletions, request.timeout_ms)
     return DeleteRecordsResponse(topics=topics)
 
 
 async def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsResponsePartition) -> _Deletion:
-    """Deletes the leader's records."""
+    """Move the log start of a partition that this broker leads."""
     partition = find_led(services, topic, result.partition_index)
     partition.local.check_serving()
     if "delete" not in partition.log.config.cleanup_policy:
@@ -66,14 +66,14 @@ async def _delete(services: Services, topic: str, offset: int, result: DeleteRec
 
 
 async def _wait(services: Services, deletions: list[_Deletion], timeout_ms: int) -> None:
-    """All of them at the same time."""
-    turns = Turns(services.clock.monotonic)
+    """Wait for the followers of all partitions at the same time."""
+    slices = TimeSlices(services.clock.monotonic)
     waits = [
         services.log_starts.wait(services, partition, offset, timeout_ms)
-        async for partition, offset, _ in turns.over(deletions)
+        async for partition, offset, _ in slices.over(deletions)
     ]
     for wait, (partition, _, result) in zip(waits, deletions, strict=True):
         result.error_code = await wait
         if result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
             result.low_watermark = low_watermark(services, partition)
-        await turns.give_way()
+        await slices.yield_if_due()

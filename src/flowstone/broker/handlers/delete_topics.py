@@ -1,7 +1,7 @@
 """DeleteTopics, versions 1 to 6: by name, and since version 6 by name or id.
 
-The answer leaves once the names can be used again. Where `delete.topic.enable` is off every topic is refused; versions
-below 3 do not know the error for that.
+The response is sent once the names can be used again. If `delete.topic.enable` is false every topic is refused;
+versions below 3 do not know the error for that.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.metadata_changes import PART_WEIGHT, change_in_parts
 from flowstone.cluster.decisions.topic_changes import TopicResult, delete_topics
@@ -23,10 +23,10 @@ _DISABLED_ERROR_SINCE_VERSION = 3
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     wanted = [(name, ZERO_UUID) for name in request.topic_names]
     asked: list[tuple[str | None, bytes]] = [*wanted, *((each.name, each.topic_id) for each in request.topics)]
-    await turns.give_way()
+    await slices.yield_if_due()
     if services.config.delete_topic_enable:
         results = await delete_in_parts(services, asked, request.timeout_ms)
         await services.logs.wait_forgotten()
@@ -37,7 +37,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
             DeleteTopicsResponseTopic(
                 name=result.name, topic_id=result.topic_id, error_code=result.error, error_message=result.message
             )
-            async for result in turns.over(results)
+            async for result in slices.over(results)
         ]
     )
 

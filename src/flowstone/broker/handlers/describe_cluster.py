@@ -1,7 +1,7 @@
-"""DescribeCluster, versions 0 to 2: the brokers as clients of this listener reach them; since version 2 also those that
-are not alive, for whoever asks for them.
+"""DescribeCluster, versions 0 to 2: list the brokers with their addresses on the client's listener.
 
-Brokers are asked for here; the controller has no listener of its own, so asking for controllers is refused.
+Since version 2 a request may include brokers that are not alive. Only brokers can be described: the controller has no
+listener of its own, so a request for controllers is refused.
 """
 
 from __future__ import annotations

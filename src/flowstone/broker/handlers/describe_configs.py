@@ -1,13 +1,13 @@
-"""DescribeConfigs, versions 1 to 4: settings of topics and of this broker, with where each value comes from.
+"""DescribeConfigs, versions 1 to 4: list settings of topics and of this broker, with the source of each value.
 
-A broker resource is this broker's id, or "" for the dynamic values that all brokers share. An empty list of names asks
-for every setting, like null. No setting is sensitive yet. A resource asked for twice is answered once: the answer is a
-thousand times as long as the question.
+A broker resource is this broker's id, or "" for the dynamic values that all brokers share. An empty list of names
+requests every setting, like null. No setting is sensitive yet. A resource that is named twice is answered once: the
+answer is a thousand times as long as the request.
 """
 
 from __future__ import annotations
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.cluster.decisions.config_changes import ResourceType, check_broker_name
@@ -28,10 +28,10 @@ from flowstone.wire.messages import (
 
 async def handle(services: Services, context: RequestContext, request: DescribeConfigsRequest) -> Message:
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
-    turns = Turns(services.clock.monotonic)
-    results = [_describe(services, request, each) async for each in turns.over(resources.values())]
+    slices = TimeSlices(services.clock.monotonic)
+    results = [_describe(services, request, each) async for each in slices.over(resources.values())]
     elements = len(results) + sum(len(result.configs) for result in results)
-    return await encode_if_long(services, context, DescribeConfigsResponse(results=results), elements, turns)
+    return await encode_if_long(services, context, DescribeConfigsResponse(results=results), elements, slices)
 
 
 def _describe(

@@ -1,4 +1,4 @@
-"""DescribeGroups, versions 0 to 6. An unknown group is Dead; since version 6 that is an error, too (KIP-1043)."""
+"""DescribeGroups, versions 0 to 6: show groups. An unknown one is Dead, since version 6 with an error (KIP-1043)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from flowstone.broker.coordinators.group_answers import outcome_of, settle
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.cluster.decisions.acl_operations import NOT_ASKED, AclOperation
@@ -37,13 +37,13 @@ _UNKNOWN_GROUP_SINCE_VERSION = 6
 async def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> Message:
     operations = ALL_GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     respond = partial(_respond, context.api_version, operations)
-    turns = Turns(services.clock.monotonic)
-    asked = [(group_id, _describe(services, group_id)) async for group_id in turns.over(request.groups)]
+    slices = TimeSlices(services.clock.monotonic)
+    asked = [(group_id, _describe(services, group_id)) async for group_id in slices.over(request.groups)]
     groups = [
-        settle(await outcome_of(token), respond, _refusal(group_id)) async for group_id, token in turns.over(asked)
+        settle(await outcome_of(token), respond, _refusal(group_id)) async for group_id, token in slices.over(asked)
     ]
     elements = len(groups) + sum(len(group.members) for group in groups)
-    return await encode_if_long(services, context, DescribeGroupsResponse(groups=groups), elements, turns)
+    return await encode_if_long(services, context, DescribeGroupsResponse(groups=groups), elements, slices)
 
 
 def _describe(services: Services, group_id: str) -> Token:

@@ -1,8 +1,8 @@
-"""DescribeLogDirs, versions 1 to 5: what each partition takes in its log directory, and how much room there is.
+"""DescribeLogDirs, versions 1 to 5: show the size of each partition in its log directory, and the free space.
 
-A null list of topics asks for every partition this broker has; partitions it does not have are passed over. Every
-directory is always shown; one that has failed, or could not be opened, with that error and nothing else. Nothing is
-ever moved between directories, so no replica is a future one and none lags.
+A null list of topics requests every partition this broker has; partitions it does not have are left out. Every
+directory is always listed; one that has failed, or could not be opened, with that error and nothing else. Replicas are
+never moved between directories, so none is a future replica and none lags.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.errors import ApiError, ErrorCode
@@ -29,12 +29,12 @@ from flowstone.wire.messages import (
 
 async def handle(services: Services, context: RequestContext, request: DescribeLogDirsRequest) -> Message:
     logs = services.logs
-    # A copy: others may come and go between two turns.
+    # A copy: partitions may be added and closed between two time slices.
     wanted = [*services.partitions] if request.topics is None else _named(services, request.topics)
     by_directory: dict[DirectoryLogs, dict[str, list[DescribeLogDirsResponsePartition]]] = {}
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     elements = 0
-    async for partition in turns.over(wanted):
+    async for partition in slices.over(wanted):
         if partition is None:
             continue
         elements += 1
@@ -43,7 +43,7 @@ async def handle(services: Services, context: RequestContext, request: DescribeL
         sizes.append(DescribeLogDirsResponsePartition(partition_index=index, partition_size=partition.log.size_bytes))
     results = [_directory(each, by_directory.get(each, {})) for each in logs.directories]
     response = DescribeLogDirsResponse(results=[*results, *map(_failed, logs.unusable)])
-    return await encode_if_long(services, context, response, elements, turns)
+    return await encode_if_long(services, context, response, elements, slices)
 
 
 def _directory(
@@ -68,7 +68,7 @@ def _failed(path: str) -> DescribeLogDirsResponseLogDir:
 
 
 def _named(services: Services, topics: Iterable[DescribeLogDirsRequestTopic]) -> Iterator[Partition | None]:
-    """The partitions that are named, None for one that is not here."""
+    """Yield the named partitions, None for each that is not on this broker."""
     for topic in topics:
         for index in topic.partitions:
             try:

@@ -9,7 +9,7 @@ with INVALID_REQUEST, and must be asked about in another request.
 
 from __future__ import annotations
 
-from flowstone.broker.loop.time_slices import Turns, batched
+from flowstone.broker.loop.time_slices import TimeSlices, batched
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.broker.requests.partition_lookup import find_led
@@ -35,18 +35,18 @@ async def handle(services: Services, context: RequestContext, request: DescribeP
     for topic in request.topics:
         partitions = [
             await described.of(topic.name, index)
-            async for index in described.turns.over(dict.fromkeys(topic.partition_indexes))
+            async for index in described.slices.over(dict.fromkeys(topic.partition_indexes))
         ]
         topics.append(DescribeProducersResponseTopic(name=topic.name, partitions=partitions))
-        await described.turns.give_way()
+        await described.slices.yield_if_due()
     response = DescribeProducersResponse(topics=topics)
-    return await encode_if_long(services, context, response, described.elements, described.turns)
+    return await encode_if_long(services, context, response, described.elements, described.slices)
 
 
 class _Description:
     def __init__(self, services: Services) -> None:
         self._services = services
-        self.turns = Turns(services.clock.monotonic)
+        self.slices = TimeSlices(services.clock.monotonic)
         self.elements = 0  # of the response
         self._left = PRODUCERS_DESCRIBED_MAX
 
@@ -65,7 +65,7 @@ class _Description:
             result.active_producers = []
             for some in batched(producers.entries()):
                 result.active_producers += map(_described, some)
-                await self.turns.give_way()
+                await self.slices.yield_if_due()
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
             result.active_producers = []

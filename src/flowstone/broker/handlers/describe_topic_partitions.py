@@ -1,13 +1,13 @@
-"""DescribeTopicPartitions, version 0: partitions of topics in name order, a page at a time.
+"""DescribeTopicPartitions, version 0: list partitions of topics in name order, a page at a time.
 
-The cursor names the first partition of the next page. An empty list of topics asks for all of them.
+The cursor names the first partition of the next page. An empty list of topics requests all of them.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.topic_descriptions import describe_partitions, error_for_missing
 from flowstone.cluster.decisions.acl_operations import ALL_TOPIC_OPERATIONS
@@ -25,14 +25,14 @@ from flowstone.wire.messages import (
 # Kafka's max.request.partition.size.limit.
 RESPONSE_PARTITIONS_MAX = 2000
 
-# Eligible leader replicas (KIP-966) are not kept.
+# Eligible leader replicas (KIP-966) are not tracked.
 _PARTITION = partial(DescribeTopicPartitionsResponsePartition, eligible_leader_replicas=[], last_known_elr=[])
 
 
 async def handle(
     services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     image, cursor = services.metadata.image, request.cursor
     if cursor is not None and not _is_valid(cursor, request):
         return _refused(request, ErrorCode.INVALID_REQUEST)
@@ -41,11 +41,11 @@ async def handle(
     left = max(min(request.response_partition_limit, RESPONSE_PARTITIONS_MAX), 1)
     topics = []
     next_cursor = None
-    await turns.give_way()
+    await slices.yield_if_due()
     following = [name for name in asked if name >= first_name]
-    await turns.give_way()
+    await slices.yield_if_due()
     following.sort()
-    async for name in turns.over(following):
+    async for name in slices.over(following):
         topic = image.topics.get(name)
         if topic is None:
             missing = _refused_topic(name, error_for_missing(name))

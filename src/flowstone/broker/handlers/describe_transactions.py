@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from flowstone.broker.coordinators.group_answers import outcome_of
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.runtime import Token
@@ -25,9 +25,9 @@ from flowstone.wire.messages import (
 async def handle(
     services: Services, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     described = []
-    async for transactional_id in turns.over(dict.fromkeys(request.transactional_ids)):
+    async for transactional_id in slices.over(dict.fromkeys(request.transactional_ids)):
         token = services.transactions.request(transactional_id, partial(_describe, transactional_id))
         described.append(_respond(transactional_id, await outcome_of(token)))
     return DescribeTransactionsResponse(transaction_states=described)

@@ -1,7 +1,7 @@
-"""ElectLeaders, versions 0 to 2: partitions get their preferred leader back or, since version 1 and if an operator asks
-for it, any leader at all where none is in sync.
+"""ElectLeaders, versions 0 to 2: elect the preferred leaders of partitions, or unclean ones (since version 1).
 
-No partitions named means all of them, and answers only for those where there was something to elect.
+An unclean election chooses any live replica where none is in sync. No named partitions means all of them; the response
+then lists only those with something to elect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flowstone.wire.messages import (
     ElectLeadersResponseReplicaElectionResult,
 )
 
-# Of all partitions, those with these errors are not told of: led as they should be, or deleted meanwhile.
+# If all partitions are requested, those with these errors are left out: led as they should be, or deleted meanwhile.
 _NOTHING_TO_ELECT = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -50,7 +50,7 @@ async def handle(services: Services, context: RequestContext, request: ElectLead
 
 
 async def _elect_everywhere(services: Services, election_type: ElectionType, timeout_ms: int) -> list[ElectionResult]:
-    """The results where there was something to elect."""
+    """Elect leaders for all partitions; return the results without those in _NOTHING_TO_ELECT."""
     topics = services.metadata.image.topics
 
     def decide(image: ClusterImage, part: list[TopicImage]) -> Decision[list[ElectionResult]]:

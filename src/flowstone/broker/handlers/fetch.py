@@ -35,7 +35,7 @@ from flowstone.broker.fetching.replica_reads import (
     replica_reader,
 )
 from flowstone.broker.loop.cold_reads import COLD_READS_MAX, warm
-from flowstone.broker.loop.time_slices import Turns, batched
+from flowstone.broker.loop.time_slices import TimeSlices, batched
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.parked import FETCH_WAIT_MS_MAX, ParkedFetch, Watched
 from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
@@ -61,11 +61,11 @@ FIRST_VERSION_FROM_FOLLOWERS = 11
 FIRST_VERSION_WITH_LEADERS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
-# Of a request that names more, others on the loop have their turns in between.
+# Of a request that names more, the loop serves others in between.
 PARTITIONS_AT_ONCE = 1_000
 
 # With these a client should look for another leader, or learn of a new epoch.
-_LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_LED_BY_ANOTHER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse] | Coroutine[Any, Any, FetchResponse]
 # By name or id: the first partition that was asked for, and what is told.
@@ -98,36 +98,36 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
 
 
 def handle_large(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
-    """Handle a request that may name many partitions, in several turns of the loop."""
+    """Handle a request that may name many partitions, in several time slices."""
     element_count = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
     state = request.replica_state
     is_replicas = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
     if is_replicas or request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH) or element_count <= PARTITIONS_AT_ONCE:
         return handle(services, context, request)
-    return _fetch_in_turns(services, context, request)
+    return _fetch_in_slices(services, context, request)
 
 
-async def _fetch_in_turns(services: Services, context: RequestContext, request: FetchRequest) -> FetchResponse:
-    """A fetch that names many partitions: others have their turns in between.
+async def _fetch_in_slices(services: Services, context: RequestContext, request: FetchRequest) -> FetchResponse:
+    """Handle a fetch that names many partitions, in time slices.
 
     If there is nothing to read, one with a session waits for it; one without is too large for that, and waits for its
     time to be over.
     """
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     sessions = services.fetch_sessions
     uses_topic_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     session = sessions.begin(request, uses_topic_ids, consumer(request.isolation_level))
     for part in split_topics(request.topics, "partitions"):
         session.add(part.topics)
-        await turns.give_way()
+        await slices.yield_if_due()
     fetch = _Fetch(services, context, request, sessions.enter(session), None)
-    await fetch.read_in_turns(turns)
+    await fetch.read_in_slices(slices)
     if not fetch.is_satisfied and services.waiting.may_park_fetch(0):
         if session.session_id != NO_SESSION:
             return await fetch.park()
         await services.clock.sleep(min(request.max_wait_ms, FETCH_WAIT_MS_MAX) / 1000)
-        await fetch.read_in_turns(turns)
-    return await fetch.respond_in_turns(turns)
+        await fetch.read_in_slices(slices)
+    return await fetch.respond_in_slices(slices)
 
 
 class _Fetch:
@@ -179,8 +179,8 @@ class _Fetch:
         left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
         self._read(self._session.to_read(), left_bytes, self._services.unsent.response_slices_max)
 
-    async def read_in_turns(self, turns: Turns) -> None:
-        """Read every partition in several turns of the loop; a worker reads what the page cache does not have."""
+    async def read_in_slices(self, slices: TimeSlices) -> None:
+        """Read every partition in several time slices; a worker reads what the page cache does not have."""
         for _ in range(COLD_READS_MAX):
             self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
             self._leaders = []
@@ -189,7 +189,7 @@ class _Fetch:
             try:
                 for some in batched(self._session.to_read()):
                     left_bytes, left_slices = self._read(some, left_bytes, left_slices)
-                    await turns.give_way()
+                    await slices.yield_if_due()
                 return
             except NotCached as cold:
                 assert self._reading is not None
@@ -259,13 +259,13 @@ class _Fetch:
         self._tell(self._results, topics)
         return self._response([_topic_response(*told) for told in topics.values()])
 
-    async def respond_in_turns(self, turns: Turns) -> FetchResponse:
-        """Return the response, made in several turns of the loop."""
+    async def respond_in_slices(self, slices: TimeSlices) -> FetchResponse:
+        """Return the response, made in several time slices."""
         topics: _Topics = {}
         for some in batched(self._results):
             self._tell(some, topics)
-            await turns.give_way()
-        return self._response([_topic_response(*told) async for told in turns.over(topics.values())])
+            await slices.yield_if_due()
+        return self._response([_topic_response(*told) async for told in slices.over(topics.values())])
 
     def _tell(self, results: Iterable[tuple[FetchPartition, FetchResponsePartition]], topics: _Topics) -> None:
         """Adds to `topics` what the client has not been told."""
@@ -320,7 +320,7 @@ class _Fetch:
         topic = image.topics_by_id.get(wanted.topic_id) if self._uses_topic_ids else image.topics.get(wanted.topic)
         error = as_seen_by_the_cluster(error, topic, wanted.index)
         result = failed_partition(wanted.index, error.code)
-        if error.code in _LED_ELSEWHERE and self._version >= FIRST_VERSION_WITH_LEADERS:
+        if error.code in _LED_BY_ANOTHER and self._version >= FIRST_VERSION_WITH_LEADERS:
             state = partition_state(image, wanted.topic, wanted.topic_id, wanted.index)
             if state is not None:
                 result.current_leader = FetchResponseLeader(leader_id=state.leader, leader_epoch=state.leader_epoch)

@@ -8,7 +8,7 @@ live leader, there is no coordinator. Share groups are not served yet.
 from __future__ import annotations
 
 from flowstone.broker.coordinators.coordinator_lookup import partition_with
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import node_endpoints
 from flowstone.errors import ApiError, ErrorCode
@@ -30,9 +30,9 @@ async def handle(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     if context.api_version >= _MANY_KEYS_SINCE_VERSION:
-        turns = Turns(services.clock.monotonic)
+        slices = TimeSlices(services.clock.monotonic)
         found = [
-            await _find(services, context, request.key_type, key) async for key in turns.over(request.coordinator_keys)
+            await _find(services, context, request.key_type, key) async for key in slices.over(request.coordinator_keys)
         ]
         return FindCoordinatorResponse(coordinators=found)
     only = await _find(services, context, request.key_type, request.key)

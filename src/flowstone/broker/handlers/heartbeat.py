@@ -1,4 +1,4 @@
-"""Heartbeat, versions 0 to 4: a member is alive, and hears whether its group rebalances."""
+"""Heartbeat, versions 0 to 4: keep a member's session alive; the response says whether its group rebalances."""
 
 from __future__ import annotations
 

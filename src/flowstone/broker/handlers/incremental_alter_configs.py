@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs, versions 0 and 1: sets, removes, appends to and subtracts from single values."""
+"""IncrementalAlterConfigs, versions 0 and 1: set, remove, append to and subtract from single values."""
 
 from __future__ import annotations
 

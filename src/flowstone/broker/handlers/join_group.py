@@ -1,7 +1,7 @@
-"""JoinGroup, versions 0 to 9. The answer waits for the rebalance.
+"""JoinGroup, versions 0 to 9: add a member to its group. The response waits for the rebalance.
 
-Version 0 has no rebalance timeout: the session timeout counts as one. Since version 4 a new member is given an id first
-and asks again with it; since version 9 a leader that comes back may be told to leave the assignment as it is.
+Version 0 has no rebalance timeout: the session timeout is used. Since version 4 a new member first gets an id and joins
+again with it; since version 9 a returning leader may be told to keep the assignment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
 from flowstone.wire.messages import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
-# Clients name one for each of their assignors, of which they have a few.
+# Protocols in one request: clients name one for each of their few assignors.
 PROTOCOLS_MAX = 100
 _REBALANCE_TIMEOUT_SINCE_VERSION = 1
 _MEMBER_ID_REQUIRED_SINCE_VERSION = 4
@@ -48,7 +48,7 @@ def handle(
     token = services.groups.request(
         request.group_id, lambda shard, now_ms, token: shard.join(now_ms, token, join), may_wait=True
     )
-    member_id = request.member_id  # and not the request, which may have megabytes, for as long as the answer waits
+    member_id = request.member_id  # the closure must not keep the request, which may have megabytes
     return answer(
         token,
         partial(_respond, version),

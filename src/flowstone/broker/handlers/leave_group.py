@@ -1,4 +1,4 @@
-"""LeaveGroup, versions 0 to 5: one member up to version 2, whose error is the response's; many from version 3 on."""
+"""LeaveGroup, versions 0 to 5: remove members; up to version 2 one, whose error is the response's, later many."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from flowstone.broker.coordinators.group_answers import Answer
-from flowstone.broker.loop.time_slices import batched, others_turn
+from flowstone.broker.loop.time_slices import batched, yield_to_loop
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups.messages import LeaveRequest, LeaveResponse, LeavingMember
 from flowstone.errors import ErrorCode
@@ -19,7 +19,7 @@ from flowstone.wire.messages import (
 )
 
 _MANY_MEMBERS_SINCE_VERSION = 3
-# So many leave before others on the loop have their turn.
+# Members removed in one time slice.
 MEMBERS_AT_ONCE = 500
 
 
@@ -41,7 +41,7 @@ async def _leave_in_parts(services: Services, version: int, request: LeaveGroupR
         part = await _leave(services, version, request.group_id, map(_leaving, members))
         error_code = error_code or part.error_code
         left += part.members
-        await others_turn()
+        await yield_to_loop()
     return LeaveGroupResponse(error_code=error_code, members=left)
 
 

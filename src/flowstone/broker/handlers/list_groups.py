@@ -1,4 +1,4 @@
-"""ListGroups, versions 0 to 5: the groups this broker coordinates, by state since version 4 and by type since 5."""
+"""ListGroups, versions 0 to 5: list this coordinator's groups, filtered by state (since version 4) and type (5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.promise import Promise
 from flowstone.wire.messages import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
-# Different names in a filter; those beyond are passed over.
+# Different names in a filter; further ones are ignored.
 FILTERS_MAX = 100
 
 
@@ -25,7 +25,7 @@ def handle(
 
 
 def _filter(names: Sequence[str]) -> tuple[str, ...]:
-    """Every shard looks at all of them, and there are not so many states and types."""
+    """Return the different names, at most FILTERS_MAX: every shard compares its groups with all of them."""
     return tuple(dict.fromkeys(names))[:FILTERS_MAX]
 
 
@@ -34,7 +34,7 @@ def _respond(outcomes: Sequence[Any]) -> ListGroupsResponse:
     for outcome in outcomes:
         if isinstance(outcome, ApiError):
             if outcome.code is ErrorCode.NOT_COORDINATOR:
-                continue  # another broker lists what this one has lost
+                continue  # the shard has moved to another broker, which lists its groups
             return ListGroupsResponse(error_code=outcome.code)
         groups += (
             ListGroupsResponseGroup(

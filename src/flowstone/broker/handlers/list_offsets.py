@@ -1,4 +1,4 @@
-"""ListOffsets, versions 1 to 11: where a partition starts, ends, or stood at a point in time.
+"""ListOffsets, versions 1 to 11: find a partition's first offset, its end, or the first offset at or after a time.
 
 Special times: -1 the end of what the client may see, -2 the start, -3 the record with the largest timestamp, -4 the
 start of what is on local disk (the same as -2 here), -5 and -6 the ends of tiered storage (there is none: no offset).
@@ -6,8 +6,8 @@ start of what is on local disk (the same as -2 here), -5 and -6 the ends of tier
 A consumer with isolation level read_committed sees up to the last stable offset, another one up to the high watermark,
 a follower up to the end of the log. A record at or beyond that end is not found by its time.
 
-Only leaders answer. A new one may not know yet how far the one before had committed: until it does, it does not say
-where the end is, which would otherwise go back (KIP-207).
+Only leaders answer. A new leader may not know yet how far the previous one had committed. Until it does, it refuses
+to return the end, which would otherwise move backwards (KIP-207).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 
 from flowstone.broker.loop.cold_reads import read_when_cached
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import find_led
 from flowstone.errors import ApiError, ErrorCode
@@ -32,7 +32,7 @@ from flowstone.wire.messages import (
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
-# The first version in which a special time may be asked for; those not named here may always.
+# The first version that supports a special time; those not listed are in every version.
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _OFFSET_NOT_AVAILABLE_SINCE_VERSION = 5
 NO_TIMESTAMP = -1
@@ -44,14 +44,14 @@ async def handle(services: Services, context: RequestContext, request: ListOffse
     topics = []
     asked: set[tuple[str, int]] = set()
     reader = consumer(request.isolation_level) if request.replica_id == CONSUMER_REPLICA_ID else Reader.REPLICA
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     for topic in request.topics:
         partitions = []
         for wanted in topic.partitions:
             is_repeated = (topic.name, wanted.partition_index) in asked
             asked.add((topic.name, wanted.partition_index))
             partitions.append(await _answer(services, context.api_version, reader, topic.name, wanted, is_repeated))
-            await turns.give_way()
+            await slices.yield_if_due()
         topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=topics)
 
@@ -87,7 +87,7 @@ async def _answer(
 
 
 def _may_be_too_early(timestamp: int, result: ListOffsetsResponsePartition) -> bool:
-    """The end, and a time of which nothing was found, may lie above what is known to be committed."""
+    """Return whether the result may depend on records whose commit this new leader cannot confirm yet."""
     return timestamp in (LATEST, MAX_TIMESTAMP) or (timestamp >= 0 and result.offset == NO_OFFSET)
 
 

@@ -1,8 +1,8 @@
-"""ListPartitionReassignments, version 0: partitions that are on the move, of those asked for or of all (null)."""
+"""ListPartitionReassignments, version 0: list the partitions that are being moved, of those named or of all (null)."""
 
 from __future__ import annotations
 
-from flowstone.broker.loop.time_slices import Turns, batched
+from flowstone.broker.loop.time_slices import TimeSlices, batched
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.cluster.decisions.reassignments import list_reassignments
 from flowstone.cluster.image.cluster_image import PartitionImage
@@ -19,20 +19,20 @@ async def handle(
     services: Services, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     image = services.metadata.image
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     found: list[tuple[TopicPartition, PartitionImage]] = []
     if request.topics is None:
-        async for topic_image in turns.over(image.topics.values()):
+        async for topic_image in slices.over(image.topics.values()):
             partitions = [TopicPartition(topic_image.name, index) for index in range(len(topic_image.partitions))]
             found += list_reassignments(image, partitions)
     else:
         wanted: dict[TopicPartition, None] = {}
-        async for asked in turns.over(request.topics):
+        async for asked in slices.over(request.topics):
             wanted.update(dict.fromkeys(TopicPartition(asked.name, index) for index in asked.partition_indexes))
-        async for some in turns.over(batched(wanted)):
+        async for some in slices.over(batched(wanted)):
             found += list_reassignments(image, some)
     topics: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
-    async for (topic, partition), state in turns.over(found):
+    async for (topic, partition), state in slices.over(found):
         topics.setdefault(topic, []).append(
             ListPartitionReassignmentsResponsePartition(
                 partition_index=partition,

@@ -1,18 +1,18 @@
-"""Metadata, versions 0 to 13: live brokers, topics, and who leads which partition.
+"""Metadata, versions 0 to 13: list live brokers, topics, and the leaders of partitions.
 
-Every topic is asked for by an empty array in version 0 and by null since; since version 1 an empty array means none.
-Topics are named, or since version 12 asked for by id; if any id is given, only ids count, as in Kafka.
+All topics are requested by an empty array in version 0 and by null since; since version 1 an empty array means none.
+Topics are named, or since version 12 requested by id; if any id is given, only ids count, as in Kafka.
 
 An unknown topic is created if both the request and the broker allow it. Kafka answers such a request with
-LEADER_NOT_AVAILABLE and lets the client ask again; here the topic is ready when the answer leaves, so it is in it.
-Internal topics are not created this way: their coordinators do that. A long answer is put together from parts.
+LEADER_NOT_AVAILABLE, and the client retries; here the response is sent when the topic is ready, and contains it.
+Internal topics are not created this way, but by their coordinators. A long response is assembled from cached parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import live_brokers
 from flowstone.broker.topics.encoded_topics import PARTS_PARTITIONS_MIN, Topic
@@ -46,18 +46,18 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
             return await services.metadata_parts.encode_all(response, image, form)
         response.topics = [describe(image, topic, form) for topic in image.topics.values()]
         return response
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     if context.api_version < _IDS_SINCE_VERSION and any(map(_needs_ids, request.topics)):
         return _refused(request.topics, ErrorCode.INVALID_REQUEST)
     if topic_ids := dict.fromkeys(each.topic_id for each in request.topics if each.topic_id != ZERO_UUID):
-        await turns.give_way()
+        await slices.yield_if_due()
         image = services.metadata.image
         topics: list[Topic] = [
-            image.topics_by_id.get(topic_id) or _unknown_id(topic_id) async for topic_id in turns.over(topic_ids)
+            image.topics_by_id.get(topic_id) or _unknown_id(topic_id) async for topic_id in slices.over(topic_ids)
         ]
     else:
-        image, topics = await _by_name(services, request, turns)
-    await turns.give_way()
+        image, topics = await _by_name(services, request, slices)
+    await slices.yield_if_due()
     response = _response(image, form, request)
     if form.tells_operations:
         for missing in topics:
@@ -70,15 +70,15 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
 
 
 def _is_long(services: Services, count: int) -> bool:
-    """Whether an answer about so many topics and partitions is better put together from parts.
+    """Return whether a response about so many topics and partitions is assembled from cached parts.
 
-    A test's faults change responses: theirs are not bytes yet.
+    It stays a message under a test's wire faults, which change messages.
     """
     return count >= PARTS_PARTITIONS_MIN and services.intercept is None
 
 
 def _response(image: ClusterImage, form: Form, request: MetadataRequest) -> MetadataResponse:
-    """All but the topics."""
+    """Return the response without its topics."""
     return MetadataResponse(
         brokers=_brokers(image, form.listener_name),
         cluster_id=image.cluster_id,
@@ -104,16 +104,18 @@ def _unknown_id(topic_id: bytes) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
 
-async def _by_name(services: Services, request: MetadataRequest, turns: Turns) -> tuple[ClusterImage, list[Topic]]:
+async def _by_name(
+    services: Services, request: MetadataRequest, slices: TimeSlices
+) -> tuple[ClusterImage, list[Topic]]:
     names = list(dict.fromkeys(topic.name or "" for topic in request.topics or ()))
-    await turns.give_way()
+    await slices.yield_if_due()
     missing = [name for name in names if name not in services.metadata.image.topics and not is_internal(name)]
     errors: dict[str, ErrorCode] = {}
     if missing and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
-        errors = await _create(services, missing, turns)
+        errors = await _create(services, missing, slices)
     image = services.metadata.image
     topics: list[Topic] = []
-    async for name in turns.over(names):
+    async for name in slices.over(names):
         topic = image.topics.get(name)
         if topic is not None:
             topics.append(topic)
@@ -123,14 +125,14 @@ async def _by_name(services: Services, request: MetadataRequest, turns: Turns) -
     return image, topics
 
 
-async def _create(services: Services, names: list[str], turns: Turns) -> dict[str, ErrorCode]:
-    """Create topics with the broker's defaults; return what went wrong, by name.
+async def _create(services: Services, names: list[str], slices: TimeSlices) -> dict[str, ErrorCode]:
+    """Create topics with the broker's defaults; return the errors by name.
 
-    A topic that another request is creating is not there yet: clients ask again after LEADER_NOT_AVAILABLE.
+    A topic that another request is creating does not exist yet: its error is LEADER_NOT_AVAILABLE, which clients retry.
     """
-    results = await create_in_parts(services, [NewTopic(name) async for name in turns.over(names)])
+    results = await create_in_parts(services, [NewTopic(name) async for name in slices.over(names)])
     errors = {
-        result.name: result.error async for result in turns.over(results) if result.name is not None and result.error
+        result.name: result.error async for result in slices.over(results) if result.name is not None and result.error
     }
     being_created = (name for name, error in errors.items() if error is ErrorCode.TOPIC_ALREADY_EXISTS)
     return errors | dict.fromkeys(being_created, ErrorCode.LEADER_NOT_AVAILABLE)

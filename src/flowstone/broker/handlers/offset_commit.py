@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Any, cast
 
 from flowstone.broker.coordinators.group_answers import Answer
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.encoded_response import EncodedResponse
 from flowstone.broker.topics.topic_slices import is_large, join_topics, split_topics
@@ -53,7 +53,7 @@ def handle(services: Services, context: RequestContext, request: OffsetCommitReq
 def handle_large(
     services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> _Response | Promise[_Response] | Coroutine[Any, Any, OffsetCommitResponse]:
-    """Handle a request that may name many partitions, in several turns of the loop."""
+    """Handle a request that may name many partitions, in several time slices."""
     if is_large(request.topics, "partitions"):
         return _commit_in_parts(services, context, request)
     return handle(services, context, request)
@@ -69,7 +69,7 @@ async def _commit_in_parts(
         response = await answer if isinstance(answer, Promise) else answer
         assert isinstance(response, OffsetCommitResponse)
         join_topics(topics, response.topics, is_continued)
-        await others_turn()
+        await yield_to_loop()
     return OffsetCommitResponse(topics=topics)
 
 

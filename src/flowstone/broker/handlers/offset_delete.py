@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from flowstone.broker.coordinators.group_answers import Answer
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.topics.topic_slices import is_large, join_topics, split_topics
 from flowstone.coordinator.groups.messages import DeleteOffsetsRequest, DeleteOffsetsResponse
@@ -38,7 +38,7 @@ async def _delete_in_parts(services: Services, request: OffsetDeleteRequest) -> 
         if response.error_code:
             return response
         join_topics(topics, response.topics, is_continued)
-        await others_turn()
+        await yield_to_loop()
     return OffsetDeleteResponse(topics=topics)
 
 

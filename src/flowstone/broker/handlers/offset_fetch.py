@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from flowstone.broker.coordinators.group_answers import answer_all, outcome_of, settle
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.long_responses import encode_if_long
 from flowstone.broker.topics.topic_slices import is_large, join_topics, split_topics
@@ -38,7 +38,7 @@ from flowstone.wire.messages import (
     OffsetFetchResponseTopics,
 )
 
-# More are asked for in several turns of the loop.
+# More are handled in several time slices.
 GROUPS_AT_ONCE = 100
 
 _GROUP_ERROR_SINCE_VERSION = 2
@@ -79,28 +79,27 @@ def _is_large(group: OffsetFetchRequestGroup) -> bool:
 
 
 async def _fetch_many_in_parts(services: Services, context: RequestContext, request: OffsetFetchRequest) -> Message:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     groups = [
-        await _fetch_group(services, context.api_version, group, turns, require_stable=request.require_stable)
-        async for group in turns.over(request.groups)
+        await _fetch_group(services, context.api_version, group, slices, require_stable=request.require_stable)
+        async for group in slices.over(request.groups)
     ]
     elements = len(groups) + sum(len(topic.partitions) for group in groups for topic in group.topics)
-    return await encode_if_long(services, context, OffsetFetchResponse(groups=groups), elements, turns)
+    return await encode_if_long(services, context, OffsetFetchResponse(groups=groups), elements, slices)
 
 
 async def _fetch_one_in_parts(services: Services, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     topics = None
     if request.topics is not None:
-        topics = [_renamed(topic) async for topic in turns.over(request.topics)]
+        topics = [_renamed(topic) async for topic in slices.over(request.topics)]
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    answer = await _fetch_group(services, version, group, turns, require_stable=request.require_stable)
-    await turns.give_way()
-    return _only_answer(version, request, answer)
+    answer = await _fetch_group(services, version, group, slices, require_stable=request.require_stable)
+    return await _only_answer_in_parts(version, request, answer, slices)
 
 
 async def _fetch_group(
-    services: Services, version: int, group: OffsetFetchRequestGroup, turns: Turns, *, require_stable: bool
+    services: Services, version: int, group: OffsetFetchRequestGroup, slices: TimeSlices, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     topics: list[OffsetFetchResponseTopics] = []
     for part, is_continued in _parts(group):
@@ -108,13 +107,13 @@ async def _fetch_group(
         fetch = _Fetch(services.metadata.image, part, uses_topic_ids=uses_topic_ids, require_stable=require_stable)
         outcome = await outcome_of(fetch.ask(services))
         if isinstance(outcome, FetchOffsetsResponse) and part.topics is None and not outcome.error_code:
-            topics = await fetch.all_topics(outcome.offsets, turns)
+            topics = await fetch.all_topics(outcome.offsets, slices)
         else:
             found = settle(outcome, fetch.respond, fetch.refuse)
             if found.error_code:
                 return found
             join_topics(topics, found.topics, is_continued)
-        await turns.give_way()
+        await slices.yield_if_due()
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
@@ -140,17 +139,33 @@ def _renamed(topic: OffsetFetchRequestTopic) -> OffsetFetchRequestTopics:
 
 
 def _only_answer(version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    if group.error_code and version < _GROUP_ERROR_SINCE_VERSION:
-        topics = [
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[_partition(index, error=ErrorCode(group.error_code)) for index in topic.partition_indexes],
-            )
-            for topic in request.topics or ()
-        ]
-        return OffsetFetchResponse(topics=topics)
-    topics = [OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions) for topic in group.topics]
+    if _is_told_by_partition(version, group):
+        return OffsetFetchResponse(topics=[_refused(topic, group.error_code) for topic in request.topics or ()])
+    return OffsetFetchResponse(topics=[_topic(topic) for topic in group.topics], error_code=group.error_code)
+
+
+async def _only_answer_in_parts(
+    version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup, slices: TimeSlices
+) -> OffsetFetchResponse:
+    """Return what `_only_answer` returns, made in several slices of the loop."""
+    if _is_told_by_partition(version, group):
+        refused = [_refused(topic, group.error_code) async for topic in slices.over(request.topics or ())]
+        return OffsetFetchResponse(topics=refused)
+    topics = [_topic(topic) async for topic in slices.over(group.topics)]
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+def _is_told_by_partition(version: int, group: OffsetFetchResponseGroup) -> bool:
+    return bool(group.error_code) and version < _GROUP_ERROR_SINCE_VERSION
+
+
+def _topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(name=topic.name, partitions=topic.partitions)
+
+
+def _refused(topic: OffsetFetchRequestTopic, code: int) -> OffsetFetchResponseTopic:
+    partitions = [_partition(index, error=ErrorCode(code)) for index in topic.partition_indexes]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
 
 class _Fetch:
@@ -201,17 +216,18 @@ class _Fetch:
         return topics
 
     async def all_topics(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], turns: Turns
+        self, offsets: Mapping[TopicPartition, CommittedOffset], slices: TimeSlices
     ) -> list[OffsetFetchResponseTopics]:
         """All that the group has committed."""
         by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
-        async for (topic, index), committed in turns.over([*offsets.items()]):
+        async for (topic, index), committed in slices.over([*offsets.items()]):
             by_topic.setdefault(topic, []).append(_partition(index, committed))
+        found = slices.over(by_topic.items())
         if not self._uses_topic_ids:
-            return [OffsetFetchResponseTopics(name=name, partitions=found) for name, found in by_topic.items()]
+            return [OffsetFetchResponseTopics(name=name, partitions=partitions) async for name, partitions in found]
         return [
-            OffsetFetchResponseTopics(topic_id=self._image.topics[name].topic_id, partitions=found)
-            for name, found in by_topic.items()
+            OffsetFetchResponseTopics(topic_id=self._image.topics[name].topic_id, partitions=partitions)
+            async for name, partitions in found
             if name in self._image.topics
         ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.partition_lookup import find_led
 from flowstone.errors import ApiError
@@ -19,9 +19,9 @@ async def handle(
     services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     topics = []
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     for topic in request.topics:
-        partitions = [_answer(services, topic.topic, wanted) async for wanted in turns.over(topic.partitions)]
+        partitions = [_answer(services, topic.topic, wanted) async for wanted in slices.over(topic.partitions)]
         topics.append(OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=topics)
 

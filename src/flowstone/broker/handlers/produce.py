@@ -5,7 +5,7 @@ timeout is over. Each partition has its own error; one that is refused does not 
 because of some of its records names them (KIP-467), so that a producer drops those alone.
 
 Batches are appended in the order of the request. One that a worker must prepare first (`preparing`), and a request that
-holds the loop for longer than `TURN_S`, are continued by a coroutine, with a copy of what is left of the request. The
+holds the loop for longer than `SLICE_S`, are continued by a coroutine, with a copy of what is left of the request. The
 connection's next request waits until everything of this one is appended.
 
 Whoever asked a broker that does not lead a partition is told who does, since version 10 with its address (KIP-951).
@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from flowstone.broker.loop.time_slices import Turns, others_turn
+from flowstone.broker.loop.time_slices import TimeSlices, yield_to_loop
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.parked import ParkedProduce, Uncommitted
 from flowstone.broker.requests.partition_lookup import as_seen_by_the_cluster, node_endpoints, partition_state
@@ -53,9 +53,9 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_LEADERS = 10
 _VALID_ACKS = (0, 1, ACKS_ALL)
-# How long a request holds the loop before others have their turn.
-TURN_S = 0.01
-# A request of more batches is handled by a coroutine from the start: to decode it was a turn already.
+# The time slice of a request on the event loop.
+SLICE_S = 0.01
+# A request of more batches is handled by a coroutine from the start: decoding took a time slice already.
 BATCHES_AT_ONCE_MAX = 256
 
 Produced = ProduceResponse | Promise[ProduceResponse] | None
@@ -72,10 +72,10 @@ def handle(
     if request.transactional_id is not None:
         produce.note_producers([wanted for topic in topics for wanted in topic.partition_data])
     later: list[_Later] = []
-    turn_ends = services.clock.monotonic() + TURN_S if batch_count > 1 else None
+    slice_ends = services.clock.monotonic() + SLICE_S if batch_count > 1 else None
     for topic in topics:
         for wanted in topic.partition_data:
-            is_over = later or (turn_ends is not None and services.clock.monotonic() > turn_ends)
+            is_over = later or (slice_ends is not None and services.clock.monotonic() > slice_ends)
             if is_over or not produce.append(topic, wanted):
                 later.append(_Later(topic, wanted))
     return produce.append_later(later) if later else produce.finish()
@@ -106,7 +106,7 @@ class _Produce:
         self._results: list[ProduceResponsePartition] = []  # of the last topic
         # The offset up to which each partition must be committed, and the results that wait for it.
         self._uncommitted: dict[tuple[Partition, int], tuple[int, list[ProduceResponsePartition]]] = {}
-        self._is_led_elsewhere = False
+        self._is_led_by_another = False
 
     def append(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> bool:
         """Append a batch, or note in the response why it is refused; return whether that is done.
@@ -239,7 +239,7 @@ class _Produce:
 
     async def _found(self, later: list[_Later]) -> AsyncIterator[tuple[Partition, Bytes]]:
         """Yield the batches whose partitions are led here; the others are refused when their turn comes."""
-        async for topic, wanted in Turns(self._services.clock.monotonic).over(later):
+        async for topic, wanted in TimeSlices(self._services.clock.monotonic).over(later):
             try:
                 partition = self._find(topic, wanted.index)
             except ApiError:
@@ -249,11 +249,11 @@ class _Produce:
 
     async def _append_all(self, later: list[_Later]) -> None:
         monotonic = self._services.clock.monotonic
-        turn_ends = 0.0
+        slice_ends = 0.0
         for topic, wanted in later:
-            if monotonic() > turn_ends:
-                await others_turn()
-                turn_ends = monotonic() + TURN_S
+            if monotonic() > slice_ends:
+                await yield_to_loop()
+                slice_ends = monotonic() + SLICE_S
             if not self.append(topic, wanted):
                 await self._append_prepared(topic, wanted)
             wanted.records = None  # the request is kept until it is answered, its records need not be
@@ -270,7 +270,7 @@ class _Produce:
 
     def _respond(self) -> ProduceResponse:
         response = ProduceResponse(responses=self._topics)
-        if self._is_led_elsewhere and self._version >= FIRST_VERSION_WITH_LEADERS:
+        if self._is_led_by_another and self._version >= FIRST_VERSION_WITH_LEADERS:
             self._tell_leaders(response)
         return response
 
@@ -320,7 +320,7 @@ class _Produce:
         result.base_offset = -1
         result.error_message = error.message
         if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            self._is_led_elsewhere = True
+            self._is_led_by_another = True
         if isinstance(error, RecordError):
             if partition is not None:
                 result.log_start_offset = partition.log.log_start_offset

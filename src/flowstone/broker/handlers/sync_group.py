@@ -1,4 +1,7 @@
-"""SyncGroup, versions 0 to 5. The answer waits for the leader's assignment. Since version 5 the protocol is named."""
+"""SyncGroup, versions 0 to 5: return a member's assignment, once the leader has sent it.
+
+Since version 5 the request names the protocol.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
 from flowstone.wire.messages import SyncGroupRequest, SyncGroupResponse
 
-# One for each member of the group.
+# Assignments in one request, one for each member of the group.
 ASSIGNMENTS_MAX = 10_000
 _PROTOCOL_SINCE_VERSION = 5
 

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from flowstone.broker.coordinators.group_answers import outcome_of
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.transaction_verification import MarkerGuard
 from flowstone.broker.topics.topic_slices import TopicsPart, join_topics, split_topics
@@ -60,7 +60,7 @@ async def handle(
     async with transaction.turn():
         for part in split_topics(request.topics, "partitions"):
             if commits:
-                await others_turn()
+                await yield_to_loop()
             commit = _Commit(services.metadata.image, part)
             if commit.offsets:
                 commit.stored = await transaction.store(commit.offsets)
@@ -68,7 +68,7 @@ async def handle(
     topics: list[TxnOffsetCommitResponseTopic] = []
     for commit in commits:
         if topics:
-            await others_turn()
+            await yield_to_loop()
         join_topics(topics, await commit.respond(), commit.is_continued)
     return TxnOffsetCommitResponse(topics=topics)
 

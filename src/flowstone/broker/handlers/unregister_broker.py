@@ -1,7 +1,7 @@
-"""UnregisterBroker, version 0: the cluster forgets a broker that is gone for good.
+"""UnregisterBroker, version 0: remove a broker that is gone for good from the cluster's metadata.
 
-Kafka forgets a live one too, and leaves replicas behind that nobody can serve. Here both are refused: a broker must be
-dead, and its replicas must have moved to others.
+Kafka also removes a live broker, and leaves replicas that no broker can serve. Here both are refused: the broker must
+be dead, and its replicas must have been moved to others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""UpdateFeatures, versions 0 to 2: finalizes feature levels for the whole cluster, all of those named or none.
+"""UpdateFeatures, versions 0 to 2: finalize feature levels for the whole cluster, all of those named or none.
 
-Any broker decides, as with every change of the metadata. Since version 1 a request says whether it is an upgrade, a
-safe or an unsafe downgrade, and may only be validated. As in Kafka, an error is that of the whole request; versions 0
-and 1 list the features if there was none.
+Any broker can make the decision, as with every change of the metadata. Since version 1 a request says whether it is an
+upgrade, a safe or an unsafe downgrade, and may only be validated. As in Kafka, an error is that of the whole request;
+versions 0 and 1 list the features if there was none.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flowstone.wire.messages import (
     UpdateFeaturesResponseResult,
 )
 
-# Far more than there are features, and few enough to be checked in one turn of the loop.
+# Features in one request: far more than exist, and few enough to be checked in one time slice.
 UPDATES_MAX = 100
 
 
 async def handle(services: Services, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     if len(request.feature_updates) > UPDATES_MAX:
-        message = f"{len(request.feature_updates)} features in one request; at most {UPDATES_MAX} are taken"
+        message = f"{len(request.feature_updates)} features in one request; the limit is {UPDATES_MAX}"
         return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
     updates = [_update(each, context.api_version) for each in request.feature_updates]
 

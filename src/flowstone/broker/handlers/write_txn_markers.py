@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from flowstone.broker.coordinators.local_markers import Marker
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import done_within
@@ -33,14 +33,14 @@ COMMIT_WAIT_S_MAX = 8.0
 async def handle(
     services: Services, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     written: list[list[list[Promise[None]]]] = []
     for each in request.markers:
         marker = _marker(each)
         written.append([])
         for topic in each.topics:
             places = (TopicPartition(topic.name, index) for index in topic.partition_indexes)
-            written[-1].append([_write(services, where, marker) async for where in turns.over(places)])
+            written[-1].append([_write(services, where, marker) async for where in slices.over(places)])
     await _wait(services, [each for topics in written for promises in topics for each in promises])
     return WriteTxnMarkersResponse(
         markers=[_respond(each, topics) for each, topics in zip(request.markers, written, strict=True)]

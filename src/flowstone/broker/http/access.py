@@ -1,11 +1,11 @@
-"""Which HTTP requests are let in, by the names they use: a defence against web pages that reach the broker's port.
+"""Which HTTP requests are allowed, by `Host` and `Origin`: a defence against web pages that reach the broker's port.
 
-A web page can make its visitor's browser send requests to any address that the browser reaches. Two rules keep it out:
+A web page can make its visitor's browser send requests to any address that the browser reaches. Two rules prevent harm:
 
 - `Host` must be a name of this broker. A page that points its own domain name at the broker's address (DNS rebinding)
   may read answers, because the browser takes both for one site; but its requests carry that domain name. An IP address
-  as `Host` is always allowed: no domain name was resolved, so nothing can have been rebound. That is how probes of
-  Kubernetes ask.
+  as `Host` is always allowed: no domain name was resolved, so nothing can have been rebound. Kubernetes probes send
+  one.
 - A request that may change something (any method but GET, HEAD and OPTIONS) must not come from another site's page:
   `Origin` is the same as `Host` or a host of `http.allowed.hosts`, and `Sec-Fetch-Site`, if the browser sends it, is
   `same-origin` or `none`. Programs that are not browsers send neither header.
@@ -29,7 +29,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 _ALWAYS_ALLOWED = frozenset({"localhost"})
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
-# What a refusal quotes of a header at most.
+# A refusal quotes at most so many characters of a header.
 _QUOTED_CHARACTERS_MAX = 100
 
 
@@ -40,7 +40,7 @@ class Refusal(NamedTuple):
 
 class HttpAccess:
     def __init__(self, own_hosts: Iterable[str], allowed: Collection[str]) -> None:
-        """`own_hosts` are the names that the broker has anyway, `allowed` the values of `http.allowed.hosts`.
+        """Allow the broker's own host names, and those in `allowed`, the values of `http.allowed.hosts`.
 
         Raises ConfigError if one of `allowed` is neither a host name nor `*`.
         """
@@ -49,7 +49,7 @@ class HttpAccess:
         self._names = _ALWAYS_ALLOWED | self._configured | {_canonical(host) for host in own_hosts}
 
     def refusal(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
-        """Return why a request with these headers (names in lower case) is refused, or None if it is let in."""
+        """Return why a request with these headers (names in lower case) is refused, or None if it is allowed."""
         found = {name: value.decode("latin-1").strip() for name, value in headers if name in _HEADERS}
         host = found.get(b"host")
         # Only HTTP/1.0 may leave it out, and no browser does.
@@ -77,7 +77,7 @@ class HttpAccess:
         return self._allows_any or host in self._names or _is_address(host)
 
     def _may_change(self, origin: str, host: str | None) -> bool:
-        """Whether pages of this origin may change something."""
+        """Return whether pages of this origin may change something."""
         scheme, separator, authority = origin.lower().partition("://")
         if scheme not in ("http", "https") or not separator:
             return False
@@ -95,7 +95,7 @@ def _parse_setting(text: str) -> str:
 
 
 def _host_of(authority: str) -> str | None:
-    """The host of `HOST` or `HOST:PORT` in its canonical form, None if it is neither."""
+    """Return the host of `HOST` or `HOST:PORT` in its canonical form, or None for any other text."""
     if authority.startswith("["):
         address, bracket, port = authority[1:].partition("]")
         return _canonical(address) if bracket and _is_port(port) and _is_address(address) else None

@@ -6,10 +6,10 @@ further `ANSWER_TIMEOUT_S`; the next request must be complete within `KEEP_ALIVE
 slow heads, endless bodies, unread answers and idle peers alike, and lets a long answer, such as a stream, go on. Timers
 are the event loop's own and not the clock port's: moving a virtual clock is no reason to hang up.
 
-A new connection is always let in, because it may be a health probe. If there are too many, another one is closed for
-it: first one that has not asked anything, then one whose body is awaited, then one that does not read its answer; of
-these, one of the address with the most connections, the oldest. Answers that are being made are never given up: the
-server lets fewer of them be made at once (`http_server.PAGES_MAX`) than there are connections.
+A new connection is always accepted, because it may be a health probe. If there are too many, another one is closed:
+first one without a request, then one whose body is still arriving, then one that does not read its answer; of these,
+the oldest one of the address with the most connections. A connection whose answer is being made is never closed: fewer
+answers are made at once (`routes.PAGES_MAX`) than there are connections.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-# Many times what is accepted in one turn of the loop (`ports.network.ACCEPTS_PER_WAKEUP_MAX`): a probe's request is
-# read before so many others have been accepted that its own turn to go comes.
+# Many times what one iteration of the loop accepts (`ports.network.ACCEPTS_PER_WAKEUP_MAX`): a probe's request is read
+# before enough others have been accepted to close its connection.
 CONNECTIONS_MAX = 512
 REQUEST_HEAD_BYTES_MAX = 16 * 1024
-# Until a connection's first request is complete, its body excepted.
+# The time until the head of a connection's first request is complete.
 HEAD_TIMEOUT_S = 5.0
-# From a request until its answer begins, and then between two looks at whether the peer takes it.
+# The time from a request until its answer begins, and then between two checks that the peer reads it.
 ANSWER_TIMEOUT_S = 30.0
 PROGRESS_BYTES_MIN = 1024
 KEEP_ALIVE_S = 20
-# Parsed before others on the loop have their turn: a body in chunks of one byte takes 15 microseconds for each.
+# Bytes parsed in one time slice: a body in chunks of one byte takes 15 microseconds for each.
 SLICE_BYTES = 4 * 1024
-# Answers that peers have not taken, all connections together.
+# Bytes of answers that peers have not read, over all connections.
 UNSENT_BYTES_MAX = 32 << 20
 
-# Warnings are about peers, who may be many; the first is told, then how many more there were.
+# Warnings concern peers, of which there may be many: within this time one is logged, and the others are counted.
 WARNING_INTERVAL_S = 60.0
 
 
 class Phase(IntEnum):
     """The phases of a connection, from the least worth keeping to the most."""
 
-    WAITING = 0  # for a request, or for the rest of its head
+    WAITING = 0  # for a request, or the rest of its head
     RECEIVING = 1  # a body
-    SENDING = 2  # an answer that the peer has not taken
+    SENDING = 2  # an answer that the peer has not read
     ANSWERING = 3
 
 
 class SparingFilter(logging.Filter):
-    """Lets one warning through per interval; errors are ours and always pass."""
+    """A log filter that passes one warning per interval, and every error, which is the broker's own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class State(ServerState):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_closed = False  # one accepted just before may be made known only after it
+        self.is_closed = False  # a connection accepted just before closing may be reported only after it
         self.next_step = itertools.count().__next__
         self.logger = logging.getLogger(__name__)
         self.logger.filters[:] = [SparingFilter()]
@@ -87,18 +87,18 @@ class State(ServerState):
         return [each for each in self.connections if isinstance(each, HttpConnection) and not each.is_given_up]
 
     def reserve(self, body_bytes: int) -> bool:
-        """Return whether an answer of this size may be sent; closes connections that leave others' answers unread."""
+        """Return whether an answer of this size may be sent, after closing connections that do not read theirs."""
         unread = [each for each in self.open_connections() if each.unsent_bytes]
         left_bytes = UNSENT_BYTES_MAX - body_bytes - sum(each.unsent_bytes for each in unread)
         for each in sorted(unread, key=lambda each: each.since):
             if left_bytes >= 0:
                 break
             left_bytes += each.unsent_bytes
-            each.give_up("leaves its answer unread")
+            each.give_up("which does not read its answer")
         return left_bytes >= 0
 
     def close_one(self) -> None:
-        """Closes the connection that is least worth keeping."""
+        """Close the connection that is least worth keeping."""
         candidates = [(each.phase, each) for each in self.open_connections()]
         by_address = Counter(each.address for _, each in candidates)
         candidates = [each for each in candidates if each[0] is not Phase.ANSWERING]
@@ -108,7 +108,7 @@ class State(ServerState):
 
 
 class HttpConnection(H11Protocol):
-    """One connection, with its deadline and its place among the others."""
+    """One HTTP connection, with its deadline and its rank among those that may be closed."""
 
     def __init__(self, config: uvicorn.Config, state: State, app_state: dict[str, Any]) -> None:
         super().__init__(config, state, app_state)
@@ -117,10 +117,10 @@ class HttpConnection(H11Protocol):
         self.access_log = False  # uvicorn would log every request where somebody configures its loggers
         self._deadline: asyncio.TimerHandle | None = None
         self._unparsed = b""
-        # At the last look: bytes of an answer that the peer had not taken, and whether it has taken all of them since.
+        # At the last check: bytes of an answer that the peer had not read, and whether it has read all of them since.
         self._unsent_bytes_seen = 0
         self._has_taken_all = False
-        # When it last did something, counted in steps of all connections: many begin at one instant of the loop's time.
+        # The step of its last activity, counted over all connections: the loop's clock would be too coarse.
         self.since = state.next_step()
         self.address = ""
         self.is_given_up = False
@@ -138,7 +138,7 @@ class HttpConnection(H11Protocol):
         return Phase.RECEIVING if self.cycle.more_body else Phase.ANSWERING
 
     def give_up(self, reason: str) -> None:
-        """Closes the connection at once."""
+        """Close the connection at once."""
         self.logger.warning("closing the HTTP connection of %s, %s: there are too many", self.address, reason)
         self.is_given_up = True
         self.transport.abort()
@@ -148,8 +148,8 @@ class HttpConnection(H11Protocol):
             self._state.close_one()
         is_refused = self._state.is_closed or len(self._state.open_connections()) >= CONNECTIONS_MAX
         super().connection_made(transport)
-        # The next chunk of an answer is written once the last one was taken: bytes that are unsent only become fewer
-        # between two looks if the peer takes some.
+        # The next chunk of an answer is written once the last one was read: the number of unsent bytes falls between
+        # two checks only if the peer reads some.
         transport.set_write_buffer_limits(high=0)
         self.address = self.client[0] if self.client else ""
         if is_refused:
@@ -176,7 +176,7 @@ class HttpConnection(H11Protocol):
         self.transport.pause_reading()
 
     def _parse_slice(self) -> None:
-        """Parses some of what was received at once, and the rest when others have had their turn."""
+        """Parse a slice of the received bytes, and the rest in later iterations of the loop."""
         if self.transport.is_closing():
             self._unparsed = b""
             return
@@ -203,7 +203,7 @@ class HttpConnection(H11Protocol):
         super().resume_writing()
 
     def _expect(self, timeout_s: float) -> None:
-        """Close the connection unless the peer does something further, or takes some of an answer, by then."""
+        """Close the connection unless the peer sends something, or reads some of an answer, in time."""
         self.since = self._state.next_step()
         self._look_again(timeout_s)
 
@@ -220,7 +220,7 @@ class HttpConnection(H11Protocol):
             self.transport.abort()
 
     def _has_progressed(self) -> bool:
-        """Return whether an answer goes on: the peer has taken some of it since the last look, or all there is yet."""
+        """Return whether the peer has read some of its answer since the last check, or all that exists of it."""
         seen, unsent = self._unsent_bytes_seen, self.unsent_bytes
         if not unsent and not self._is_answering:
             return False

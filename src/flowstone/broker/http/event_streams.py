@@ -1,6 +1,6 @@
 """Responses that stream: server-sent events, with a heartbeat and limits on streams and buffered bytes.
 
-A stream writes its next chunk once the client has taken the last one. Events that are published meanwhile are buffered.
+A stream writes its next chunk once the client has read the last one. Events that are published meanwhile are buffered.
 If the buffer is full, it is replaced by one event `reset`: events were lost, and the client has to read the state
 again. A stream ends when the client goes away, when the broker stops (with an event `end`), or when the connection is
 closed because the client stalls (`connections`).
@@ -21,9 +21,9 @@ from flowstone.broker.http.page import EVENT_STREAM_TYPE, OK, Publish, encode_ev
 
 # Streams of one broker; further ones are refused with status 503.
 STREAMS_MAX = 64
-# Events of one stream that the client has not taken yet.
+# Encoded events of one stream that the client has not read yet.
 BUFFERED_BYTES_MAX = 256 * 1024
-# Well below the time after which `connections`, or a proxy, takes the connection for dead.
+# Well below the time after which `connections`, or a proxy, closes a silent connection.
 HEARTBEAT_S = 10.0
 HEARTBEAT = b": heartbeat\n\n"
 RESET, END = "reset", "end"
@@ -87,7 +87,7 @@ class EventStreams:
         return len(self._open)
 
     def open(self, subscribe: Callable[[Publish], AbstractContextManager[None]]) -> EventResponse | None:
-        """Return a response that streams what is published, or None if there are too many streams."""
+        """Return a response that streams the published events, or None if there are too many streams."""
         if len(self._open) >= STREAMS_MAX or self._is_stopping:
             return None
         buffer = EventBuffer()
@@ -95,7 +95,7 @@ class EventStreams:
         return EventResponse(buffer, subscribe, lambda: self._open.discard(buffer))
 
     def stop(self, reason: str) -> None:
-        """End every stream, and refuse further ones."""
+        """End every stream, and refuse new ones."""
         self._is_stopping = True
         for buffer in self._open:
             buffer.end(reason)

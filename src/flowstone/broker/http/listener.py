@@ -1,8 +1,8 @@
-"""The HTTP listener: its address, its life, and when the libraries behind it are loaded.
+"""The HTTP listener: binding its address, loading the HTTP libraries, starting and stopping.
 
-The address is taken while the broker starts, so that one already in use is known at once. The libraries (uvicorn,
+The address is bound while the broker starts, so that one already in use is reported at once. The libraries (uvicorn,
 starlette: 0.1 s) and the pages are loaded in a thread once the broker serves its own clients; connections that are made
-before that wait. Knows nothing of what the pages say: they are declared (`page`).
+before that wait. Knows nothing of the pages' contents: they are declared (`page`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFF = ("", "off")
-# What the kernel buffers of a response. A small buffer shows the progress of a slow client: with the default of several
-# megabytes, minutes can pass before the kernel takes more.
+# The kernel's send buffer of a connection. A small buffer shows the progress of a slow client: with the default of
+# several megabytes, minutes can pass before the kernel accepts more.
 SEND_BUFFER_BYTES = 64 * 1024
 
 
 def parse_address(text: str) -> tuple[str, int] | None:
-    """Where to listen; None for off."""
+    """Return the host and port of the setting `http.listener`, or None for `off`. Raises ConfigError."""
     if text.lower() in OFF:
         return None
     host, colon, port = text.rpartition(":")
@@ -42,7 +42,7 @@ def parse_address(text: str) -> tuple[str, int] | None:
 
 class HttpListener:
     def __init__(self, host: str, port: int, open_site: Callable[[], Site], access: HttpAccess) -> None:
-        """Takes the address, port 0 for any free one. StartupError if it cannot be had.
+        """Bind the address, port 0 for any free one. Raises StartupError if that fails.
 
         `open_site` is called in a thread and may load what it needs.
         """
@@ -53,17 +53,17 @@ class HttpListener:
         self._server: HttpServer | None = None
 
     def start(self) -> None:
-        """Serves as soon as the libraries are there, and does not wait for it."""
+        """Load the libraries in the background and serve as soon as they are loaded."""
         self._opening = asyncio.ensure_future(self._open())
 
     async def stop(self) -> None:
-        """Answers what was asked, for a moment at most, and closes."""
+        """Let answers under way be completed, for a short time, and close."""
         if self._server is not None:
             await self._server.finish()
         self.kill()
 
     def kill(self) -> None:
-        """Closes everything at once."""
+        """Close all connections at once."""
         if self._opening is not None:
             self._opening.cancel()
         if self._server is not None:
@@ -74,7 +74,7 @@ class HttpListener:
         try:
             self._server = await asyncio.to_thread(self._load)
             self._server.open(self._socket)
-        except Exception:  # nobody awaits this task, and the broker does its work without these pages
+        except Exception:  # the task is not awaited, and the broker works without these pages
             logger.exception("HTTP is not served on %s", self.address)
 
     def _load(self) -> HttpServer:

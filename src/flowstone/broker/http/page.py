@@ -23,7 +23,7 @@ EVENT_STREAM_TYPE = "text/event-stream"
 OK, ACCEPTED = 200, 202
 
 TOPIC_NAME_CHARACTERS_MAX = 249
-# A string of Kafka's protocol has no more.
+# The longest string of Kafka's protocol.
 GROUP_ID_CHARACTERS_MAX = 2**15 - 1
 _INTEGER_DIGITS_MAX = 19
 
@@ -65,7 +65,7 @@ class PageRequest(NamedTuple):
     """A request whose parameters have been checked."""
 
     parameters: Mapping[str, str | int]
-    # What a POST has sent.
+    # The body of a POST.
     body: bytes = b""
 
     def text(self, name: str) -> str | None:
@@ -95,28 +95,31 @@ def encode_event(event: str, document: Mapping[str, Any]) -> bytes:
     return f"event: {event}\ndata: {json.dumps(document)}\n\n".encode()
 
 
-# The context is what the pages of a site are made of: `pages.page_context.PageContext` in a broker.
+# The first argument is the site's context: `pages.page_context.PageContext` in a broker.
 Handler = Callable[[Any, PageRequest], Awaitable[Answer]]
-# Has events published while the returned context is entered.
+# Publishes events while the returned context is entered.
 Subscribe = Callable[[Any, PageRequest, Publish], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page. Exactly one of `handler` and `subscribe` is given; the page streams events if it is `subscribe`."""
+    """One page. A page with `handler` returns a document; a page with `subscribe` streams events.
+
+    Exactly one of the two is given.
+    """
 
     method: str
     path: str
     # The row of the page in the table of docs/monitoring.md.
     summary: str
-    # What the caller must be allowed to do, as for the corresponding API of Kafka's protocol. Empty: everyone may use
-    # the page, as with health probes.
+    # The permissions that a caller needs, as for the corresponding API of Kafka's protocol. Empty: none, as for health
+    # probes.
     permissions: tuple[Permission, ...]
     handler: Handler | None = None
     subscribe: Subscribe | None = None
     parameters: Sequence[Text | Integer] = ()
     content_type: str = JSON_TYPE
-    # A probe is answered even if too many other pages are being made.
+    # A probe is answered even while the limit of pages being made is reached.
     is_probe: bool = False
     _by_name: Mapping[str, Text | Integer] = field(init=False, repr=False)
 

@@ -1,7 +1,7 @@
-"""The routes of the HTTP listener, made from the declarations of its pages; the connections are `connections`'.
+"""The routes of the HTTP listener, made from the declarations of its pages. Its connections are in `connections`.
 
-Importing this module costs 0.1 s and 4 MB: see `listener`. Of uvicorn only the protocol and its settings are used, not
-its server, which would take over signals and wake up ten times a second.
+Importing this module costs 0.1 s and 4 MB: see `listener`. Only uvicorn's protocol and settings are used, not its
+server, which would take over signals and wake up ten times a second.
 
 Probes are always answered. Of the other pages a few are made at once, and a further request for one is refused with
 status 503. Streams have limits of their own (`event_streams`).
@@ -26,18 +26,18 @@ from flowstone.broker.http.connections import KEEP_ALIVE_S, REQUEST_HEAD_BYTES_M
 from flowstone.broker.http.event_streams import STREAMS_MAX, EventStreams
 from flowstone.broker.http.page import ACCEPTED, GET, JSON_TYPE, OK, Answer, Page, PageRequest, Site
 from flowstone.broker.http.pages.json_documents import BAD_REQUEST, PAGE_ERRORS, error_answer
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.ports.network import Acceptor, Socket
 
 if TYPE_CHECKING:
     from flowstone.broker.http.access import HttpAccess
 
 BODY_BYTES_MAX = 16 * 1024
-# Requests for pages other than health and readiness that are being answered; so many of those pages are made at once,
-# and the others wait: a probe waits for the next step of a few pages at most, and not of all.
+# Requests for pages other than health and readiness that are answered at the same time. Only PAGES_AT_ONCE of them run;
+# the others wait, so that a probe waits for the next step of a few pages at most.
 PAGES_MAX = 32
 PAGES_AT_ONCE_MAX = 8
-# What a stop grants to answers under way.
+# The time that a stop leaves for answers under way.
 FINISH_TIMEOUT_S = 0.5
 
 TOO_LARGE, UNSUPPORTED_TYPE, UNAVAILABLE = 413, 415, 503
@@ -63,12 +63,12 @@ class HttpServer:
         self._opening: set[asyncio.Task[Any]] = set()
 
     def open(self, sock: Socket) -> None:
-        """Accepts connections, those included that wait already."""
+        """Accept connections on a bound socket, those included that are already waiting."""
         self._acceptor = Acceptor(asyncio.get_running_loop(), sock, self._accepted)
         self._acceptor.start()
 
     async def finish(self) -> None:
-        """Accepts nothing more and lets answers under way be completed, for a moment at most."""
+        """Accept no more connections, and let answers under way be completed, for a short time."""
         self._close()
         for connection in self._state.open_connections():
             connection.shutdown()
@@ -100,7 +100,7 @@ class HttpServer:
 
 
 class _AccessCheck:
-    """Refuses requests that `HttpAccess` does not let in, before anything else is done with them."""
+    """Middleware that refuses requests that `HttpAccess` does not allow, before they are routed."""
 
     def __init__(self, app: ASGIApp, access: HttpAccess) -> None:
         self._app, self._access = app, access
@@ -112,12 +112,12 @@ class _AccessCheck:
 
 
 class PageLimits:
-    """How many pages are made at once, and how many bytes of them are unsent."""
+    """Limits on the pages that are made at once, and on their unsent bytes."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._under_way = 0
-        self._turns = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
+        self._slots = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
 
     async def respond(self, page: Page, make: Callable[[], Awaitable[Answer]]) -> Response:
         """Return the answer that `make` makes, or a response with status 503 if too many are made or unsent."""
@@ -125,9 +125,9 @@ class PageLimits:
             return _busy(f"{PAGES_MAX} requests for pages are being answered")
         self._under_way += 1
         try:
-            async with self._turns:
+            async with self._slots:
                 response = _response(page, await make())
-                await others_turn()
+                await yield_to_loop()
         finally:
             self._under_way -= 1
         if not self._state.reserve(len(response.body)):
@@ -171,12 +171,12 @@ class _Routes:
             return self._stream(page, request, PageRequest(parameters))
         if page.method == GET:
             return await self._make(page, PageRequest(parameters))
-        # Other sites' pages may have a browser post forms and text here, but not JSON.
+        # A page of another site can make a browser post forms and text here, but not JSON.
         if request.headers.get("content-type", "").partition(";")[0].strip() != JSON_TYPE:
             return _state(UNSUPPORTED_TYPE, "refused", reason=f"the body must be {JSON_TYPE}")
         try:
             body = await _read_body(request)
-        except ClientDisconnect:  # nobody is left to hear the answer
+        except ClientDisconnect:  # the client is gone, so no answer is needed
             return Response(status_code=BAD_REQUEST)
         if body is None:
             return _state(TOO_LARGE, "refused", reason=f"the body has more than {BODY_BYTES_MAX} bytes")
@@ -198,7 +198,7 @@ class _Routes:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """The answer 404 or 405, and of other refusals by the library."""
+    """Return the response to an unknown page or method, or to another request that the library refuses."""
     assert isinstance(error, HTTPException)
     reason = f"there is no page {request.method} {request.url.path}"
     return _state(error.status_code, "refused", headers=error.headers, reason=reason)

@@ -1,4 +1,4 @@
-"""The state and lag of a consumer group as users see them: values, and their JSON form with its stable field names."""
+"""The state and lag of a consumer group as values, and their JSON form with its stable field names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ STABLE = "Stable"
 
 
 class PartitionLag(NamedTuple):
-    """A partition that the group has committed in, or that one of its members has."""
+    """The lag of a group in one partition that the group has committed in, or that one of its members reads."""
 
     topic: str
     partition: int
-    committed_offset: int | None  # None: nothing is committed, and so no lag is known
+    committed_offset: int | None  # None: nothing is committed, so the lag is unknown
     log_start_offset: int
     high_watermark: int
     lag: int | None
@@ -22,8 +22,8 @@ class PartitionLag(NamedTuple):
     lag_seconds: float | None  # age of the next unread record; 0 if all is read, None if it is not known
     headroom_seconds: float | None  # until retention deletes that record; None if nothing will, or all is read
     is_headroom_low: bool = False
-    member_id: str | None = None  # who has it
-    # How much of the headroom is the time until the record's segment, which is still written to, will be sealed.
+    member_id: str | None = None  # the member that reads the partition
+    # The part of the headroom until the record's segment, if it is the active one, will be sealed.
     growing_seconds: float = 0.0
 
 
@@ -41,7 +41,7 @@ class GroupStatus(NamedTuple):
     protocol_type: str
     protocol: str
     generation: int
-    topics: tuple[str, ...]  # subscribed to, as far as it can be known; nothing while a rebalance is under way
+    topics: tuple[str, ...]  # subscribed to, as far as known; empty during a rebalance
     members: tuple[GroupMember, ...]
     partitions: tuple[PartitionLag, ...]
     rebalance_count: int  # since the broker started
@@ -54,17 +54,17 @@ class GroupStatus(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """In records, over all partitions."""
+        """Return the lag in records, over all partitions."""
         return sum(each.lag or 0 for each in self.partitions)
 
     @property
     def lag_seconds(self) -> float | None:
-        """Of the partition that is furthest behind."""
+        """Return the lag in seconds of the partition that is furthest behind."""
         return max((each.lag_seconds for each in self.partitions if each.lag_seconds is not None), default=None)
 
     @property
     def headroom_seconds(self) -> float | None:
-        """Of the partition that has least."""
+        """Return the headroom of the partition that has the least."""
         return min(
             (each.headroom_seconds for each in self.partitions if each.headroom_seconds is not None), default=None
         )
@@ -119,7 +119,7 @@ def _partition_document(partition: PartitionLag) -> dict[str, Any]:
 
 
 def read_group_document(document: dict[str, Any]) -> GroupStatus:
-    """Return the group that a `group_document` describes, for programs that read one over HTTP."""
+    """Return the group that a `group_document` describes, for clients that read it over HTTP."""
     rebalances = document["rebalances"]
     return GroupStatus(
         group_id=document["group"],
@@ -153,6 +153,6 @@ def _read_partition(document: dict[str, Any]) -> PartitionLag:
         lag_seconds=document["lag_seconds"],
         headroom_seconds=document["headroom_seconds"],
         is_headroom_low=document["headroom_low"],
-        growing_seconds=document.get("growing_seconds", 0.0),  # a broker of an earlier version does not tell
+        growing_seconds=document.get("growing_seconds", 0.0),  # missing from brokers of earlier versions
         member_id=document["member"],
     )

@@ -1,8 +1,8 @@
-"""What every group is doing and how far behind it is: when asked, and every few seconds for metrics and the alarm.
+"""The state and lag of every consumer group: on request, and every few seconds for metrics and the alarm.
 
-Groups are read as any client reads them, through the coordinator's requests: what is told is committed. The loop is
-given to others after every few partitions, and the next look waits for a multiple of what this one took, so that many
-groups cost a small share of the loop.
+Groups are read as any client reads them, through the coordinator's requests, so only committed state is shown. A survey
+yields the event loop after every few partitions, and the pause before the next one is a multiple of its duration, so
+that many groups cost a small share of the loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flowstone.broker.lag.group_status import GroupMember, GroupStatus, PartitionLag
 from flowstone.broker.lag.headroom_alarm import HeadroomAlarm
 from flowstone.broker.lag.lag import Lags
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.coordinator.groups.classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
@@ -36,33 +36,33 @@ from flowstone.ports.clock import Timer
 from flowstone.types import TopicPartition
 
 if TYPE_CHECKING:
-    from flowstone.broker.clustering.remote_offsets import Elsewhere
+    from flowstone.broker.clustering.remote_offsets import RemoteOffsets
 
 logger = logging.getLogger(__name__)
 
 SAMPLE_INTERVAL_S = 5.0
-# The time between two looks is at least so many times what one takes, but no longer than this.
+# The pause between two surveys is at least so many times the duration of one, but no longer than the maximum below.
 SAMPLE_PAUSE_FACTOR = 50
 SAMPLE_INTERVAL_MAX_S = 60.0
-# Of so many groups the answers are waited for together: each may be held until the next commits are on disk.
+# Groups requested together: each answer may wait until the next commits are on disk.
 GROUPS_ASKED_AT_ONCE = 50
-# How many partitions are looked at before others get their turn: about half a millisecond.
+# Partitions examined in one time slice: about half a millisecond.
 SLICE_PARTITIONS = 50
 
 
 class GroupSurvey:
-    def __init__(self, services: Services, elsewhere: Elsewhere | None = None) -> None:
-        """`elsewhere`: None where there is one broker."""
+    def __init__(self, services: Services, remote_offsets: RemoteOffsets | None = None) -> None:
+        """Survey the groups of this broker; `remote_offsets` is None if there is one broker."""
         self._services, self._clock = services, services.clock
-        self.lags = Lags(services, elsewhere)
+        self.lags = Lags(services, remote_offsets)
         self._alarm = HeadroomAlarm()
         self._timer: Timer | None = None
         self._sampling: asyncio.Task[None] | None = None
-        # The look under way or the last one, and the one that begins after it.
+        # The survey under way or the last one, and the one that begins after it.
         self._surveying: asyncio.Task[Sequence[GroupStatus]] | None = None
         self._next: asyncio.Task[Sequence[GroupStatus]] | None = None
-        self._look_listeners: list[Callable[[Sequence[GroupStatus]], None]] = []
-        # As of the last look.
+        self._listeners: list[Callable[[Sequence[GroupStatus]], None]] = []
+        # The result of the last survey.
         self.latest: Sequence[GroupStatus] = ()
 
     def start(self) -> None:
@@ -71,19 +71,19 @@ class GroupSurvey:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # Who has asked gets an answer: it comes soon, once the coordinator is closed.
+        # Requests under way are answered soon, when the coordinator is closed.
         if self._sampling is not None:
             self._sampling.cancel()
 
-    def on_look(self, listener: Callable[[Sequence[GroupStatus]], None]) -> None:
-        """Have `listener` called with all groups after each look, every few seconds."""
-        self._look_listeners.append(listener)
+    def on_survey(self, listener: Callable[[Sequence[GroupStatus]], None]) -> None:
+        """Call `listener` with all groups after each survey, every few seconds."""
+        self._listeners.append(listener)
 
     async def all_groups(self) -> Sequence[GroupStatus]:
-        """By name. Groups whose coordinator is not here, or is still loading, are left out.
+        """Return the groups by name, without those whose coordinator is not here or is still loading.
 
-        Those who ask while a look is under way share the next one, which knows of all that was done before they asked:
-        many cost no more than two.
+        Callers that arrive during a survey share the next one, which sees everything done before their call: many calls
+        cost at most two surveys.
         """
         if self._next is None:
             self._next = asyncio.ensure_future(self._survey_after(self._surveying))
@@ -107,12 +107,12 @@ class GroupSurvey:
             asked = []
             for name in names[first : first + GROUPS_ASKED_AT_ONCE]:
                 asked.append(self._ask(name))
-                await others_turn()
+                await yield_to_loop()
             found += [await self._told(tokens) for tokens in asked]
         return [group for group in found if group is not None]
 
     async def group(self, group_id: str) -> GroupStatus | None:
-        """None if there is no such group, or its coordinator is not here or still loading."""
+        """Return one group, or None if there is none of this name or its coordinator is not here or still loading."""
         return await self._told(self._ask(group_id))
 
     def _ask(self, group_id: str) -> Sequence[Token]:
@@ -158,7 +158,7 @@ class GroupSurvey:
         lags = []
         for count, topic_partition in enumerate(sorted(offsets.keys() | owners.keys())):
             if count % SLICE_PARTITIONS == 0:
-                await others_turn()
+                await yield_to_loop()
             committed = offsets[topic_partition].offset if topic_partition in offsets else None
             lag = await self.lags.of(topic_partition, committed, owners.get(topic_partition))
             if lag is not None:
@@ -174,18 +174,18 @@ class GroupSurvey:
         begun_s = self._clock.monotonic()
         try:
             await self.look()
-        except Exception:  # nobody awaits this task, and the next look may do better
-            logger.exception("consumer groups could not be looked at")
+        except Exception:  # the task is not awaited, and the next survey may succeed
+            logger.exception("the state of consumer groups could not be read")
         took_s = self._clock.monotonic() - begun_s
         delay_s = min(max(SAMPLE_INTERVAL_S, took_s * SAMPLE_PAUSE_FACTOR), SAMPLE_INTERVAL_MAX_S)
         self._timer = self._clock.call_later(delay_s, self._begin_sample)
 
     async def look(self) -> None:
-        """Takes the sample that metrics show, and warns where something is wrong."""
+        """Survey all groups for the metrics and listeners, and warn of groups whose headroom is low."""
         self.latest = await self.all_groups()
         self.lags.forget_unasked()
         self._alarm.look(self.latest)
-        for listener in self._look_listeners:
+        for listener in self._listeners:
             listener(self.latest)
 
 
@@ -197,7 +197,7 @@ def _member(member: DescribedMember, is_consumer: bool) -> GroupMember:
 
 
 async def _settle(tokens: Sequence[Token]) -> list[Any]:
-    """The responses, and ApiError where there is none."""
+    """Wait for the tokens; return their responses, with the ApiError in place of a failed one."""
     outcomes: list[Any] = []
     for token in tokens:  # all are under way already; gathering them would make a task of each
         try:

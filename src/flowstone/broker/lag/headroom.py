@@ -1,4 +1,4 @@
-"""How soon retention may delete what a group has not read. Pure: numbers in, numbers out.
+"""Headroom: the time until retention may delete records that a group has not read. Pure: numbers in, numbers out.
 
 Headroom is the time in seconds until retention may delete the group's *next unread record*, the one at the committed
 offset. Retention deletes whole segments, so it is the segment that counts: by time, once the newest record in it is
@@ -16,23 +16,23 @@ from typing import NamedTuple
 from flowstone.config import TopicConfig
 from flowstone.log.lifecycle.retention import UNLIMITED
 
-# Below this an append rate is what a moving average has left of the past: nothing is coming.
+# An append rate below this is the tail of the moving average: it counts as zero.
 RATE_MIN_BYTES_PER_S = 0.01
 
 
 class UnreadSegment(NamedTuple):
     """The segment that holds the next unread record, as far as retention depends on it."""
 
-    newest_ms: int  # its newest timestamp; if its records have none, when it was begun
+    newest_ms: int  # its newest timestamp; if its records have none, when it was created
     bytes_through: int  # of the log, from its first byte to this segment's last
     log_bytes: int  # of the log as a whole
-    growing_s: float = 0  # how long it is still written to
+    growing_s: float = 0  # how long it will still be appended to
 
 
 def growing_s(
     size_bytes: int, begun_ms: int, config: TopicConfig, append_rate_bytes_per_s: float, now_ms: int
 ) -> float:
-    """Return for how many seconds the active segment will still be written to at this rate; 0 if nothing comes."""
+    """Return for how many seconds the active segment will be appended to at this rate; 0 at a rate of zero."""
     if append_rate_bytes_per_s < RATE_MIN_BYTES_PER_S:
         return 0
     until_full_s = (config.segment_bytes - size_bytes) / append_rate_bytes_per_s
@@ -43,7 +43,7 @@ def growing_s(
 def headroom_s(
     segment: UnreadSegment, config: TopicConfig, append_rate_bytes_per_s: float, now_ms: int
 ) -> float | None:
-    """Return the seconds until retention may delete the segment; None if nothing deletes it."""
+    """Return the seconds until retention may delete the segment, or None if it never does."""
     if "delete" not in config.cleanup_policy:
         return None
     left_s = []
@@ -57,15 +57,15 @@ def headroom_s(
             left_s.append(left_bytes / append_rate_bytes_per_s)
     if not left_s:
         return None
-    # What is due is taken even from a segment that is written to: retention seals it first.
+    # Retention also deletes an active segment that is due: it is sealed first.
     return min(left_s) + segment.growing_s if min(left_s) > 0 else 0
 
 
 def is_low(headroom_seconds: float | None, warning_s: float, config: TopicConfig, rate_bytes_per_s: float) -> bool:
     """Return whether the headroom is so small that the operator should be warned.
 
-    The threshold is `warning_s`, or half of a new record's headroom if that is less: a topic that keeps its records for
-    less than `warning_s` would be reported all the time otherwise.
+    The threshold is `warning_s`, or half of a new record's headroom if that is less. Otherwise a topic that keeps its
+    records for less than `warning_s` would be reported all the time.
     """
     if headroom_seconds is None:
         return False

@@ -1,4 +1,4 @@
-"""The log's word on headroom: once when a group runs short of it, once when it has enough again."""
+"""Log messages about headroom: one when a group's headroom becomes low, and one when it is sufficient again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeadroomAlarm:
                 told = f"retention has deleted {worst.lost} records of it that the group had not read"
             else:
                 told = f"retention deletes its next unread record in {worst.headroom_seconds:.0f} s"
-            others = f", and {len(low) - 1} more partitions are short of time" if len(low) > 1 else ""
+            others = f", and {len(low) - 1} more partitions have low headroom" if len(low) > 1 else ""
             where = f"{worst.topic}-{worst.partition}"
             logger.warning("group %s is too far behind in %s: %s%s", group.group_id, where, told, others)
         for group_id in low_before - self._low:

@@ -6,7 +6,7 @@ All three are measured at the group's *next unread record*, the one at the commi
 - lag in seconds: the age of that record (`next_unread`);
 - headroom: the seconds until retention may delete it (`headroom`).
 
-Of a partition whose log is on other brokers only the lag in records is known.
+For a partition without a replica on this broker only the lag in records is known.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from flowstone.replication.partition import Partition
 from flowstone.types import TopicPartition
 
 if TYPE_CHECKING:
-    from flowstone.broker.clustering.remote_offsets import Bounds, Elsewhere
+    from flowstone.broker.clustering.remote_offsets import Bounds, RemoteOffsets
 
 
 class Lags:
-    def __init__(self, services: Services, elsewhere: Elsewhere | None = None) -> None:
-        """`elsewhere` knows logs of other brokers; None if there is one broker."""
-        self._services, self._clock, self._elsewhere = services, services.clock, elsewhere
+    def __init__(self, services: Services, remote_offsets: RemoteOffsets | None = None) -> None:
+        """`remote_offsets` knows logs of other brokers; None if there is one broker."""
+        self._services, self._clock, self._remote_offsets = services, services.clock, remote_offsets
         self._rates = AppendRates()
         self._timestamps = UnreadTimestamps(services.workers)
         self._warning_s = services.config.group_headroom_warning_ms / 1000
 
     async def of(self, where: TopicPartition, committed: int | None, owner: str | None) -> PartitionLag | None:
-        """Return how far a group with this committed offset is behind; None if nothing is known of the partition.
+        """Return how far a group with this committed offset is behind, or None if the partition is unknown.
 
         `owner` is the member that reads the partition.
         """
         partition = self._services.partitions.find(where)
         if partition is None:
-            bounds = await self._elsewhere.bounds(where) if self._elsewhere is not None else None
-            return _lag_elsewhere(where, committed, owner, bounds) if bounds is not None else None
+            bounds = await self._remote_offsets.bounds(where) if self._remote_offsets is not None else None
+            return _remote_lag(where, committed, owner, bounds) if bounds is not None else None
         rate = self.append_rate(partition.log)
         start, end = partition.log.log_start_offset, partition.high_watermark.offset
         lag, lost = _records(committed, start, end)
@@ -71,11 +71,11 @@ class Lags:
         )
 
     def append_rate(self, log: PartitionLog) -> float:
-        """Return the bytes per second that come into a log; 0 for one that nobody has asked about for a while."""
+        """Return the rate at which a log grows in bytes per second; 0 on the first call after a while."""
         return self._rates.of(log, self._clock.monotonic())
 
     def forget_unasked(self) -> None:
-        """Forget the logs that nobody has asked about since this was last called."""
+        """Drop the state of logs that no caller has asked about since the last call."""
         self._rates.forget_unasked()
         self._timestamps.forget_unasked()
 
@@ -90,7 +90,7 @@ class Lags:
         now_ms = self._clock.time_ms()
         try:
             segment = await unread_segment(self._services.workers, partition, offset, rate_bytes_per_s, now_ms)
-        except ApiError:  # the partition is offline: nothing is read there, and nothing deleted
+        except ApiError:  # the partition is offline: no record is read or deleted
             return None, 0.0
         left_s = headroom_s(segment, partition.log.config, rate_bytes_per_s, now_ms)
         return (round(left_s, 3), round(segment.growing_s, 3) if left_s else 0.0) if left_s is not None else (None, 0.0)
@@ -103,7 +103,7 @@ def _records(committed: int | None, log_start_offset: int, end_offset: int) -> t
     return max(end_offset - committed, 0), max(log_start_offset - committed, 0)
 
 
-def _lag_elsewhere(where: TopicPartition, committed: int | None, owner: str | None, bounds: Bounds) -> PartitionLag:
+def _remote_lag(where: TopicPartition, committed: int | None, owner: str | None, bounds: Bounds) -> PartitionLag:
     """Return the lag in records. Only a broker with the log knows the next unread record's age and headroom."""
     start, end = bounds
     lag, lost = _records(committed, start, end)

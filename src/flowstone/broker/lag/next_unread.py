@@ -1,7 +1,7 @@
-"""What the log says about a group's next unread record: how old it is, and when retention may take it.
+"""The log's data on a group's next unread record: its age, and the segment that retention may delete.
 
-Runs on the loop and never waits for the disk there: what is not in the page cache is fetched by a worker. A record's
-time is exact to `TIMESTAMP_PRECISION_MS`; a batch is opened only where its own times are further apart than that.
+Runs on the loop and never blocks on the disk: bytes that are not in the page cache are read by a worker. A record's
+time is exact to `TIMESTAMP_PRECISION_MS`; a batch is decompressed only if its own timestamps are further apart.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from flowstone.replication.readers import Reader
 from flowstone.wire.record_batch import HEADER_BYTES, BatchHeader, CorruptBatch, parse_header
 
 TIMESTAMP_PRECISION_MS = 1000
-# Timestamps remembered; a group that stands still, the one people look at most, is not read again.
+# Cached timestamps: the record of a group that does not progress is read once.
 TIMESTAMPS_MAX = 100_000
 
 
 class UnreadTimestamps:
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        # Records keep their time: what was once read about an offset of a log stays true.
+        # Timestamps by log and offset; they never change.
         self._known: dict[tuple[PartitionLog, int], int] = {}
         self._asked: set[tuple[PartitionLog, int]] = set()
 
     async def of(self, partition: Partition, offset: int) -> int | None:
-        """The timestamp of the first record from `offset` on, which must be in the log; None if it has none."""
+        """Return the timestamp of the first record at or after `offset`, which must be in the log, or None."""
         key = partition.log, offset
         self._asked.add(key)
         found = self._known.get(key)
@@ -49,7 +49,7 @@ class UnreadTimestamps:
         return found if found != NO_TIMESTAMP else None
 
     def forget_unasked(self) -> None:
-        """Forget what nobody has asked for since this was last called; it would keep the logs of deleted topics."""
+        """Drop the timestamps that no caller has asked for since the last call, with the logs that they refer to."""
         self._known = {key: timestamp for key, timestamp in self._known.items() if key in self._asked}
         self._asked.clear()
 
@@ -68,7 +68,10 @@ class UnreadTimestamps:
 
 
 def _batch_at(partition: Partition, offset: int) -> tuple[BatchHeader, LogSlice] | None:
-    """The batch that holds `offset`, unread; None if it is not committed. NotCached."""
+    """Return the header and slice of the batch that holds `offset`, or None if it is not committed.
+
+    Raises NotCached if the header must be read by a worker.
+    """
     batch = partition.local.read_as(Reader.UNCOMMITTED, offset, 0, at_least_one=True)
     if batch is None:
         return None
@@ -78,7 +81,7 @@ def _batch_at(partition: Partition, offset: int) -> tuple[BatchHeader, LogSlice]
 async def unread_segment(
     workers: Workers, partition: Partition, offset: int, rate_bytes_per_s: float, now_ms: int
 ) -> UnreadSegment:
-    """ApiError if the partition is, or goes, offline."""
+    """Return the segment that holds the next unread record. Raises ApiError if the partition is offline."""
     return await read_when_cached(
         workers, partition, partial(_segment_at, partition.log, offset, rate_bytes_per_s, now_ms)
     )

@@ -1,4 +1,4 @@
-"""Reads of what is not in the page cache: a worker fetches it, then the loop reads again."""
+"""Reads of bytes that are not in the page cache: a worker reads them into it, then the loop reads again."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ async def read_when_cached(workers: Workers, partition: Partition, read: Callabl
         except StorageFault as fault:
             partition.local.fail(fault)
     partition.local.check_serving()
-    raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the page cache does not keep what is read; try again")
+    raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the page cache evicts the records before they are sent; try again")

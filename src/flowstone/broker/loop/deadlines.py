@@ -1,9 +1,9 @@
-"""Deadlines of many waits with few timers.
+"""Deadlines of many waiting requests with few timers.
 
-A produce may wait for 30 seconds and is answered after a millisecond: a timer for each would be set and cancelled for
-nothing. Waits of the same length end in the order they began: one queue for each length and one timer for its head are
-enough. Clients choose the lengths, so they are rounded up to a few thousand different ones: each has a queue and a
-timer until the timer fires, even if all that waited was done long before.
+A produce may wait for 30 seconds and is answered after a millisecond: a timer for each would be set and cancelled in
+vain. Waits of the same length end in the order in which they began, so one queue for each length, with one timer for
+its head, is enough. Clients choose the lengths, so they are rounded up to a few thousand different ones: each has a
+queue and a timer until the timer fires, even if all its waits were over long before.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Protocol
 
 from flowstone.ports.clock import Clock
 
-# What has ended already leaves a queue at its head; where the head is late, so many may be kept behind it in vain.
+# Ended waits leave a queue at its head. Behind a head that has not ended, at most so many of them are kept.
 ENDED_KEPT_MAX = 1024
 
 
-# However long a client is ready to wait, its time is up after this.
+# The longest wait, whatever timeout a client requests.
 WAIT_MS_MAX = 60 * 60 * 1000
 # Lengths up to each bound are rounded up to multiples of the step.
 _STEPS_MS = ((1_000, 1), (60_000, 100), (WAIT_MS_MAX, 10_000))
@@ -44,7 +44,7 @@ class Deadlines:
 
     def add(self, wait: Wait, timeout_ms: int) -> None:
         """Call the wait's `timed_out` after `timeout_ms`, unless the wait is done by then."""
-        queue = self._queues.get(timeout_ms)  # clients mostly ask for the same few lengths, which are round already
+        queue = self._queues.get(timeout_ms)  # clients mostly request the same few lengths, which need no rounding
         if queue is None:
             timeout_ms = rounded_ms(timeout_ms)
             queue = self._queues.get(timeout_ms)

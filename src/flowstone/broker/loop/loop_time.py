@@ -1,6 +1,6 @@
-"""How long a request holds the event loop: the time of all its steps, and of the longest one.
+"""How long a request holds the event loop: the sum of all its steps, and the longest one.
 
-A handler that is a coroutine runs in steps, and others run in between. Only a step that is long holds them up.
+A handler that is a coroutine runs in steps, and other work runs in between. Only a long step delays other requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Stretches:
         self.longest_s = max(self.longest_s, took_s)
 
 
-# Of the request that the running task belongs to.
+# The loop time of the request that the running task belongs to.
 _current: ContextVar[Stretches | None] = ContextVar("stretches", default=None)
 
 

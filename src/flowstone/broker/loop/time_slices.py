@@ -1,7 +1,7 @@
 """Time slices on the event loop: long work yields to other work again and again.
 
 Nothing may hold the loop for more than a few hundredths of a second. Work that grows with a request or with the cluster
-therefore calls `Turns.give_way` after each part of it, or is a generator that `run_in_slices` runs.
+therefore calls `TimeSlices.yield_if_due` after each part of it, or is a generator that `run_in_slices` runs.
 """
 
 from __future__ import annotations
@@ -11,48 +11,48 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
-# How long one piece of work goes on before others have their turn.
-TURN_S = 0.005
-# Things of which each takes microseconds, handled before the clock is looked at.
+# The length of a time slice.
+SLICE_S = 0.005
+# Items of a few microseconds each, handled before the clock is read.
 BATCH_ITEMS = 500
 
 T = TypeVar("T")
 
 
-async def others_turn() -> None:
+async def yield_to_loop() -> None:
     """Yield until everything else that is ready on the loop has run."""
     loop = asyncio.get_running_loop()
-    turn: asyncio.Future[None] = loop.create_future()
-    loop.call_soon(_end, turn)
-    await turn
+    resumed: asyncio.Future[None] = loop.create_future()
+    loop.call_soon(_end, resumed)
+    await resumed
 
 
-def _end(turn: asyncio.Future[None]) -> None:
-    if not turn.done():  # whoever waited may have been cancelled
-        turn.set_result(None)
+def _end(resumed: asyncio.Future[None]) -> None:
+    if not resumed.done():  # the waiting task may have been cancelled
+        resumed.set_result(None)
 
 
-class Turns:
-    """The turns that one piece of work takes on the loop; the first begins now."""
+class TimeSlices:
+    """The time slices of one piece of work on the event loop; the first begins now."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        """`monotonic` is the clock port's: with a simulated clock, in which no time passes, a turn has no end."""
+        """Begin the first slice. `monotonic` is the clock port's; in simulated time a slice has no end."""
         self._monotonic = monotonic
-        self._ends = monotonic() + TURN_S
+        self._ends = monotonic() + SLICE_S
 
-    async def give_way(self) -> None:
-        """Yield to other work if this turn is over, and begin the next turn."""
+    async def yield_if_due(self) -> None:
+        """Yield to other work if this time slice is over, and begin the next one."""
         if self._monotonic() >= self._ends:
-            await others_turn()
-            self._ends = self._monotonic() + TURN_S
+            await yield_to_loop()
+            self._ends = self._monotonic() + SLICE_S
 
     async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yield the items one after the other, with turns for other work in between."""
+        """Yield the items one after the other, and yield to other work between time slices."""
         for item in items:
             yield item
             if self._monotonic() >= self._ends:
-                await others_turn()
-                self._ends = self._monotonic() + TURN_S
+                await yield_to_loop()
+                self._ends = self._monotonic() + SLICE_S
 
 
 def batched(items: Iterable[T], size: int = BATCH_ITEMS) -> Iterator[list[T]]:
@@ -62,7 +62,7 @@ def batched(items: Iterable[T], size: int = BATCH_ITEMS) -> Iterator[list[T]]:
         yield batch
 
 
-async def run_in_slices(work: Generator[None, None, T], turns: Turns) -> T:
+async def run_in_slices(work: Generator[None, None, T], slices: TimeSlices) -> T:
     """Run the generator to its end and return its value; other work may run wherever it yields."""
     while True:
         try:
@@ -70,4 +70,4 @@ async def run_in_slices(work: Generator[None, None, T], turns: Turns) -> T:
         except StopIteration as end:
             value: T = end.value
             return value
-        await turns.give_way()
+        await slices.yield_if_due()

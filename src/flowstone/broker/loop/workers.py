@@ -1,8 +1,8 @@
-"""Threads for what must not run on the loop: reads that wait for the disk, and native code that takes long.
+"""Worker threads: for reads that wait for the disk, and for native code that takes long.
 
-No broker state is touched here; a function gets what it needs as arguments and returns a value. The kinds have threads
-of their own, so that a slow disk does not hold up compression and the other way round, and a batch that takes a tenth
-of a second to open holds up no others but its like.
+Workers touch no broker state: a function gets what it needs as arguments and returns a value. Each kind has threads of
+its own. A slow disk does not delay compression, nor compression reads, and a batch that takes a tenth of a second to
+decompress delays only others like it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from flowstone.ports.background import take_long_turns
+from flowstone.ports.background import request_long_slices
 
 COMPUTE_THREADS = 2
 SLOW_COMPUTE_THREADS = 1
@@ -24,10 +24,12 @@ class Workers:
     def __init__(self, reader_threads: int) -> None:
         self._closed = False
         self.read_count = 0
-        # Whoever waits for the loop or for a flush waits for little else: those go first.
-        self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader", initializer=take_long_turns)
-        self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute", initializer=take_long_turns)
-        self._slow_computers = ThreadPoolExecutor(SLOW_COMPUTE_THREADS, "flowstone-slow", initializer=take_long_turns)
+        # The event loop and flushes have priority: clients wait for those.
+        self._readers = ThreadPoolExecutor(reader_threads, "flowstone-reader", initializer=request_long_slices)
+        self._computers = ThreadPoolExecutor(COMPUTE_THREADS, "flowstone-compute", initializer=request_long_slices)
+        self._slow_computers = ThreadPoolExecutor(
+            SLOW_COMPUTE_THREADS, "flowstone-slow", initializer=request_long_slices
+        )
 
     def read(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run a function that reads from the disk."""
@@ -44,7 +46,7 @@ class Workers:
 
     def _run(self, executor: ThreadPoolExecutor, function: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
-        if self._closed:  # the broker is ending; whoever still asks ends with it
+        if self._closed:  # the broker is stopping, and its callers with it
             cancelled: asyncio.Future[T] = loop.create_future()
             cancelled.cancel()
             return cancelled

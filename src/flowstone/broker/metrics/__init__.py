@@ -1,1 +1,1 @@
-"""The text of `/metrics`: what is read from the broker when it is scraped."""
+"""The text of `/metrics`, written from the broker's counters and state at each scrape."""

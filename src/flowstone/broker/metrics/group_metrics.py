@@ -1,7 +1,7 @@
-"""Consumer groups on `/metrics`, as of the survey's last look.
+"""The metrics of consumer groups, from the last survey.
 
-Labels are bounded. Groups come by name; those beyond the limit, and those whose names are too long for a label, are
-counted by state and nothing more.
+The number of labels is bounded: groups are listed by name up to a limit. Those beyond it, and those whose names are too
+long for a label, are only counted by state.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from flowstone.broker.lag.group_status import GroupStatus
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.metrics.exposition import Exposition, label_text
 
 GROUP_LABELS_MAX = 200
-# Over all groups.
+# Partitions with labels of their own, over all groups.
 PARTITION_LABELS_MAX = 1000
 GROUP_NAME_LABEL_MAX = 249  # the longest a topic's name can be
 
@@ -24,7 +24,7 @@ async def write_groups(page: Exposition, groups: Sequence[GroupStatus]) -> None:
     page.gauge("flowstone_groups", "Consumer groups this broker coordinates.", states)
     named = [group for group in groups if len(group.group_id) <= GROUP_NAME_LABEL_MAX][:GROUP_LABELS_MAX]
     _write_groups(page, named)
-    await others_turn()
+    await yield_to_loop()
     await _write_partitions(page, named)
 
 
@@ -65,4 +65,4 @@ async def _write_partitions(page: Exposition, groups: Sequence[GroupStatus]) -> 
         ("flowstone_group_lost_records", "Records deleted by retention before the group read them.", lost),
     ):
         page.gauge(name, help_text, samples)
-        await others_turn()
+        await yield_to_loop()

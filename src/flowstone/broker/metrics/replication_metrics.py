@@ -1,9 +1,11 @@
-"""The broker's part in its cluster on `/metrics`: what it leads and follows, its lease, changes of leaders and ISRs.
+"""The replication metrics of a broker: partitions led and followed, the lease, changes of leaders and ISRs.
 
-As in Kafka, what concerns a partition is told by its leader, and what has no leader by the controller: summed up over
-all brokers each counts once. A replica that is still to come is not missed. A single broker has the same families.
+As in Kafka, a partition is reported by its leader, and a partition without one by the controller, so that each counts
+once in the sum over all brokers. A replica that is being added does not count as missing. A single broker has the same
+families.
 
-Changes are counted as the metadata log tells of them, from when the broker's pages are opened, which is when it serves.
+Changes are counted from the records of the metadata log, from the time at which the broker opens its pages, which is
+when it begins to serve.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import math
 from collections.abc import Sequence
 from itertools import islice
 
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.metrics.exposition import Exposition
 from flowstone.broker.requests.context import Services
 from flowstone.cluster.decisions.registration import controller_id
@@ -21,7 +23,7 @@ from flowstone.cluster.image.records import MetadataRecord, PartitionChanged
 from flowstone.replication.partition import Partition
 from flowstone.replication.replica_fetchers import Counts
 
-# How many partitions are looked at before others get their turn.
+# Partitions examined in one time slice.
 SLICE_PARTITIONS = 200
 
 
@@ -46,7 +48,7 @@ class ReplicationMetrics:
     async def write(self, page: Exposition) -> None:
         image = self._services.metadata.image
         led = under_replicated = under_min_isr = lag = 0
-        left = iter(list(self._services.partitions))  # some may go while others have their turn
+        left = iter(list(self._services.partitions))  # a copy: partitions may be closed between two slices
         while slice_ := list(islice(left, SLICE_PARTITIONS)):
             for partition in slice_:
                 if partition.following is not None:
@@ -56,17 +58,17 @@ class ReplicationMetrics:
                     under_replicated += _is_under_replicated(image, partition)
                 if partition.leading is not None:
                     under_min_isr += partition.leading.is_under_min_isr
-            await others_turn()
+            await yield_to_loop()
         page.gauge("flowstone_leader_partitions", "Partitions that this broker leads.", led)
         page.gauge(
-            "flowstone_under_replicated_partitions", "Of those it leads, with a replica not in sync.", under_replicated
+            "flowstone_under_replicated_partitions", "Partitions led with a replica not in sync.", under_replicated
         )
         page.gauge(
             "flowstone_under_min_isr_partitions",
-            "Of those it leads, with fewer in-sync replicas than min.insync.replicas.",
+            "Partitions led with fewer in-sync replicas than min.insync.replicas.",
             under_min_isr,
         )
-        page.gauge("flowstone_replica_lag_max_records", "The most that a partition it follows is behind.", lag)
+        page.gauge("flowstone_replica_lag_max_records", "Largest lag of a partition that this broker follows.", lag)
         await self._write_controller(page, image)
         self._write_changes(page)
         self._write_following(page)
@@ -77,13 +79,15 @@ class ReplicationMetrics:
         states = (state for topic in image.topics.values() for state in topic.partitions if is_controller)
         while slice_ := list(islice(states, SLICE_PARTITIONS)):
             leaderless += sum(state.leader == NO_LEADER for state in slice_)
-            await others_turn()
-        page.gauge("flowstone_offline_partitions", "Partitions without a leader, as the controller tells.", leaderless)
+            await yield_to_loop()
+        page.gauge("flowstone_offline_partitions", "Partitions without a leader, on the controller.", leaderless)
 
     def _write_changes(self, page: Exposition) -> None:
-        page.counter("flowstone_isr_shrinks_total", "In-sync replicas lost by partitions it leads.", self.isr_shrinks)
-        page.counter("flowstone_isr_expands_total", "In-sync replicas won by partitions it leads.", self.isr_expands)
-        page.counter("flowstone_leader_elections_total", "Partitions it came to lead.", self.leader_elections)
+        page.counter("flowstone_isr_shrinks_total", "In-sync replicas removed from partitions led.", self.isr_shrinks)
+        page.counter("flowstone_isr_expands_total", "In-sync replicas added to partitions led.", self.isr_expands)
+        page.counter(
+            "flowstone_leader_elections_total", "Partitions this broker became leader of.", self.leader_elections
+        )
 
     def _write_following(self, page: Exposition) -> None:
         cluster = self._services.cluster
@@ -92,9 +96,11 @@ class ReplicationMetrics:
         page.counter(
             "flowstone_replica_fetch_errors_total", "Connections to leaders that failed.", counts.disconnections
         )
-        page.counter("flowstone_replica_truncations_total", "Logs cut where a leader's differs.", counts.truncations)
+        page.counter(
+            "flowstone_replica_truncations_total", "Logs truncated at a divergence from the leader.", counts.truncations
+        )
         lease_s = math.inf if cluster is None else max(0.0, cluster.lease.left_s)
-        page.gauge("flowstone_lease_seconds_left", "How long it may lead without hearing from its cluster.", lease_s)
+        page.gauge("flowstone_lease_seconds_left", "Time until the lease to lead expires.", lease_s)
 
 
 def _is_under_replicated(image: ClusterImage, partition: Partition) -> bool:

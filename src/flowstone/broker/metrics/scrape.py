@@ -1,7 +1,7 @@
-"""What `/metrics` shows: everything counted in `metrics`, and what is read off the broker's state when asked.
+"""The text of `/metrics`: the counters in `broker_metrics`, and values read from the broker's state at each scrape.
 
-Runs on the loop and lets others on between its parts, so that a scrape of many partitions does not hold up requests.
-Only so many partitions have labels of their own: the sizes of the others are summed up, their offsets are left out.
+Runs on the loop and yields between its parts, so that a scrape of many partitions does not delay requests. The number
+of partitions with labels of their own is limited: the sizes of the others are summed up, their offsets are left out.
 docs/monitoring.md has the table of all families; a test compares the two.
 """
 
@@ -15,7 +15,7 @@ import flowstone
 from flowstone import kernel
 from flowstone.broker.disks.disk_space import DiskSpace
 from flowstone.broker.lag.group_survey import GroupSurvey
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.metrics.exposition import Exposition, label_text
 from flowstone.broker.metrics.group_metrics import write_groups
 from flowstone.broker.metrics.replication_metrics import ReplicationMetrics
@@ -26,7 +26,7 @@ from flowstone.errors import ErrorCode
 from flowstone.ports.process import process_facts
 
 PARTITION_LABELS_MAX = 1000
-# How many partitions are looked at before others get their turn: about 0.3 ms.
+# Partitions examined in one time slice: about 0.3 ms.
 SLICE_PARTITIONS = 100
 OTHER = "_other"
 
@@ -38,7 +38,7 @@ class Scrape:
         self._under_way: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
-        """The page. Those who ask while it is being written get the same one: many cost no more than one."""
+        """Return the page. Concurrent calls share one text: many cost no more than one."""
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.ensure_future(self._write())
         return await asyncio.shield(self._under_way)
@@ -50,7 +50,7 @@ class Scrape:
         self._write_connections(page)
         self._write_waiting(page)
         self._write_log(page)
-        await others_turn()
+        await yield_to_loop()
         self._write_topics(page)
         await self._write_partitions(page)
         await write_stable_offsets(page, self._services.partitions)
@@ -60,7 +60,7 @@ class Scrape:
 
     def _write_process(self, page: Exposition) -> None:
         labels = label_text(version=flowstone.__version__, kernel=kernel.KERNEL, python=platform.python_version())
-        page.gauge("flowstone_build_info", "Always 1; the labels say what runs.", {labels: 1})
+        page.gauge("flowstone_build_info", "Always 1; the labels name the version.", {labels: 1})
         lag_seconds = self._services.metrics.loop_lag_seconds
         page.histogram("flowstone_loop_lag_seconds", "How late the event loop ran a timer, once a second.", lag_seconds)
         facts = process_facts()
@@ -83,7 +83,7 @@ class Scrape:
         loop_seconds = {labels: each.loop_seconds for labels, each in apis}
         page.counter("flowstone_request_loop_seconds_total", "Time that requests held the event loop.", loop_seconds)
         slow = {labels: each.slow for labels, each in apis}
-        page.counter("flowstone_slow_requests_total", "Requests that held it longer than slow.request.ms.", slow)
+        page.counter("flowstone_slow_requests_total", "Requests that held the loop longer than slow.request.ms.", slow)
         response_seconds = {labels: each.response_seconds for labels, each in apis}
         page.histogram(
             "flowstone_response_seconds",
@@ -103,12 +103,12 @@ class Scrape:
         page.counter("flowstone_connections_accepted_total", "Connections that clients made.", server.accepted_count)
         page.counter(
             "flowstone_connections_refused_total",
-            "Those closed at once because max.connections or max.connections.per.ip was reached.",
+            "Connections closed at once because max.connections or max.connections.per.ip was reached.",
             server.refused_count,
         )
         page.counter(
             "flowstone_connections_dropped_total",
-            "Those the broker closed for what came, or did not come, on them; the log says why.",
+            "Connections closed by the broker because of errors or timeouts; the log has the reasons.",
             server.dropped_count,
         )
         page.gauge(
@@ -124,7 +124,7 @@ class Scrape:
             label_text(api="Produce"): len(services.waiting.produces),
         }
         page.gauge("flowstone_parked_requests", "Requests that wait for data or for the disk.", parked)
-        page.gauge("flowstone_fetch_sessions", "Incremental fetch sessions kept.", len(services.fetch_sessions))
+        page.gauge("flowstone_fetch_sessions", "Incremental fetch sessions stored.", len(services.fetch_sessions))
         memory = services.groups.memory
         page.gauge("flowstone_group_memory_bytes", "Memory that all groups take together.", memory.used_bytes)
         page.counter(
@@ -144,43 +144,43 @@ class Scrape:
         failed = {labels: int(each.fault is not None) for labels, each in directories.items()}
         failed |= {label_text(directory=path): 1 for path in logs.unusable}
         page.gauge("flowstone_log_directory_failed", "1 once a data directory has failed for good.", failed)
-        self._write_room(page)
+        self._write_free_space(page)
         self._write_scrubber(page)
         self._write_cleaners(page)
         flush_seconds = {labels: each.flusher.flush_seconds for labels, each in directories.items()}
-        page.histogram("flowstone_flush_seconds", "Flushes, from beginning until the loop hears.", flush_seconds)
+        page.histogram("flowstone_flush_seconds", "Flushes, until the loop is notified.", flush_seconds)
 
-    def _write_room(self, page: Exposition) -> None:
+    def _write_free_space(self, page: Exposition) -> None:
         spaces = {
             label_text(directory=each.directory.path): each
             for each in self._disks.directories
             if each.directory.fault is None
         }
         usable_bytes = {labels: each.usable_bytes for labels, each in spaces.items()}
-        page.gauge("flowstone_log_directory_free_bytes", "Room left on its file system.", usable_bytes)
+        page.gauge("flowstone_log_directory_free_bytes", "Free bytes of its file system.", usable_bytes)
         total_bytes = {labels: each.total_bytes for labels, each in spaces.items()}
         page.gauge("flowstone_log_directory_total_bytes", "Size of its file system.", total_bytes)
         left = {labels: each.seconds_left for labels, each in spaces.items()}
         page.gauge(
             "flowstone_log_directory_seconds_left",
-            "Until it is full if its logs grow on.",
+            "Time until the directory is full if its logs go on growing.",
             left,
         )
         low = {labels: int(each.is_low) for labels, each in spaces.items()}
         page.gauge(
             "flowstone_log_directory_low",
-            "1 while it will be full soon, or nearly is.",
+            "1 while the directory is full soon, or nearly full.",
             low,
         )
         refusing = {labels: int(each.is_refusing) for labels, each in spaces.items()}
-        page.gauge("flowstone_log_directory_refusing", "1 while it has no room for clients' new records.", refusing)
+        page.gauge("flowstone_log_directory_refusing", "1 while clients' new records are refused.", refusing)
 
     def _write_scrubber(self, page: Exposition) -> None:
         scrubber = self._services.logs.scrubber
         page.counter(
             "flowstone_scrubbed_bytes_total", "Bytes of old segments read to find damage.", scrubber.checked_bytes
         )
-        page.gauge("flowstone_scrub_damaged_segments", "Segments found damaged by it.", len(scrubber.damaged))
+        page.gauge("flowstone_scrub_damaged_segments", "Segments found damaged by scrubbing.", len(scrubber.damaged))
 
     def _write_cleaners(self, page: Exposition) -> None:
         cleaners = {label_text(directory=each.path): each.cleaner for each in self._services.logs.directories}
@@ -196,13 +196,13 @@ class Scrape:
         written_bytes = {labels: each.written_bytes for labels, each in stats.items()}
         page.counter("flowstone_cleaner_written_bytes_total", "Bytes of compacted segments written.", written_bytes)
         dirty = {labels: each.dirty_ratio_max for labels, each in stats.items()}
-        page.gauge("flowstone_cleaner_dirty_ratio_max", "The largest dirty part of a log, seen last time.", dirty)
+        page.gauge("flowstone_cleaner_dirty_ratio_max", "The largest dirty part of a log at the last check.", dirty)
         looked = {labels: each.last_look_ms / 1000 for labels, each in stats.items()}
-        page.gauge("flowstone_cleaner_last_look_timestamp_seconds", "When it last looked for logs to compact.", looked)
+        page.gauge("flowstone_cleaner_last_look_timestamp_seconds", "When the cleaner last checked the logs.", looked)
         errors = {labels: each.last_error_ms / 1000 for labels, each in stats.items()}
         page.gauge("flowstone_cleaner_last_error_timestamp_seconds", "When a compaction last failed.", errors)
         unfit = {labels: len(cleaner.unfit) for labels, cleaner in cleaners.items()}
-        page.gauge("flowstone_cleaner_unfit_partitions", "Logs given up, because they are damaged.", unfit)
+        page.gauge("flowstone_cleaner_unfit_partitions", "Logs not compacted because they are damaged.", unfit)
 
     def _write_topics(self, page: Exposition) -> None:
         metrics = self._services.metrics
@@ -223,7 +223,7 @@ class Scrape:
         ends: dict[str, float] = {}
         high_watermarks: dict[str, float] = {}
         sizes_bytes: dict[str, float] = {}
-        partitions = list(self._services.partitions)  # some may go while others have their turn
+        partitions = list(self._services.partitions)  # a copy: partitions may be closed between two slices
         failed = other_bytes = 0
         left = iter(partitions)
         while slice_ := list(islice(left, SLICE_PARTITIONS)):
@@ -234,12 +234,12 @@ class Scrape:
                     other_bytes += log.size_bytes
                     continue
                 topic, index = partition.topic_partition
-                labels = f'{{topic="{topic}",partition="{index}"}}'  # a topic's name has nothing to escape
+                labels = f'{{topic="{topic}",partition="{index}"}}'  # a topic's name has no characters to escape
                 starts[labels] = log.log_start_offset
                 ends[labels] = log.log_end_offset
                 high_watermarks[labels] = partition.high_watermark.offset
                 sizes_bytes[labels] = log.size_bytes
-            await others_turn()
+            await yield_to_loop()
         sizes_bytes[label_text(topic=OTHER, partition="")] = other_bytes
         unopened = len(self._services.logs.offline)
         states = {
@@ -254,4 +254,4 @@ class Scrape:
             ("flowstone_partition_size_bytes", "Bytes of the log's segments.", sizes_bytes),
         ):
             page.gauge(name, help_text, samples)
-            await others_turn()
+            await yield_to_loop()

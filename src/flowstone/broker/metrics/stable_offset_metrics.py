@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.metrics.exposition import Exposition
 from flowstone.replication.served_partitions import Partitions
 
@@ -30,7 +30,7 @@ async def write_stable_offsets(page: Exposition, partitions: Partitions) -> None
                 topic, index = partition.topic_partition
                 lag = partition.high_watermark.offset - partition.last_stable_offset
                 lags[f'{{topic="{topic}",partition="{index}"}}'] = lag
-        await others_turn()
+        await yield_to_loop()
     page.gauge(
         "flowstone_partition_open_transactions",
         "Open transactions, once for each led partition that they have written to.",

@@ -1,1 +1,1 @@
-"""Sockets and bytes: listeners, connections, receive buffers, what is queued for sending."""
+"""Sockets and bytes: listeners, connections, receive buffers, and the outbox of unsent responses."""

@@ -4,20 +4,20 @@ A loop that sleeps is woken up by each of its requests, which takes as long as a
 connection alone sends requests, and each follows within `idle.poll.us` of the answer before, the loop polls for the
 next request instead of sleeping. Under any other load it sleeps at once.
 
-Between two polls the loop yields the processor to others, the client among them. A loop that was away for longer than
-others take in between was preempted: another process wants the processor for something else, and a loop that polls has
-used up its share of it when the request comes. One preemption changes nothing. When the next follows soon the loop
-stops polling for a while, and for twice as long if that happens again soon.
+Between two polls the loop yields the processor to other processes, the client among them. If the loop resumes later
+than their usual work takes, it was preempted: another process needs the processor, and a polling loop has used up its
+scheduling share when the next request comes. A single preemption is ignored. After a second one soon after the first,
+the loop stops polling for a backoff time, which doubles if that happens again soon.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowstone.ports.background import let_others_run
+from flowstone.ports.background import yield_processor
 
-# The number of requests in a row from which on the loop polls for the next. A pause, the client's or the machine's,
-# leaves a share of the row: one pause does not end a long row, two do.
+# The number of requests in a row after which the loop polls for the next one. A pause, of the client or the machine,
+# divides the count by PAUSE_SHARE: one pause does not end a long row, two do.
 ROW_MIN, ROW_MAX, PAUSE_SHARE = 4, 16, 4
 # A poll takes a few microseconds. The client and the kernel's threads, in between, take some tens.
 PREEMPTED_S = 0.0003
@@ -40,7 +40,7 @@ class BusyPoller:
         self._is_polling = False
 
     def asked(self, connection: object, now: float) -> None:
-        """Note that requests of the connection were handled just now."""
+        """Note that requests of the connection were just handled."""
         if connection is not self._connection:
             self._connection, self._row = connection, 0
         elif now - self._since < self._poll_s:
@@ -52,14 +52,14 @@ class BusyPoller:
         self._since = now
 
     def answered(self, connection: object, now: float) -> None:
-        """Note that answers that the connection had to wait for were sent just now."""
+        """Note that answers that the connection had to wait for were just sent."""
         if connection is self._connection:
             self._since = now
             if self._row >= ROW_MIN:
                 self._start(now)
 
     def forget(self, connection: object) -> None:
-        """Note that the connection is gone, or does not wait for its answers."""
+        """Note that the connection is closed, or does not wait for its answers."""
         if connection is self._connection:
             self._connection, self._row = None, 0
 
@@ -71,8 +71,8 @@ class BusyPoller:
             self._call_soon(self._poll)
 
     def _poll(self) -> None:
-        """Yield to others. The loop looks for requests, without waiting for any, before it calls this again."""
-        let_others_run()
+        """Yield the processor. The loop polls for requests, without blocking, before it calls this again."""
+        yield_processor()
         now = self._monotonic()
         if now - max(self._polled, self._since) > PREEMPTED_S:
             self._note_preemption(now)

@@ -1,15 +1,13 @@
 """One client connection: bytes in, whole requests to the server, answers back in the order of the requests.
 
-Requests are handled where their bytes were received: all connections of a loop share one receive buffer, since a
-handler is done with the bytes when it returns. Only a request that is not complete yet gets a buffer of its own, of
-the size its length prefix names, and the rest of it is received straight into that.
+Requests are handled in the buffer in which they were received: all connections of a loop share one receive buffer,
+since a handler needs the bytes only until it returns. Only an incomplete request gets a buffer of its own, of the size
+its length prefix names, and the rest of it is received straight into that.
 
-Reading pauses while too many requests wait for answers, too many response bytes wait to be taken, or the buffer pool is
-exhausted: a client that does not take its responses is not read from, and sooner if too many bytes are unsent over
-all connections. It also
-pauses while a coroutine works on an answer, so that a topic made by one request is there for the next one, and nobody
-can have many such answers made at once. A connection whose session is muted (`ClientSession.throttle`) is not read from
-until that is over.
+Reading pauses while too many requests wait for answers, too many response bytes are unsent (of this connection or over
+all of them), or the buffer pool is exhausted: a client that does not read its responses is not read from. Reading also
+pauses while a coroutine works on an answer, so that a topic created by one request exists for the next one, and a
+client can have only one such answer made at a time. A muted session (`ClientSession.throttle`) pauses reading, too.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ from flowstone.ports.network import Channel
 
 RECEIVE_BYTES = 256 * 1024
 READS_PER_WAKEUP_MAX = 4
-# How long one connection's requests are handled before others have their turn: thousands may be received at once.
-TURN_S = 0.01
+# The time slice of one connection's requests: thousands may be received at once.
+SLICE_S = 0.01
 _LENGTH = struct.Struct(">i")
 _LENGTH_BYTES = 4
 
@@ -90,10 +88,10 @@ class Connection:
         self.session = ClientSession(listener_name, channel.peer, self._muted)
         self._host, self._channel = host, channel
         self._answer, self._busy_poller = host.answer, host.busy_poller
-        self._call_soon = asyncio.get_running_loop().call_soon  # to ask for the loop is a system call each time
+        self._call_soon = asyncio.get_running_loop().call_soon  # looking up the loop is a system call each time
         self.unsent, self._unsent_total = Unsent(host.unsent), host.unsent
         self._outbox = Outbox(channel, self.unsent, host.read, self._flush, self._broken)
-        # Requests whose answers are not in the outbox yet, in order; an answer waits here for those before it.
+        # Requests whose answers are not in the outbox yet, in order; an answer waits for those before it.
         self._unanswered: deque[Slot] = deque()
         self._unanswered_bytes = 0
         # Received bytes that cannot be handled now: the start of a length prefix, or requests while reading pauses.
@@ -101,7 +99,7 @@ class Connection:
         self._frame: memoryview | None = None
         self._frame_size = self._frame_filled = 0
         self._unmuting: Timer | None = None  # runs while the session is muted
-        self._reading = self._finishing = self._closed = self._flush_scheduled = self._waits_for_room = False
+        self._reading = self._finishing = self._closed = self._flush_scheduled = self._waits_for_buffer = False
         self.last_received = self.last_progress = host.monotonic()
         self.frame_started: float | None = None
         self._resume()
@@ -120,7 +118,7 @@ class Connection:
 
     @property
     def is_unread(self) -> bool:
-        """Return whether the client has not taken all bytes sent to it. Answers not sent yet do not count."""
+        """Return whether the client has not read all bytes sent to it. Answers not sent yet do not count."""
         return self._outbox.queued_bytes > 0 and not self._flush_scheduled
 
     def is_slower_than(self, bytes_per_s: int, now: float) -> bool:
@@ -129,8 +127,8 @@ class Connection:
             return False
         return now - self.frame_started > 1 + self._frame_filled / bytes_per_s
 
-    def look_again(self) -> None:
-        """Read although the loop announces nothing: uvloop announces a reset once, maybe with the last bytes."""
+    def try_read(self) -> None:
+        """Try to read without an event from the loop: uvloop reports a reset once, maybe with the last bytes."""
         if self._reading:
             self._readable()
 
@@ -148,7 +146,9 @@ class Connection:
         self._unanswered_bytes = 0
         self._kept = b""
         self._busy_poller.forget(self)
-        self.session.on_muted = None  # they know each other: a connection that has gone must not wait for the collector
+        self.session.on_muted = (
+            None  # breaks a reference cycle, so that a closed connection is freed without the garbage collector
+        )
         self._stop_unmuting()
         self._channel.close()
         self._host.closed(self, reason)
@@ -227,11 +227,11 @@ class Connection:
         """Handle the complete requests in `received` and keep the bytes after them."""
         position, end = 0, len(received)
         host = self._host
-        turn_ends, size_max = host.monotonic() + TURN_S, host.request_bytes_max
+        slice_ends, size_max = host.monotonic() + SLICE_S, host.request_bytes_max
         while end - position >= _LENGTH_BYTES:
             (size,) = _LENGTH.unpack_from(received, position)
             if not 0 < size <= size_max:
-                raise ProtocolError(f"a request of {size} bytes; from 1 to {size_max} are taken")
+                raise ProtocolError(f"a request of {size} bytes; the size must be from 1 to {size_max}")
             start = position + _LENGTH_BYTES
             if self._must_wait():
                 self._keep(received[position:])
@@ -241,11 +241,11 @@ class Connection:
                 return
             large = self._handle(received[start : start + size])
             if large is not None:
-                large.frame = memoryview(bytes(large.frame))  # the next request is received where it lies
+                large.frame = memoryview(bytes(large.frame))  # the next request is received into the same buffer
             position = start + size
             if position < end:
                 self._busy_poller.forget(self)  # it does not wait for answers
-            if end - position >= _LENGTH_BYTES and host.monotonic() > turn_ends:
+            if end - position >= _LENGTH_BYTES and host.monotonic() > slice_ends:
                 self._keep(received[position:])
                 self._schedule_flush()
                 return
@@ -257,15 +257,15 @@ class Connection:
         frame = self._host.buffers.take(size)
         if frame is None:
             self._keep(part)
-            self._waits_for_room = True
-            self._host.buffers.on_room(self._room, size)
+            self._waits_for_buffer = True
+            self._host.buffers.on_available(self._buffer_freed, size)
             return
         self.frame_started = self._host.monotonic()
         self._frame, self._frame_size, self._frame_filled = frame, size, len(part) - _LENGTH_BYTES
         frame[: self._frame_filled] = part[_LENGTH_BYTES:]
 
-    def _room(self) -> None:
-        self._waits_for_room = False
+    def _buffer_freed(self) -> None:
+        self._waits_for_buffer = False
         self._resume()
 
     def _keep(self, part: memoryview) -> None:
@@ -283,7 +283,7 @@ class Connection:
         if unanswered and (unanswered[-1].is_at_work or len(unanswered) >= self._host.pipelined_requests_max):
             return True
         return (
-            self._waits_for_room
+            self._waits_for_buffer
             or self._unmuting is not None
             or self._unanswered_bytes + self._outbox.queued_bytes >= self._host.queued_response_bytes_max
             or (self.unsent.memory_bytes > 0 and self._unsent_total.is_too_much)
@@ -319,7 +319,7 @@ class Connection:
 
     def _unmute(self) -> None:
         self._unmuting = None
-        self.last_received = now = self._host.monotonic()  # what was not read meanwhile was not late
+        self.last_received = now = self._host.monotonic()  # bytes that were not read while muted do not count as late
         if self.frame_started is not None:
             self.frame_started = now
         self._resume()
@@ -368,13 +368,13 @@ class Connection:
         self._schedule_flush()
 
     def _schedule_flush(self) -> None:
-        """Flush at the end of this turn of the loop, so that answers that become ready in it are sent together."""
+        """Flush at the end of this iteration of the loop, so that all its answers are sent together."""
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Send what the client takes; then close if the connection is finishing, or resume reading if it was paused."""
+        """Send what the channel accepts; then close a finishing connection, or resume reading on a paused one."""
         self._flush_scheduled = False
         if self._closed:
             return

@@ -1,8 +1,8 @@
-"""Addresses to listen on, and the addresses that clients are told: `NAME://HOST:PORT`.
+"""Addresses to listen on, and the advertised addresses that clients connect to: `NAME://HOST:PORT`.
 
-A client that came through a listener is told the brokers' addresses of the same listener, so that one in a container
-and one on the host can both reach the broker. An address of all interfaces cannot be told to anybody: as in Kafka it
-needs an advertised one.
+A client that connected through a listener gets the brokers' advertised addresses of the same listener, so that a client
+in a container and one on the host can both reach the broker. An address of all interfaces cannot be advertised: as in
+Kafka, such a listener needs an advertised one.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def parse_listeners(config: BrokerConfig) -> tuple[list[ListenerAddress], dict[s
     for listener in listeners:
         if listener.host in _EVERYWHERE and listener.name not in advertised:
             raise ConfigError(
-                f"listeners: {listener.host or 'no host'} is every address of this machine; say which one clients are "
-                f"to use, with --advertise HOST:PORT or advertised.listeners={listener.name}://HOST:PORT"
+                f"listeners: {listener.host or 'no host'} is every address of this machine; set the one that clients "
+                f"connect to, with --advertise HOST:PORT or advertised.listeners={listener.name}://HOST:PORT"
             )
     return listeners, advertised
 
 
 def advertise(bound: ListenerAddress, advertised: dict[str, ListenerAddress]) -> tuple[str, int]:
-    """Return the host and port that clients of this listener are told."""
+    """Return the host and port that clients of this listener connect to."""
     told = advertised.get(bound.name, bound)
     return told.host, told.port
 
@@ -60,7 +60,7 @@ def is_number(port: str) -> bool:
 
 
 def check_port(setting: str, text: str, port: str) -> None:
-    """Raises ConfigError if the port in the address `text` is out of range. Port 0 is any free one."""
+    """Check the port in the address `text`; 0 means any free one. Raises ConfigError if it is out of range."""
     if len(port) > len(str(PORT_MAX)) or not 0 <= int(port) <= PORT_MAX:
         raise ConfigError(f"{setting}: there is no port {port} for {text!r} to use: choose one from 0 to {PORT_MAX}")
 

@@ -1,7 +1,7 @@
-"""What a connection still has to send: bytes, and slices of files that go out without passing through Python.
+"""The unsent chunks of a connection: bytes, and slices of files that are sent without passing through Python.
 
-The bytes of a slice are looked for in the page cache just before they are sent, not when the response was made: a slow
-reader may leave minutes between the two. What is not there is read by a worker first, so that the loop never waits for
+A slice is checked against the page cache just before it is sent, not when the response was made: with a slow reader
+minutes may pass between the two. Bytes that are not cached are read by a worker first, so that the loop never waits for
 the disk.
 """
 
@@ -19,14 +19,14 @@ from flowstone.ports.files import IOVECS_MAX, File
 from flowstone.ports.network import SEND_FILE_BYTES_MAX, Channel
 from flowstone.types import Bytes
 
-# Named once: a union in an isinstance call is made anew by each call.
+# A constant: a union written in an isinstance call is created by each call.
 _IN_MEMORY = (bytes, bytearray, memoryview)
 
-# What one connection may send before the loop looks at the others.
-TURN_BYTES = 2 << 20
-# A slice up to this is read and leaves together with what is around it: one call instead of four.
+# Bytes that one connection may send in one iteration of the loop.
+SLICE_BYTES = 2 << 20
+# A slice up to this size is read and sent together with its neighbours: one system call instead of four.
 SMALL_SLICE_BYTES = 8 << 10
-# With so much to send already no more of them are read: the channel may take none of it now.
+# With so many bytes to send no more small slices are read: the channel may accept none of them now.
 SMALL_SLICES_BYTES_MAX = 64 << 10
 
 
@@ -47,7 +47,7 @@ class Outbox:
         on_sendable: Callable[[], None],
         on_broken: Callable[[Exception], None],
     ) -> None:
-        """Bytes put here are counted in `unsent` already; they are subtracted as they are sent.
+        """Send to `channel`. Chunks given to `put` are counted in `unsent` already, and subtracted as they are sent.
 
         `read` runs a function in a worker. `on_sendable` is called when `flush` can send more than the last time, and
         `on_broken` when nothing can be sent any more.
@@ -57,7 +57,7 @@ class Outbox:
         self._chunks: deque[Chunk] = deque()
         self.queued_bytes = 0
         self._waiting = False
-        # Of a slice at the head: bytes of it already sent, and how far it is known to be in the page cache.
+        # For a slice at the head: bytes of it already sent, and up to where it is known to be in the page cache.
         self._slice_sent = 0
         self._slice_warm = 0
 
@@ -67,14 +67,14 @@ class Outbox:
         self.queued_bytes += size_bytes
 
     def flush(self) -> None:
-        """Send what the channel takes now; `on_sendable` tells when it takes more."""
+        """Send what the channel accepts now; `on_sendable` is called when it accepts more."""
         if self._waiting or not self._chunks:
             return
-        turn_ends_at = self.queued_bytes - TURN_BYTES
+        slice_ends_at = self.queued_bytes - SLICE_BYTES
         try:
             while self._chunks and not self._waiting:
-                if self.queued_bytes < turn_ends_at:
-                    raise BlockingIOError  # a fast reader must not keep the loop to itself: the others have their turn
+                if self.queued_bytes < slice_ends_at:
+                    raise BlockingIOError  # a fast reader must not hold the loop: other connections are served first
                 head = self._chunks[0]
                 if isinstance(head, _IN_MEMORY):
                     self._send_bytes(head)

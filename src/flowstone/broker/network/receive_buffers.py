@@ -1,10 +1,10 @@
 """Memory for requests that arrive in pieces.
 
-A request that fits what was just received is handled where it lies. One that does not gets a buffer of its own from
-this pool, of which `queued.max.request.bytes` bound the sum: beyond it `take` answers None, and the connection stops
-reading until `on_room` calls it back, the smallest first: many that promise much and send little must not hold up the
-ordinary ones. Freed buffers are kept for reuse up to a limit: touching fresh memory for every large request costs more
-than receiving it.
+A request that is complete in the shared receive buffer is handled there. An incomplete one gets a buffer of its own
+from this pool, whose total size is limited by `queued.max.request.bytes`: beyond it `take` returns None, and the
+connection stops reading until it is called back by `on_available`. The smallest requests are called back first, so that
+many connections that announce large requests and send little do not block ordinary ones. Freed buffers are kept for
+reuse up to a limit: touching fresh memory for every large request costs more than receiving it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flowstone.ports.memory import lazy_buffer
 
 KEPT_BYTES_MAX = 32 << 20
 CLASS_BYTES_MIN = 4096
-# From here on a buffer's memory is taken as bytes arrive: a client may name a length and send nothing.
+# A buffer from this size on is backed by memory only as bytes arrive: a client may announce a length and send nothing.
 LAZY_BYTES_MIN = 4 << 20
 
 
@@ -26,7 +26,7 @@ class BufferPool:
         self._taken_bytes = 0
         self._kept_bytes = 0
         self._kept: dict[int, list[memoryview]] = {}
-        # What each needs, and whom to call.
+        # The bytes that each waiting connection needs, and its callback.
         self._waiting: list[tuple[int, Callable[[], None]]] = []
 
     @property
@@ -57,12 +57,12 @@ class BufferPool:
         if self._kept_bytes + size_class <= KEPT_BYTES_MAX:
             self._kept_bytes += size_class
             self._kept.setdefault(size_class, []).append(buffer)
-        # Each that waited tries again once; whoever still finds no room queues up anew, behind the others.
+        # Each waiting connection tries again once; without success it queues up again, behind the others.
         waiting, self._waiting = self._waiting, []
         for _, callback in sorted(waiting, key=itemgetter(0)):
             callback()
 
-    def on_room(self, callback: Callable[[], None], size_bytes: int = 0) -> None:
+    def on_available(self, callback: Callable[[], None], size_bytes: int = 0) -> None:
         """Call back once, when `size_bytes` may be available."""
         self._waiting.append((size_bytes, callback))
 

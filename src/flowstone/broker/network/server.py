@@ -1,8 +1,8 @@
-"""Listeners and connections: who may connect, for how long, and how it ends.
+"""Listeners and connections: limits on connections, timeouts for idle and slow clients, and stopping.
 
 Connections beyond `max.connections` or `max.connections.per.ip` are closed before a byte is read. A sweep once a second
-closes those that stayed silent, that began a request and did not finish it, or that do not take their responses; the
-last sooner where all connections together leave too much.
+closes connections that are idle, that began a request and did not finish it, or that do not read their responses; the
+last ones sooner if the unsent bytes of all connections exceed a limit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flowstone.ports.network import Channel, Listener, Network, SystemNetwork
 logger = logging.getLogger(__name__)
 
 SWEEP_INTERVAL_S = 1.0
-# While memory for requests is short, one that arrives more slowly than this gives up its place: a length costs nothing.
+# While memory for requests is short, connections that send a request more slowly than this are closed.
 CONTENDED_BYTES_PER_S = 1 << 20
 
 
@@ -49,7 +49,7 @@ class Server:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.monotonic: Callable[[], float] = services.clock.monotonic
         self.call_later = services.clock.call_later
-        # A simulated network has nothing to look for, and its clock stands still meanwhile.
+        # A simulated network has nothing to poll for, and its clock does not advance while polling.
         poll_s = config.idle_poll_us / 1_000_000 if isinstance(self._network, SystemNetwork) else 0.0
         self.busy_poller = BusyPoller(asyncio.get_running_loop().call_soon, self.monotonic, poll_s)
         self._listeners: list[Listener] = []
@@ -58,7 +58,7 @@ class Server:
         self._all_closed = asyncio.Event()
         self._sweeping: Timer | None = None
         self._sweep_due = 0.0
-        self._swept_at = self._swept_before = 0.0  # when the last sweep began, and the one before it
+        self._swept_at = self._swept_before = 0.0  # the start times of the last sweep and the one before
         self.accepted_count = self.refused_count = self.dropped_count = 0
 
     @property
@@ -85,10 +85,10 @@ class Server:
         self._schedule_sweep()
 
     async def stop(self, timeout_s: float) -> None:
-        """Stop accepting and reading, answer the requests that were read, and close; cut off what takes longer."""
+        """Stop accepting and reading, answer the requests that were read, and close; at the timeout, close the rest."""
         for listener in self._listeners:
             listener.close()
-        self._all_closed.clear()  # the last of them may have left, and others come, long before
+        self._all_closed.clear()  # it may have been set earlier, when there were no connections for a while
         for connection in tuple(self._connections):
             connection.finish()
         self._waiting.release_fetches()
@@ -153,29 +153,29 @@ class Server:
         stalled_since = now - self._config.connection_frame_timeout_ms / 1000
         for connection in tuple(self._connections):
             if connection.is_unread and connection.last_progress < stalled_since:
-                connection.close("responses were not taken in connection.frame.timeout.ms")
+                connection.close("the client did not read its responses within connection.frame.timeout.ms")
                 continue
             if connection.is_muted:
-                continue  # what it sends is not read: it is neither late nor silent
+                continue  # its requests are not read, so it is neither late nor idle
             if _is_frame_late(connection, stalled_since):
-                connection.look_again()  # the loop itself may have been late: read first what the client has sent
+                connection.try_read()  # the loop itself may have been late: read what the client has sent first
             if _is_frame_late(connection, stalled_since):
-                connection.close("a request was begun and not finished in connection.frame.timeout.ms")
+                connection.close("a request was not complete within connection.frame.timeout.ms")
             elif self.buffers.is_short and connection.is_slower_than(CONTENDED_BYTES_PER_S, now):
                 connection.close("a request arrived too slowly while others waited for queued.max.request.bytes")
             elif connection.is_finishing and connection.last_received < stalled_since:
-                connection.close()  # the client has gone, or nothing it may still wait for comes in time
+                connection.close()  # the client is gone, or its response would come too late
             elif not connection.is_answering and connection.last_received < silent_since:
                 connection.close()
             elif self._swept_before < connection.last_received <= self._swept_at:
-                connection.look_again()  # it has fallen silent; as long as it sends, it is looked at anyway
+                connection.try_read()  # it has become idle; while it sends, it is read from anyway
         self._swept_before, self._swept_at = self._swept_at, now
         if self.unsent.is_too_much:
             self._shed(now)
         self._schedule_sweep()
 
     def _shed(self, now: float) -> None:
-        """Close connections until the unsent bytes are below the limit: those that take nothing first."""
+        """Close connections until the unsent bytes are below the limit: those that read nothing first."""
         taking_since = now - SWEEP_INTERVAL_S
         unread = [connection for connection in self._connections if connection.unsent.memory_bytes]
         unread.sort(key=lambda connection: (connection.last_progress > taking_since, -connection.unsent.memory_bytes))
@@ -183,7 +183,7 @@ class Server:
             if not self.unsent.is_too_much:
                 return
             connection.close(
-                f"{connection.unsent.memory_bytes} bytes were not taken, and all unread answers together "
+                f"{connection.unsent.memory_bytes} bytes were not read, and all unread responses together "
                 f"are more than {UNSENT_BYTES_MAX}"
             )
 

@@ -1,7 +1,7 @@
-"""What connections still have to send: bytes in memory, and slices that keep log files open.
+"""Counts of what connections have not sent yet: bytes in memory, and slices that keep log files open.
 
-Whoever does not read makes the broker keep them. Each connection counts its own, and all of them together are counted
-too, for memory and descriptors are one broker's. Who gives way when it is too much is the server's business.
+A client that does not read makes the broker keep them. They are counted per connection and over all connections, since
+memory and descriptors are limits of the whole broker. `server` decides which connections are closed at the limit.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flowstone.broker.requests.chunks import Chunk
 
-# Over all connections. One that has something unsent is not read from while there is more than this.
+# Over all connections. Beyond it, connections that have unsent bytes are not read from.
 UNSENT_BYTES_MAX = 256 << 20
-# Over all connections: each may hold a descriptor. While there are more, a fetch gets records of one partition only.
+# Over all connections: each may hold a descriptor. Beyond it, a fetch gets records of one partition only.
 UNSENT_SLICES_MAX = 512
-# Of one answer: a fetch over a thousand partitions must not hold a thousand files open.
+# Slices in one answer: a fetch over a thousand partitions must not hold a thousand files open.
 RESPONSE_SLICES_MAX = 128
 
 
@@ -34,7 +34,7 @@ class UnsentTotal:
 
     @property
     def response_slices_max(self) -> int:
-        """Return how many slices an answer may have now; at least one, so that everybody can read."""
+        """Return how many slices an answer may have now; at least one, so that every client progresses."""
         return min(RESPONSE_SLICES_MAX, max(1, UNSENT_SLICES_MAX - self.slice_count))
 
 

@@ -1,11 +1,11 @@
 """Batches that a worker prepares before they are appended: large compressed ones, and those stored under another codec.
 
-The event loop goes on meanwhile. Appends to a partition keep their order: while one batch is being prepared, all that
-come after it for the same partition wait for their turn, whether they need a worker or not.
+The event loop goes on meanwhile. Appends to a partition keep their order: while one batch is being prepared, all later
+batches for the same partition wait, whether they need a worker or not.
 
-Workers are shared fairly. A request has its batches prepared one after the other, and its connection's next request
-is not handled before all are appended: so each connection has one batch at the workers at most, and workers take
-batches in the order in which they come. Those that take long wait for each other, and others do not wait for them.
+Workers are shared fairly. The batches of a request are prepared one after the other, and the connection's next request
+is not handled before all are appended. So each connection has at most one batch at the workers, which take batches in
+the order of arrival. Batches that take long wait for each other only.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from flowstone.replication.partition import Partition
 from flowstone.types import Bytes
 from flowstone.wire.record_batch import parse_header
 
-# Bytes of requests whose batches are appended later, over all connections; beyond it a producer is told to try again.
+# Bytes of requests whose batches are appended later, over all connections; beyond it a producer has to retry.
 QUEUED_BYTES_MAX = 128 << 20
 
-# Batches that are larger when decompressed are prepared by a thread of their own, one after the other.
+# Batches that are larger than this when decompressed are prepared one after the other, by a thread for them.
 QUICK_PAYLOAD_BYTES_MAX = 8 << 20
 
 Append = Callable[[Bytes, Timestamps | None], None]
@@ -35,40 +35,40 @@ Append = Callable[[Bytes, Timestamps | None], None]
 class Preparing:
     def __init__(self, workers: Workers, clock: Clock) -> None:
         self._workers, self._clock = workers, clock
-        self._turns: dict[Partition, asyncio.Lock] = {}
+        self._locks: dict[Partition, asyncio.Lock] = {}
         self._queued_bytes = 0
 
     def reserve(self, size_bytes: int) -> None:
-        """Count what a request keeps in memory for later. Raises ApiError if too much is kept already."""
+        """Reserve memory for a request that is kept for later. Raises ApiError if the limit is reached."""
         if self._queued_bytes + size_bytes > QUEUED_BYTES_MAX:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked; try again")
         self._queued_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Take back a reservation."""
+        """Release a reservation."""
         self._queued_bytes -= size_bytes
 
     def is_due(self, partition: Partition, records: Bytes) -> bool:
-        """Return whether the batch must be appended with `append`: it needs a worker, or must wait for its turn.
+        """Return whether the batch must be appended with `append`: it needs a worker, or must wait for earlier batches.
 
-        That a compressed batch is too large for the loop shows only when it is opened (`NeedsWorker`).
+        A compressed batch that is too large for the loop is detected only when it is decompressed (`NeedsWorker`).
         """
         config = partition.log.config
-        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._turns:
+        if config.compression_type == "producer" and "compact" not in config.cleanup_policy and not self._locks:
             return False
-        return partition in self._turns or needs_worker(parse_header(records), config)
+        return partition in self._locks or needs_worker(parse_header(records), config)
 
     async def append(self, partition: Partition, batch: Bytes, append: Append) -> None:
-        """Call `append` with the batch as it is to be stored, when its turn has come. Raises ApiError if refused."""
-        turn = self._turns.setdefault(partition, asyncio.Lock())
+        """Call `append` with the prepared batch, after all earlier ones of the partition. Raises ApiError."""
+        lock = self._locks.setdefault(partition, asyncio.Lock())
         try:
-            async with turn:
-                await self._append_in_turn(partition, batch, append)
+            async with lock:
+                await self._append_in_order(partition, batch, append)
         finally:
-            if not turn.locked() and self._turns.get(partition) is turn:
-                del self._turns[partition]
+            if not lock.locked() and self._locks.get(partition) is lock:
+                del self._locks[partition]
 
-    async def _append_in_turn(self, partition: Partition, batch: Bytes, append: Append) -> None:
+    async def _append_in_order(self, partition: Partition, batch: Bytes, append: Append) -> None:
         config = partition.log.config
         if not needs_worker(parse_header(batch), config):
             try:

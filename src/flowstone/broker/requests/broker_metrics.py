@@ -1,10 +1,10 @@
-"""What the broker counts about itself while it works: requests by API, traffic by topic, the loop's lag.
+"""The broker's counters: requests by API, traffic by topic, the loop's lag.
 
-Plain attributes that the hot path adds to, per request or per batch and never per record; nothing here knows how or
-when they are read. What can be read off the broker's state when asked (offsets, sizes, connections) is not counted.
+Plain attributes that the hot path adds to, per request or per batch and never per record; this module does not know how
+or when they are read. Values that can be read from the broker's state (offsets, sizes, connections) are not counted.
 
-Labels are bounded: the APIs and error codes by the protocol, the topics by `TOPIC_LABELS_MAX`. What further topics do
-is counted together.
+The number of labels is bounded: APIs and error codes by the protocol, topics by `TOPIC_LABELS_MAX`. The traffic of all
+further topics is counted together.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from flowstone.broker.requests.encoded_response import EncodedResponse
 from flowstone.counters import Histogram
 from flowstone.wire.schema import Struct, load_api
 
-# From when on topics are counted together.
+# Topics with counters of their own; further topics share one.
 TOPIC_LABELS_MAX = 200
 REQUEST_SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 LAG_SECONDS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
-# Adds a message's error codes to a counter.
+# A function that adds a message's error codes to a counter.
 ErrorCounter = Callable[[Any, Counter[int]], None]
 
 
 class RequestMetrics:
-    """The requests of one API."""
+    """The counters of one API's requests."""
 
     __slots__ = (
         "_count_errors",
@@ -44,11 +44,11 @@ class RequestMetrics:
         self._count_errors = error_counter(load_api(api_name).response)
         self.received = self.slow = 0
         self.request_bytes = self.response_bytes = 0
-        # Time the loop was held, which nobody else could use.
+        # The time for which requests held the event loop.
         self.loop_seconds = 0.0
-        # Time until the answer was made, waiting included.
+        # The time until the response was made, waiting included.
         self.response_seconds = Histogram(REQUEST_SECONDS_BOUNDS)
-        # Error code -> how often a response, or a part of one, had it.
+        # By error code, how often a response, or a part of one, had it.
         self.errors: Counter[int] = Counter()
 
     def errors_in(self, response: object) -> Counter[int]:
@@ -69,7 +69,7 @@ class RequestMetrics:
 
 
 class TopicMetrics:
-    """What was written to and read from one topic."""
+    """The counters of one topic's produced and fetched batches and bytes."""
 
     __slots__ = ("fetched_bytes", "produced_batches", "produced_bytes", "produced_records")
 
@@ -125,7 +125,7 @@ def error_counter(struct: Struct) -> ErrorCounter | None:
                 for each in value or ():
                     if count_inner is not _count_code:
                         count_inner(each, errors)
-                    elif each.error_code:  # looked at here: there may be thousands, and hardly one has an error
+                    elif each.error_code:  # inlined: there may be thousands of entries, and hardly any has an error
                         errors[each.error_code] += 1
             elif value is not None:
                 count_inner(value, errors)

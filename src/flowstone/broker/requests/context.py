@@ -1,9 +1,9 @@
-"""What a handler is given: the request's version and its connection's session, and the broker's parts it may use.
+"""The arguments of a handler: the request's context, with the connection's session, and the broker's parts it may use.
 
 A handler is a function `handle(services, context, request)` in `handlers/<api>.py`. It returns the response, or an
-awaitable of it where it has to wait, or None where the protocol asks for no answer. It raises `ApiError` only where a
-whole response has room for one error (dispatch then cannot know where to put it): otherwise errors go into the fields
-of the response. `ProtocolError` closes the connection.
+awaitable of it if it has to wait, or None if the protocol expects no response. Errors go into the fields of the
+response. A handler raises `ApiError` only for a whole request, in whose response dispatch finds the field by the
+schema. It raises `ProtocolError` to have the connection closed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Services:
     """The parts of one broker that handlers may use, put together by `broker.wiring`."""
 
     config: BrokerConfig
-    # Broker-wide values of topic settings that the broker was started with.
+    # Topic settings from the configuration with which the broker was started.
     topic_defaults: TopicDefaults
     clock: Clock
     metadata: Metadata
@@ -70,7 +70,7 @@ class Services:
     unsent: UnsentTotal
     producers: ProducerAdmission
     verification: TransactionVerification
-    # A test's wire faults, applied once per route, so that requests cost nothing extra without them.
+    # A test's wire faults, applied once per route, so that they cost requests nothing when there are none.
     intercept: Intercept | None
 
 
@@ -81,5 +81,5 @@ def check_alone(services: Services, what: str) -> None:
 
 
 Handler = Callable[[Services, RequestContext, Any], Any | Awaitable[Any] | None]
-# From an API's name and its handler to the handler that is called instead.
+# A function from an API's name and handler to the handler that is called instead.
 Intercept = Callable[[str, Handler], Handler]

@@ -1,6 +1,6 @@
 """The floor of free disk space below which clients' records are refused (`log.dir.free.min.bytes`).
 
-Handlers ask it before they append; `broker.disks.disk_space` measures and sets it.
+Handlers check the floor before they append; `broker.disks.disk_space` measures free space and sets the refusals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A response that is bytes before it is sent: put together from parts, or the same as one before."""
+"""A response that is encoded before it is sent: assembled from parts, or cached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowstone.wire.message import Message
 
 
 class EncodedResponse(Message):
-    """The bytes that the codec would make of the response, and the error codes in it."""
+    """The encoded bytes of a response, and the error codes in it."""
 
     __slots__ = ("chunks", "errors")
 

@@ -1,10 +1,10 @@
-"""Responses that are too long to be encoded in one turn of the loop, whatever the size of the request."""
+"""Responses that are too long to be encoded in one time slice of the loop, whatever the size of the request."""
 
 from __future__ import annotations
 
 from typing import cast
 
-from flowstone.broker.loop.time_slices import BATCH_ITEMS, Turns, run_in_slices
+from flowstone.broker.loop.time_slices import BATCH_ITEMS, TimeSlices, run_in_slices
 from flowstone.broker.requests.broker_metrics import RequestMetrics
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.broker.requests.encoded_response import EncodedResponse
@@ -12,38 +12,38 @@ from flowstone.wire.apis import APIS
 from flowstone.wire.codec import sliced_response_encoder
 from flowstone.wire.message import Message
 
-# Of fewer elements a response is encoded in a few milliseconds.
+# A response with fewer elements is encoded at once, in a few milliseconds.
 LONG_RESPONSE_ELEMENTS = 2_000
 
 
 async def encode_if_long(
-    services: Services, context: RequestContext, response: Message, elements: int, turns: Turns
+    services: Services, context: RequestContext, response: Message, elements: int, slices: TimeSlices
 ) -> Message:
-    """Return the response, encoded in slices if it has so many elements.
+    """Return the response, encoded in slices if it is long.
 
-    A test's faults change responses: theirs are not bytes yet.
+    It stays a message under a test's wire faults, which change messages.
     """
     if elements < LONG_RESPONSE_ELEMENTS or services.intercept is not None:
         return response
-    return await encode_in_slices(context, services.metrics.request(APIS[context.api_key].name), response, turns)
+    return await encode_in_slices(context, services.metrics.request(APIS[context.api_key].name), response, slices)
 
 
 async def encode_in_slices(
-    context: RequestContext, metrics: RequestMetrics, response: Message, turns: Turns
+    context: RequestContext, metrics: RequestMetrics, response: Message, slices: TimeSlices
 ) -> EncodedResponse:
-    """Return the response, encoded in several turns of the loop. The message is emptied."""
+    """Return the response, encoded in several time slices of the loop. The message is emptied."""
     encode = sliced_response_encoder(context.api_key, context.api_version)
-    chunks = cast(list[bytes], await run_in_slices(encode(response), turns))
-    await turns.give_way()
+    chunks = cast(list[bytes], await run_in_slices(encode(response), slices))
+    await slices.yield_if_due()
     errors = metrics.errors_in(response)
-    await release(response, turns)
+    await release(response, slices)
     return EncodedResponse(chunks, errors)
 
 
-async def release(message: Message, turns: Turns) -> None:
-    """Empty the long lists of a message that is not needed any more, some elements at a time.
+async def release(message: Message, slices: TimeSlices) -> None:
+    """Empty the long lists of an obsolete message, some elements at a time.
 
-    To free a hundred thousand objects at once takes tens of milliseconds.
+    Freeing a hundred thousand objects at once takes tens of milliseconds.
     """
     for name in message.__slots__:
         value = getattr(message, name, None)
@@ -52,7 +52,7 @@ async def release(message: Message, turns: Turns) -> None:
         if len(value) <= BATCH_ITEMS:
             for element in value:
                 if isinstance(element, Message):
-                    await release(element, turns)
+                    await release(element, slices)
         while value:
             del value[-BATCH_ITEMS:]
-            await turns.give_way()
+            await slices.yield_if_due()

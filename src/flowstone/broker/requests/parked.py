@@ -1,9 +1,9 @@
 """Parked requests: fetches that wait for data, produces that wait for their records to be committed.
 
-Each is a promise, which its connection holds. It is answered by an event (the high watermark moved, the partition went
-away) or by its deadline, whichever comes first; cancelling the promise un-parks it. How many may be parked is limited:
-beyond it a fetch is answered at once with what there is, and a produce is refused before anything is written. Fetches,
-which may wait for long, get half of the places: they cannot keep produces out.
+Each is a promise, which its connection holds. It is answered by an event (the high watermark moved, the partition was
+closed) or at its deadline, whichever comes first; cancelling the promise removes it. The number of parked requests is
+limited: beyond it a fetch is answered at once with the available records, and a produce is refused before anything is
+written. Fetches, which may wait long, get half of the slots, so that they cannot displace produces.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from flowstone.ports.clock import Clock
 from flowstone.promise import Promise
 from flowstone.replication.partition import Partition, Watcher
 
-# However long a client is ready to wait, an empty answer comes after this: it may have gone without a word.
+# The longest wait, whatever the client requests: the client may have disappeared without closing the connection.
 FETCH_WAIT_MS_MAX = 60_000
 
 
-# Partitions that parked fetches without a session name together, about 700 bytes each.
+# Partitions in all parked fetches without a session, about 700 bytes each.
 PARKED_PARTITIONS_MAX = 100_000
 
 
@@ -32,7 +32,7 @@ class Waiting:
         self.deadlines = Deadlines(clock)
         self._parked_max = parked_max
         self.fetches: set[ParkedFetch] = set()
-        self.parked_partitions = 0  # of fetches without a session
+        self.parked_partitions = 0  # in parked fetches without a session
         self.produces: set[ParkedProduce] = set()
 
     @property
@@ -40,7 +40,7 @@ class Waiting:
         return len(self.fetches) + len(self.produces) >= self._parked_max
 
     def may_park_fetch(self, partition_count: int) -> bool:
-        """Return whether one more fetch may be parked, which itself remembers so many partitions."""
+        """Return whether one more fetch of so many partitions may be parked."""
         fetches, produces = len(self.fetches), len(self.produces)
         return (
             fetches + produces < self._parked_max
@@ -49,7 +49,7 @@ class Waiting:
         )
 
     def release_fetches(self) -> None:
-        """Answer every parked fetch with the records there are, because the broker stops."""
+        """Answer every parked fetch with the available records: the broker stops."""
         for fetch in tuple(self.fetches):
             fetch.interrupted()
 
@@ -63,7 +63,7 @@ class Watched(Protocol):
 
 
 class ParkedFetch(Promise[Any]):
-    """A fetch's response: made once `missing_bytes` more can be read, a partition changes or the time is up."""
+    """The response of a parked fetch: made after `missing_bytes` more bytes, a change, or the deadline."""
 
     __slots__ = ("_missing_bytes", "_partition_count", "_read_again", "_waiting", "_watched", "_woken")
 
@@ -102,10 +102,10 @@ class ParkedFetch(Promise[Any]):
         self._woken = True
         try:
             response = self._read_again()
-        except Exception as error:  # who woke it, a flush or another's produce, must not fail with it
+        except Exception as error:  # the flush or produce that woke the fetch must not fail with it
             self.set_exception(error)
             return
-        if asyncio.iscoroutine(response):  # what it reads is not in the page cache
+        if asyncio.iscoroutine(response):  # the records are not in the page cache
             asyncio.ensure_future(response).add_done_callback(self._has_read)
         else:
             self.set_result(response)
@@ -128,7 +128,7 @@ class ParkedFetch(Promise[Any]):
 
 
 class Uncommitted(NamedTuple):
-    """Records that a partition's leader of this epoch has appended, and that are not committed yet."""
+    """Records that the leader of an epoch has appended and that are not committed yet."""
 
     partition: Partition
     next_offset: int
@@ -137,7 +137,7 @@ class Uncommitted(NamedTuple):
 
 
 class ParkedProduce(Promise[Any]):
-    """A produce's response: made once the records of every partition are committed or the time is up."""
+    """The response of a parked produce: made when its records are committed everywhere, or at the deadline."""
 
     __slots__ = ("_answer", "_open", "_waiting")
 

@@ -1,8 +1,8 @@
-"""Where partitions are led: what a handler finds here, and what a client is told that asked the wrong broker.
+"""Lookup of partitions and their leaders for handlers, with the errors for clients that asked the wrong broker.
 
-A partition of the cluster that this broker does not have, or only follows, is NOT_LEADER_OR_FOLLOWER; newer versions of
-Produce and Fetch name the leader with it (KIP-951), so that a client need not ask for metadata first. All of it is told
-from one image: a leader and its address belong together.
+A partition that this broker does not have, or only follows, is NOT_LEADER_OR_FOLLOWER; newer versions of Produce and
+Fetch also name the leader (KIP-951), so that a client need not request metadata first. All of it is read from one
+image: a leader and its address belong together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flowstone.replication.partition import Partition
 if TYPE_CHECKING:
     from flowstone.broker.requests.context import Services
 
-# What `Partitions` says of one that it does not have, whether or not there is one elsewhere.
+# The errors of `Partitions` for a missing partition, whether or not another broker has it.
 _NOT_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -45,7 +45,7 @@ def find_led(services: Services, topic: str, index: int) -> Partition:
 
 
 def as_seen_by_the_cluster(error: ApiError, topic: TopicImage | None, index: int) -> ApiError:
-    """Return the error that a client is told: NOT_LEADER_OR_FOLLOWER if another broker has the partition."""
+    """Return the error for the client: NOT_LEADER_OR_FOLLOWER if another broker has the partition."""
     if error.code in _NOT_HERE and topic is not None and 0 <= index < len(topic.partitions):
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return error

@@ -1,7 +1,7 @@
 """The permissions that requests need: an operation on a type of resource, as Kafka's access rules name them.
 
-Each API declares in the registry which of these authorization will check. Which resources they are about is in the
-request, and which of several suffices is the API's rule: records are appended with WRITE on their topic, and in a
+Each API declares in the registry which of these authorization will check. The request names the resources, and the API
+defines which of several permissions suffices: records are appended with WRITE on their topic, and in a
 transaction with WRITE on its transactional id too; a topic is created with CREATE on itself or on the cluster.
 """
 
@@ -17,7 +17,7 @@ class Permission(NamedTuple):
     operation: AclOperation
 
 
-# What an API declares that everybody may use, also before authentication.
+# Declared by an API that needs no permission, not even authentication.
 NO_PERMISSIONS: tuple[Permission, ...] = ()
 
 TOPIC_READ = Permission(ResourceType.TOPIC, AclOperation.READ)

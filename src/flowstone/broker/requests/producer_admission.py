@@ -1,13 +1,13 @@
-"""Which new idempotent producers the broker takes, so that a flood of made-up producer ids harms only its sender.
+"""Limits on new idempotent producers, so that a flood of made-up producer ids harms only its sender.
 
-Every partition remembers the producers that write to it (`log.producer_state`) and forgets none that is active, so that
-room for new ones must not be used up by one client. Owns three allowances: new ids of a connection, new ids of a client
+Every partition remembers the producers that write to it (`log.producer_state`) and evicts none that is active, so one
+client must not use up the capacity for new ones. Owns three token buckets: new ids of a connection, new ids of a client
 address, and new table entries (an id in a partition) of an address. Each begins full and is refilled at a steady rate.
-What an address can take while its first entries are not idle yet is less than a partition's table, and its entries are
-less than those of all tables together. A producer that its partition knows costs nothing here.
+The number of ids from one address, before its first entries are idle, is less than a partition's table holds, and the
+number of its entries is less than all tables together hold. A producer that its partition knows is not counted.
 
-A refused producer hears an error that clients retry. While its connection has just been refused, a new producer may
-begin only with sequence 0: else the second of its requests could be stored without the first.
+A refused producer gets an error that clients retry. While its connection has just been refused, a new producer may
+begin only with sequence 0: otherwise the second of its requests could be stored without the first.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ PRODUCERS_TOTAL_MAX = 500_000  # over all partitions; one takes about 400 bytes
 CONNECTION_NEW_IDS_MAX, CONNECTION_NEW_IDS_PER_S = 1_000, 10
 ADDRESS_NEW_IDS_MAX, ADDRESS_NEW_IDS_PER_S = 10_000, 100
 ADDRESS_NEW_ENTRIES_MAX, ADDRESS_NEW_ENTRIES_PER_S = 100_000, 200
-ALLOWANCES_MAX = 20_000  # connections and addresses remembered; the one unused for longest begins anew
-GAP_AFTER_REFUSAL_S = 10.0  # how long the requests that follow a refused one may still be on their way
+ALLOWANCES_MAX = 20_000  # connections and addresses with buckets; the least recently used one is evicted
+GAP_AFTER_REFUSAL_S = 10.0  # how long requests that were sent after a refused one may still be in flight
 TOTAL_COUNT_INTERVAL_S = 1.0
 WARNING_INTERVAL_S = 60.0
 _PRODUCER_ID, _PRODUCER_ID_POSITION = Struct(">q"), 43  # in a record batch
 
 
 class Allowance:
-    """A number that is used up one by one and refilled with time (a token bucket)."""
+    """A token bucket: a number that is used up one by one and refilled with time."""
 
     __slots__ = ("_at_s", "_left", "_most", "_per_s", "last_id", "refused_s")
 
     def __init__(self, most: int, per_s: int, now_s: float) -> None:
         self._most, self._per_s = most, per_s
         self._left, self._at_s = float(most), now_s
-        self.last_id = -1  # the producer that was counted last
+        self.last_id = -1  # the last producer that was counted
         self.refused_s = -GAP_AFTER_REFUSAL_S
 
     def has_any(self, now_s: float) -> bool:
-        """Return whether one is left at this time."""
+        """Return whether a token is left at this time."""
         self._left = min(self._left + (now_s - self._at_s) * self._per_s, self._most)
         self._at_s = now_s
         return self._left >= 1
@@ -66,9 +66,9 @@ class ProducerAdmission:
         self._warned_s = -WARNING_INTERVAL_S
 
     def check(self, log: PartitionLog, records: Bytes, peer: str) -> None:
-        """Raise ApiError if the batch is of a producer that the log does not know and that is one too many."""
+        """Count the batch's producer if the log does not know it. Raises ApiError if that exceeds a limit."""
         if len(records) < HEADER_BYTES:
-            return  # no batch: the log says so
+            return  # not a batch: the log refuses it
         (producer_id,) = _PRODUCER_ID.unpack_from(records, _PRODUCER_ID_POSITION)
         if producer_id < 0 or log.producers.get(producer_id) is not None:
             return
@@ -118,7 +118,7 @@ class ProducerAdmission:
         return allowance
 
     def _count(self, now_s: float) -> int:
-        """Return how many producers all partitions remember, as of a second ago; idle ones go if there are too many."""
+        """Return the number of producers in all partitions, as of a second ago; at the limit, evict idle ones."""
         if now_s - self._counted_s >= TOTAL_COUNT_INTERVAL_S:
             self._counted_s = now_s
             self._total = sum(len(log.producers) for log in self._all_logs())

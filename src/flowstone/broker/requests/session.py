@@ -1,11 +1,11 @@
-"""What the broker knows of one client connection and passes with each of its requests: `ClientSession`.
+"""The session of a client connection, which is passed with each of its requests: `ClientSession`.
 
-A connection creates its session when it is accepted, and handlers read it as `context.session`. What a client tells of
-itself (its client id, its software) is the newest that it told on this connection. The principal is who the client has
-proved to be; without authentication every client is `ANONYMOUS`.
+A connection creates its session when it is accepted, and handlers read it as `context.session`. The client id and the
+software are those of the newest request that named them. The principal is the authenticated identity of the client;
+without authentication every client is `ANONYMOUS`.
 
-Throttling: `throttle` mutes the session. Until it is over the connection reads no further requests, since some clients
-ignore the throttle time that their responses carry. Responses to requests that were read before are still sent.
+Throttling: `throttle` mutes the session. A muted connection reads no further requests, since some clients ignore the
+throttle time in their responses. Responses to requests that were read before are still sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MUTE_MS_MAX = 30_000
 
 
 class Principal(NamedTuple):
-    """Who a client has proved to be, as access rules name it: `User:alice`."""
+    """The authenticated identity of a client, as access rules name it: `User:alice`."""
 
     type: str
     name: str
@@ -33,7 +33,7 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class ClientSession:
-    """The listener, the client's address and names, its principal, and until when it is muted."""
+    """The listener, the client's address and names, its principal, and the end of its mute."""
 
     __slots__ = (
         "client_id",
@@ -48,13 +48,16 @@ class ClientSession:
     )
 
     def __init__(self, listener_name: str, peer: str, on_muted: Callable[[], None] | None = None) -> None:
-        """`peer` is the client's address, HOST:PORT. `on_muted` is called when `muted_until_s` moves."""
+        """Begin a session; `peer` is the client's address, HOST:PORT.
+
+        `on_muted` is called when `muted_until_s` moves.
+        """
         self.listener_name, self.peer, self.on_muted = listener_name, peer, on_muted
         self.host = peer.rpartition(":")[0]
-        self.client_id: str | None = None  # of the newest request
-        self.software_name = self.software_version = ""  # of the newest ApiVersions request
+        self.client_id: str | None = None  # in the newest request
+        self.software_name = self.software_version = ""  # in the newest ApiVersions request
         self.principal = ANONYMOUS
-        self.muted_until_s = 0.0  # of the monotonic clock; 0 if the session was never muted
+        self.muted_until_s = 0.0  # in monotonic time; 0 if the session was never muted
 
     def throttle_ms(self, now_s: float) -> int:
         """Return for how long the session is still muted, rounded up; 0 if it is not."""

@@ -1,12 +1,13 @@
-"""Branches of topics: from a request to a topic that clients see, and what becomes of it when something fails.
+"""Branches of topics: from a request to a topic that clients see, and the cleanup after a failure.
 
-The steps: the name is found free; the place where each partition ends in the branch is settled; what lies before it is
-committed and its files are made (`log.branches`); the metadata gets the topic, which is what makes it one; and groups'
-offsets are copied if asked for. A crash leaves nothing of the branch or all of it, but for the offsets: they come after
-the topic, or a crash would leave them to whatever topic has that name one day.
+The steps: the name is checked; the end of each partition in the branch is determined; the records before it are
+committed and the branch's files are made (`log.branching`); the topic is added to the metadata, which makes it visible;
+and groups' offsets are copied if requested. A crash leaves nothing of the branch or all of it, except for the offsets:
+they are copied after the topic was added, because a crash would otherwise leave them to any later topic of that name.
 
-"Now" is one turn of the event loop: no record of any partition is in the branch that came after one that is not. Only
-the partitions of very wide topics are taken in several turns, since others wait for each.
+A branch that ends "now" is cut in one iteration of the event loop, so that it is consistent across partitions: no
+record is in it that was appended after one that is not. Only the partitions of very wide topics are cut in several
+iterations, to let other requests run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from flowstone.broker.loop.cold_reads import read_when_cached
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services, check_alone
 from flowstone.cluster.decisions.configs import broker_config
 from flowstone.cluster.decisions.topic_branches import branch_topic, find_source
@@ -35,10 +36,10 @@ from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# Each takes threads and disk bandwidth of its own; those that ask for more are refused.
+# Branches made at the same time, since each uses threads and disk bandwidth; further requests are refused.
 BRANCHES_AT_ONCE_MAX = 4
-# A roll makes a few files: about a third of a millisecond.
-ROLLS_PER_TURN = 64
+# Partitions rolled in one iteration of the loop: a roll creates a few files, in about a third of a millisecond.
+ROLLS_PER_SLICE = 64
 
 
 class BranchRequest(NamedTuple):
@@ -69,7 +70,10 @@ class TopicBranches:
         self._under_way: dict[BranchRequest, asyncio.Task[BranchedTopic]] = {}
 
     def begin(self, request: BranchRequest) -> asyncio.Task[BranchedTopic]:
-        """Makes the branch, or tells of the one that is being made just like this. ApiError comes with the task."""
+        """Start a branch, or return the task of an identical request that is under way.
+
+        The task raises ApiError.
+        """
         task = self._under_way.get(request)
         if task is None:
             if len(self._under_way) >= BRANCHES_AT_ONCE_MAX:
@@ -83,12 +87,12 @@ class TopicBranches:
     def _finished(self, request: BranchRequest, task: asyncio.Task[BranchedTopic]) -> None:
         self._under_way.pop(request, None)
         error = task.exception() if not task.cancelled() else None
-        # Whoever asked may have hung up by now. What they asked wrong is no news for our log.
+        # The client may be gone by now. An invalid request is not logged.
         if error is not None and (not isinstance(error, ApiError) or error.code is ErrorCode.KAFKA_STORAGE_ERROR):
-            logger.warning("no branch %s of %s was made: %s", request.target, request.source, error)
+            logger.warning("branch %s of %s could not be made: %s", request.target, request.source, error)
 
     def stop(self) -> None:
-        """Gives up what is under way; the next start removes what there is of it."""
+        """Cancel the branches under way; the next start removes their files."""
         for task in self._under_way.values():
             task.cancel()
 
@@ -116,7 +120,7 @@ class TopicBranches:
         return BranchedTopic(topic_id, _branched(len(partitions), staged), group_ids, took_ms)
 
     async def _check_name(self, request: BranchRequest, source: TopicImage, topic_id: bytes) -> None:
-        """ApiError if the branch could not be made now, whatever others have under way included."""
+        """Raise ApiError if the branch cannot be made now, considering other branches under way."""
 
         def decide(image: ClusterImage) -> tuple[Sequence[MetadataRecord], None]:
             branch_topic(image, source, request.target, topic_id, broker_config(image, self._services.config))
@@ -124,12 +128,12 @@ class TopicBranches:
 
         await self._services.metadata.change(decide)
 
-    # Where it ends
+    # The end of the branch
 
     async def _ends(self, partitions: Sequence[Partition], time_ms: int | None) -> list[int]:
         for partition in partitions:
             partition.local.check_serving()
-        # Of a log that is flushed before it is rolled, its bytes alone have to be.
+        # Flushing before the roll waits for the log's bytes only, not for new files.
         await _all_committed(partitions, [partition.log.log_end_offset for partition in partitions])
         if time_ms is None:
             ends = await self._ends_now(partitions)
@@ -141,15 +145,15 @@ class TopicBranches:
     async def _ends_now(self, partitions: Sequence[Partition]) -> list[int]:
         ends = []
         for count, partition in enumerate(partitions):
-            if count and count % ROLLS_PER_TURN == 0:
-                await others_turn()
+            if count and count % ROLLS_PER_SLICE == 0:
+                await yield_to_loop()
             ends.append(self._end(partition))
         return ends
 
     def _end(self, partition: Partition) -> int:
-        """Where the log ends now: there it is rolled, so that all of it can be linked.
+        """Roll the log at its end, so that all its segments can be linked, and return that offset.
 
-        What the roll has made besides is flushed later: names are made slowly while others are synced.
+        The new segment's files are flushed later: creating files is slow while others are synced.
         """
         log = partition.log
         if log.segments.active.size_bytes:
@@ -162,7 +166,7 @@ class TopicBranches:
         return log.log_end_offset
 
     async def _end_at(self, partition: Partition, time_ms: int) -> int:
-        """The first record at or after the time, as ListOffsets finds it; without one, where the log ends now."""
+        """Return the offset of the first record at or after the time, as ListOffsets finds it, or the log's end."""
         log, workers = partition.log, self._services.workers
         batch = await read_when_cached(workers, partition, partial(log.find_timestamp, time_ms))
         if batch is None:
@@ -177,19 +181,20 @@ class TopicBranches:
         self, request: BranchRequest, source: TopicImage, topic_id: bytes, staged: Sequence[StagedBranch]
     ) -> None:
         logs = self._services.logs
-        await logs.wait_forgotten()  # a topic of that name may just have been deleted
+        await logs.wait_forgotten()  # a topic of that name may have been deleted just before
         await self._check_name(request, source, topic_id)
         for index in range(len(source.partitions)):
             if not logs.is_free(TopicPartition(request.target, index)):
                 raise ApiError(
-                    ErrorCode.TOPIC_ALREADY_EXISTS, f"'{request.target}-{index}' is on disk, as another topic's"
+                    ErrorCode.TOPIC_ALREADY_EXISTS,
+                    f"'{request.target}-{index}' is on disk, and belongs to another topic",
                 )
         await logs.branches.install(staged)
 
     async def _publish(
         self, request: BranchRequest, source: TopicImage, topic_id: bytes, staged: Sequence[StagedBranch]
     ) -> tuple[str, ...]:
-        """The groups whose offsets were copied."""
+        """Add the topic to the metadata and copy groups' offsets; return the groups."""
         services = self._services
         await services.metadata.change(
             lambda image: branch_topic(image, source, request.target, topic_id, broker_config(image, services.config))
@@ -199,7 +204,7 @@ class TopicBranches:
         try:
             return await self._copy_offsets(request, len(source.partitions), staged)
         except ApiError:
-            # Without them it is not what was asked for. With the topic, all that was copied goes.
+            # A branch without them would be incomplete. Deleting the topic also deletes the copied offsets.
             await services.metadata.change(lambda image: delete_topics(image, [(None, topic_id)]))
             raise
 
@@ -217,7 +222,7 @@ class TopicBranches:
         return tuple(sorted(group_id for answer in answers for group_id in answer.group_ids))
 
     def _withdraw(self, topic_id: bytes, staged: Sequence[StagedBranch]) -> None:
-        """Nothing of the branch is left, unless it is a topic all the same: an append may fail after it is durable."""
+        """Delete the files of a branch, unless its topic exists: a failed append may still be durable."""
         services = self._services
         if topic_id in services.metadata.image.topics_by_id:
             return
@@ -226,7 +231,7 @@ class TopicBranches:
             if log is not None and log.topic_id == topic_id:
                 try:
                     services.logs.delete(each.topic_partition)
-                except StorageFault as fault:  # the next start condemns it: no topic has this id
+                except StorageFault as fault:  # the next start deletes it: no topic has this id
                     logger.error("%s", fault)
         services.logs.branches.discard(staged)
 
@@ -241,12 +246,12 @@ async def _all_committed(partitions: Sequence[Partition], offsets: Sequence[int]
 
 
 async def _committed(partition: Partition, offset: int) -> None:
-    """Returns once what lies below the offset is committed; ApiError if it may not be."""
+    """Wait until all records below the offset are committed. Raises ApiError if they may not be."""
     done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     partition.when_committed(offset, lambda code: None if done.done() else done.set_result(code))
     code = await done
     if code is not ErrorCode.NONE:
-        raise ApiError(code, f"{partition.topic_partition} went away while it was branched")
+        raise ApiError(code, f"{partition.topic_partition} was closed while it was branched")
 
 
 def _branched(partition_count: int, staged: Sequence[StagedBranch]) -> tuple[BranchedPartition, ...]:
@@ -258,5 +263,5 @@ def _branched(partition_count: int, staged: Sequence[StagedBranch]) -> tuple[Bra
             sizes = each.linked_bytes, each.copied_bytes
             partitions.append(BranchedPartition(index, each.log_start_offset, each.end_offset, *sizes))
         else:
-            partitions.append(BranchedPartition(index, 0, 0, 0, 0))  # nothing was ever written to it
+            partitions.append(BranchedPartition(index, 0, 0, 0, 0))  # the partition was always empty
     return tuple(partitions)

@@ -1,11 +1,11 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: settings of many resources are changed, some at a time."""
+"""Changes of settings for AlterConfigs and IncrementalAlterConfigs: many resources, in parts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import Services
 from flowstone.broker.topics.metadata_changes import PART_WEIGHT, change_in_parts
 from flowstone.cluster.decisions.config_changes import (
@@ -40,10 +40,10 @@ async def alter_resources(
 ) -> list[Answer]:
     """Change the settings of the request's resources; return an answer for each, in order.
 
-    `operation_of` reads one of a resource's settings, `answer` is the response's class for a resource.
-    `replaces_all`: values that are not named are removed.
+    `operation_of` converts one setting of a resource, `answer` is the response's class for a resource. With
+    `replaces_all`, values that are not named are removed.
     """
-    turns = Turns(services.clock.monotonic)
+    slices = TimeSlices(services.clock.monotonic)
     alterations = [
         ConfigAlteration(
             resource.resource_type,
@@ -51,7 +51,7 @@ async def alter_resources(
             [operation_of(config) for config in resource.configs],
             replaces_all,
         )
-        async for resource in turns.over(request.resources)
+        async for resource in slices.over(request.resources)
     ]
     repeated = find_repeated(alterations)
 
@@ -67,10 +67,10 @@ async def alter_resources(
             resource_type=alteration.resource_type,
             resource_name=alteration.resource_name,
         )
-        async for alteration, result in turns.over(zip(alterations, results, strict=True))
+        async for alteration, result in slices.over(zip(alterations, results, strict=True))
     ]
 
 
 def _weigh(alteration: ConfigAlteration) -> int:
-    """A value of all topics is passed on to each of them."""
+    """Return the cost of an alteration: a value for all topics is passed on to each of them."""
     return PART_WEIGHT if alteration.resource_type == ResourceType.BROKER else 1

@@ -1,11 +1,11 @@
-"""Long answers about topics, put together from parts that were encoded before.
+"""Long responses about topics, assembled from cached parts.
 
-To describe thirty thousand partitions takes a tenth of a second, and the clients of a large cluster ask for all of them
-again and again. A topic's bytes depend on the topic, on the brokers and on who asks (`Form`), so they are kept for as
-long as these are the same. What has to be encoded anew is, some partitions at a time: others have their turn in
+Describing thirty thousand partitions takes a tenth of a second, and the clients of a large cluster request all of them
+again and again. The bytes of a topic depend on the topic, on the brokers and on the requester (`Form`), so they are
+cached as long as these are the same. Missing parts are encoded some partitions at a time, and other requests run in
 between.
 
-Invariant: the bytes are those that the codec makes of the same response.
+Invariant: the bytes equal what the codec makes of the same response.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from struct import Struct
 from typing import NamedTuple, cast
 
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.encoded_response import EncodedResponse
 from flowstone.broker.topics.topic_descriptions import Form, describe
 from flowstone.cluster.image.cluster_image import BrokerImage, ClusterImage, TopicImage
@@ -28,19 +28,19 @@ from flowstone.wire.primitives import encode_uvarint
 from flowstone.wire.schema import load_api
 
 METADATA_KEY = 3
-# An answer about fewer is made at once: it takes two milliseconds or so.
+# A response with fewer partitions is encoded at once, in about two milliseconds.
 PARTS_PARTITIONS_MIN = 1_000
-# Encoded before others have their turn.
-TURN_PARTITIONS = 500
-# What a topic that is encoded already counts for among them.
+# Partitions encoded in one time slice.
+SLICE_PARTITIONS = 500
+# The cost of a cached topic, in partitions.
 KNOWN_PARTITION = 0.05
-# Each takes some hundred bytes per topic and sixty per partition. The clients of a cluster are mostly of one kind.
+# Cached forms; each takes some hundred bytes per topic and sixty per partition. Most clients of a cluster share one.
 FORMS_MAX = 4
 
 _INT32 = Struct(">i")
 _load_api = cache(load_api)
 
-# A topic there is, or what is said of one that there is not.
+# An existing topic, or the response's entry for a missing one.
 Topic = TopicImage | MetadataResponseTopic
 
 
@@ -50,12 +50,12 @@ class _Part(NamedTuple):
 
 
 class _Parts:
-    """The topics of one form, as long as the brokers are these."""
+    """The cached parts of one form, valid while the brokers stay the same."""
 
     def __init__(self, brokers: Mapping[int, BrokerImage]) -> None:
         self.brokers = brokers
         self.by_name: dict[str, tuple[TopicImage, _Part]] = {}
-        # All of them in one, and of which map they are: the longest answers are mostly the same one again.
+        # All topics in one part, and the map that they are of: most of the longest responses are the same.
         self.all = _Part(b"", Counter())
         self.all_of: Mapping[str, TopicImage] | None = None
 
@@ -63,12 +63,12 @@ class _Parts:
 class MetadataParts:
     def __init__(self) -> None:
         self._forms: OrderedDict[Form, _Parts] = OrderedDict()
-        # Many may ask at once after a change: what the first one makes is there for the others.
-        self._turn = asyncio.Lock()
+        # Held while parts are encoded: of many requests after a change, the first one encodes for all.
+        self._lock = asyncio.Lock()
 
     async def encode_all(self, response: MetadataResponse, image: ClusterImage, form: Form) -> EncodedResponse:
-        """The response with all topics of the image."""
-        async with self._turn:
+        """Return the response with all topics of the image."""
+        async with self._lock:
             parts = self._parts(form, image)
             if parts.all_of is not image.topics:
                 parts.all = await self._join(parts, image, image.topics.values(), form)
@@ -79,8 +79,8 @@ class MetadataParts:
     async def encode_some(
         self, response: MetadataResponse, image: ClusterImage, topics: Sequence[Topic], form: Form
     ) -> EncodedResponse:
-        """The response with these topics."""
-        async with self._turn:
+        """Return the response with these topics."""
+        async with self._lock:
             joined = await self._join(self._parts(form, image), image, topics, form)
         return _put_together(response, joined, len(topics), form.api_version)
 
@@ -96,11 +96,11 @@ class MetadataParts:
     async def _join(self, parts: _Parts, image: ClusterImage, topics: Iterable[Topic], form: Form) -> _Part:
         data: list[bytes] = []
         errors: Counter[int] = Counter()
-        left_partitions: float = TURN_PARTITIONS
+        left_partitions: float = SLICE_PARTITIONS
         for topic in topics:
             if left_partitions <= 0:
-                left_partitions = TURN_PARTITIONS
-                await others_turn()
+                left_partitions = SLICE_PARTITIONS
+                await yield_to_loop()
             if isinstance(topic, MetadataResponseTopic):
                 left_partitions -= 1
                 part = _encode(topic, form)
@@ -123,7 +123,7 @@ def _encode(topic: MetadataResponseTopic, form: Form) -> _Part:
 
 
 def _put_together(response: MetadataResponse, topics: _Part, count: int, version: int) -> EncodedResponse:
-    """The topics in their place within the response, which has none itself."""
+    """Insert the encoded topics into the encoded response, which has none itself."""
     encode = response_encoder(METADATA_KEY, version)
     without = _bytes_of(encode, response)
     response.topics = [MetadataResponseTopic(name="")]

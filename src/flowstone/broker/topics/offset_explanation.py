@@ -1,6 +1,6 @@
-"""All that the broker knows of one offset: where it lies, who wrote it, who has read it, and when it will go.
+"""The explanation of an offset: where it is stored, who wrote it, which groups have read it, and when it expires.
 
-Reads as any request does: what is not in the page cache is fetched by a worker, and a batch is opened in one.
+Reads like any request: bytes that are not in the page cache are read by a worker, which also decompresses batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Explaining:
         self._services, self._survey = services, survey
 
     async def explain(self, where: TopicPartition, offset: int) -> Document:
-        """ApiError if there is no such offset, or the partition is offline."""
+        """Return the document about an offset. Raises ApiError if it does not exist or its partition is offline."""
         partition = self._services.partitions.get(*where)
         partition.local.check_serving()
         log = partition.log
@@ -116,7 +116,7 @@ class Explaining:
         for token in tokens:
             try:
                 committed |= await token
-            except ApiError:  # still loading, or its log is offline: the others tell what they know
+            except ApiError:  # still loading, or its log is offline: the other coordinators' groups are shown
                 continue
         return [
             {"group": group_id, "committed_offset": committed[group_id], "has_passed": committed[group_id] > offset}
@@ -124,7 +124,7 @@ class Explaining:
         ]
 
     async def _retention(self, partition: Partition, offset: int) -> Document:
-        """When the segment may go, at the rate the log grows now; None where nothing deletes it."""
+        """Return when retention may delete the segment, at the log's present growth; nulls if it never does."""
         config, now_ms = partition.log.config, self._services.clock.time_ms()
         rate = self._survey.lags.append_rate(partition.log)
         segment = await unread_segment(self._services.workers, partition, offset, rate, now_ms)
@@ -140,16 +140,19 @@ class Explaining:
 
 def _check_there(log: PartitionLog, offset: int) -> None:
     if offset < log.log_start_offset:
-        reason = f"begins at offset {log.log_start_offset}: {offset} was deleted"
+        reason = f"begins at offset {log.log_start_offset}: offset {offset} was deleted"
     elif offset >= log.log_end_offset:
-        reason = f"ends before offset {log.log_end_offset}: {offset} was not written yet"
+        reason = f"ends before offset {log.log_end_offset}: offset {offset} was not written yet"
     else:
         return
     raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.topic_partition} {reason}")
 
 
 def _locate(log: PartitionLog, offset: int) -> tuple[Segment, int, BatchHeader]:
-    """The batch that holds the offset, or the first one after it. NotCached."""
+    """Return the segment, position and header of the batch that holds the offset, or of the first one after it.
+
+    Raises NotCached if the bytes must be read by a worker.
+    """
     segment, position, _batch_bytes = log.segments.locate(offset)
     return segment, position, segment.header_at(position)
 
@@ -178,7 +181,7 @@ def _batch(header: BatchHeader) -> Document:
 
 
 def _producer(header: BatchHeader, offset: int) -> Document | None:
-    """None: it had no id, as producers without idempotence."""
+    """Return the producer's id, epoch and sequence number, or None for a producer without idempotence."""
     if header.producer_id < 0:
         return None
     sequence = header.base_sequence
@@ -195,7 +198,7 @@ def _branched_from(log: PartitionLog, offset: int) -> Document | None:
 
 
 def _compaction(log: PartitionLog, segment: Segment, header: BatchHeader, offset: int) -> Document | None:
-    """When a newer value of its key may take its place; None where nothing is compacted."""
+    """Return how far compaction is and when it may remove the record, or None if the topic is not compacted."""
     config = log.config
     if "compact" not in config.cleanup_policy:
         return None

@@ -1,7 +1,7 @@
-"""Topics brought back from a backup: from directories that the command line has staged to a topic that clients see.
+"""Topics restored from a backup: from directories that the command line has staged to a topic that clients see.
 
-The steps: the name is found free; the staged directories become logs (`log.restoring`); and last of all the metadata
-gets the topic, which is what makes it one. A crash before that leaves nothing of it, a crash after it leaves all of it.
+The steps: the name is checked; the staged directories become logs (`log.directories`); at last the topic is added to
+the metadata, which makes it visible. A crash before that leaves nothing of it, a crash after it leaves all of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class RestoreRequest(NamedTuple):
 
 
 async def restore_topic(services: Services, request: RestoreRequest) -> bytes:
-    """The id of the topic that is there now. ApiError, StorageFault: it is not, and what was staged is of no use."""
+    """Return the id of the restored topic.
+
+    Raises ApiError or StorageFault if it was not restored; the staged directories are then of no use.
+    """
     check_alone(services, "a restore")
     restoring = _Restoring(services, request)
     await restoring.check_name()
@@ -54,7 +57,7 @@ class _Restoring:
         self.topic_id = random_id()
 
     async def check_name(self) -> None:
-        """ApiError if the topic could not be made now, whatever others have under way included."""
+        """Raise ApiError if the topic cannot be created now, considering other requests under way."""
         await self._services.metadata.change(lambda image: ((), self._decide(image)))
 
     def _decide(self, image: ClusterImage) -> TopicCreated:
@@ -81,11 +84,11 @@ class _Restoring:
 
     async def install(self, staged: Sequence[StagedLog]) -> None:
         services = self._services
-        await services.logs.wait_forgotten()  # a topic of that name may just have been deleted
+        await services.logs.wait_forgotten()  # a topic of that name may have been deleted just before
         await self.check_name()
         for index in range(self._request.partition_count):
             if not services.logs.is_free(TopicPartition(self._request.topic, index)):
-                taken = f"'{self._request.topic}-{index}' is on disk, as another topic's"
+                taken = f"'{self._request.topic}-{index}' is on disk, and belongs to another topic"
                 raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, taken)
         await services.logs.restore(staged, parse_topic_config(services.topic_defaults, self._request.settings))
 
@@ -103,7 +106,7 @@ class _Restoring:
         await self._services.metadata.change(decide)
 
     def withdraw(self, staged: Sequence[StagedLog]) -> None:
-        """Nothing is left, unless it is a topic all the same: an append may fail after it is durable."""
+        """Delete the restored logs, unless their topic exists: a failed append may still be durable."""
         services = self._services
         if self.topic_id in services.metadata.image.topics_by_id:
             return

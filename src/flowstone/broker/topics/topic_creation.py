@@ -1,11 +1,11 @@
-"""Making many topics, or partitions of topics, for one request: some at a time, as if they were made at once."""
+"""Creation of many topics, or partitions of topics, for one request: in parts, with the limits of a single change."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from flowstone.broker.loop.time_slices import Turns
+from flowstone.broker.loop.time_slices import TimeSlices
 from flowstone.broker.requests.context import Services
 from flowstone.broker.topics.metadata_changes import CHANGE_TIMEOUT_MS, PART_WEIGHT, change_in_parts
 from flowstone.cluster.decisions.configs import broker_config
@@ -20,7 +20,7 @@ _Decided = tuple[Sequence[MetadataRecord], list[TopicResult]]
 
 
 class _Budget:
-    """How many partitions a request may still make: a part that is decided again counts once."""
+    """The number of partitions that a request may still create; a part that is decided again counts once."""
 
     def __init__(self) -> None:
         self._left = PARTITIONS_PER_REQUEST_MAX
@@ -28,7 +28,7 @@ class _Budget:
         self._taken = 0
 
     def left(self, part: Sequence[object]) -> int:
-        """How many this part may make, whatever was decided about it before."""
+        """Return how many partitions this part may create, whatever was decided about it before."""
         if part is not self._part:
             self._left -= self._taken
             self._part, self._taken = part, 0
@@ -56,8 +56,8 @@ async def create_in_parts(
         budget.take(records)
         return () if validate_only else records, results
 
-    turns = Turns(services.clock.monotonic)
-    unique = [topic async for topic in turns.over(topics) if times[topic.name] == 1]
+    slices = TimeSlices(services.clock.monotonic)
+    unique = [topic async for topic in slices.over(topics) if times[topic.name] == 1]
     results = await change_in_parts(services, unique, decide, timeout_ms, _weigh_topic)
     return results + refuse_repeated(name for name, count in times.items() if count > 1)
 
@@ -75,14 +75,14 @@ async def add_partitions_in_parts(
         budget.take(records)
         return () if validate_only else records, results
 
-    turns = Turns(services.clock.monotonic)
-    unique = [topic async for topic in turns.over(topics) if times[topic.name] == 1]
+    slices = TimeSlices(services.clock.monotonic)
+    unique = [topic async for topic in slices.over(topics) if times[topic.name] == 1]
     results = await change_in_parts(services, unique, decide, timeout_ms, _weigh_growth)
     return refuse_repeated(name for name, count in times.items() if count > 1) + results
 
 
 def _weigh_topic(topic: NewTopic) -> int:
-    # A name with many dots is compared with all others.
+    # A name with many dots or underscores is compared with all others.
     if sum(topic.name.count(each) for each in "._") > VARIED_CHARACTERS_MAX:
         return PART_WEIGHT
     return min(max(1, topic.num_partitions, len(topic.assignments), len(topic.configs)), PART_WEIGHT)

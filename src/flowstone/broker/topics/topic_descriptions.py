@@ -1,4 +1,4 @@
-"""What clients are told of a topic: who leads which partition, as seen from the listener they came by."""
+"""Descriptions of topics in responses: who leads which partition, as seen from the client's listener."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Partition = TypeVar("Partition")
 
 
 class Form(NamedTuple):
-    """Who asks, and how: what besides the cluster decides on a description."""
+    """The properties of a request that, besides the cluster's state, determine a description."""
 
     api_version: int
     listener_name: str
@@ -25,7 +25,7 @@ class Form(NamedTuple):
 
 
 def describe(image: ClusterImage, topic: TopicImage, form: Form) -> MetadataResponseTopic:
-    """Return a topic as Metadata tells of it."""
+    """Return a topic's entry in a Metadata response."""
     tells_listener = form.api_version >= _LISTENER_ERROR_SINCE_VERSION
     indexes = range(len(topic.partitions))
     return MetadataResponseTopic(
@@ -48,7 +48,7 @@ def describe_partitions(
     *,
     tells_listener: bool = True,
 ) -> list[Partition]:
-    """Return what is told of some of a topic's partitions; `make` is the response's class for a partition."""
+    """Return the entries of some of a topic's partitions; `make` is the response's class for a partition."""
     described = []
     for index in indexes:
         partition = topic.partitions[index]
@@ -68,7 +68,7 @@ def describe_partitions(
 
 
 def error_for_missing(name: str) -> ErrorCode:
-    """Return what a client is told of a topic that is not there: no such topic, or no such name."""
+    """Return the error code for a topic that does not exist: an unknown topic, or an invalid name."""
     try:
         check_topic_name(name)
     except ApiError as error:
@@ -79,7 +79,7 @@ def error_for_missing(name: str) -> ErrorCode:
 def _leader_as_seen(
     image: ClusterImage, partition: PartitionImage, listener_name: str, *, tells_listener: bool
 ) -> tuple[int, ErrorCode]:
-    """The leader that clients of a listener can reach; without one, -1 and why."""
+    """Return the leader that clients of a listener can reach, or -1 with the reason."""
     broker = image.brokers.get(partition.leader)
     if broker is None or broker.is_fenced:
         return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
@@ -89,6 +89,6 @@ def _leader_as_seen(
 
 
 def _offline_replicas(image: ClusterImage, partition: PartitionImage) -> list[int]:
-    """Replicas on brokers that are gone or fenced."""
+    """Return the replicas on brokers that are gone or fenced."""
     brokers = image.brokers
     return [node_id for node_id in partition.replicas if node_id not in brokers or brokers[node_id].is_fenced]

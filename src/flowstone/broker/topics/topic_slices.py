@@ -1,6 +1,6 @@
-"""Requests that name many partitions of many topics, taken apart so that each part is handled in one turn of the loop.
+"""Requests that name many partitions of many topics, split so that each part is handled in one time slice of the loop.
 
-Of a topic's message only the array of its partitions matters here; requests call it by different names.
+In a topic's message only the array of its partitions matters here; requests call it by different names.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from typing import Any, NamedTuple, TypeVar
 
 Topic = TypeVar("Topic")
 
-# Handled in one turn: of each, a coordinator's work takes some ten microseconds.
+# Partitions handled in one time slice: a coordinator takes some ten microseconds for each.
 PART_PARTITIONS = 500
 
 
 class TopicsPart(NamedTuple):
     topics: list[Any]
-    # Whether the first topic is the rest of the last one of the part before.
+    # Whether the first topic continues the last one of the part before.
     is_continued: bool
 
 
 def is_large(topics: Sequence[Any], field: str) -> bool:
-    """Whether topics and partitions are more than one part."""
+    """Return whether the topics and partitions are more than one part."""
     return len(topics) + sum(len(getattr(topic, field)) for topic in topics) > PART_PARTITIONS
 
 
 def split_topics(topics: Iterable[Any], field: str) -> Iterator[TopicsPart]:
-    """The topics in parts of `PART_PARTITIONS` topics and partitions; `field` names the array of partitions."""
+    """Yield the topics in parts of `PART_PARTITIONS` topics and partitions; `field` names the array of partitions."""
     part: list[Any] = []
     left, is_continued = PART_PARTITIONS, False
     for topic in topics:
@@ -47,7 +47,7 @@ def split_topics(topics: Iterable[Any], field: str) -> Iterator[TopicsPart]:
 
 
 def join_topics(whole: list[Topic], part: Iterable[Topic], is_continued: bool) -> None:
-    """Adds a part's answers to those of the parts before; their arrays of partitions are called `partitions`."""
+    """Append a part's answers to those of earlier parts; their arrays of partitions are called `partitions`."""
     for topic in part:
         if is_continued and whole:
             last: Any = whole[-1]

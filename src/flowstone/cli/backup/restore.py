@@ -146,7 +146,7 @@ class _Restore:
         with system_errors(self._source), self._staging(directories):
             for partition in self._topic.partitions:
                 if partition.files:
-                    self._stage(partition, _roomiest(directories, partition))
+                    self._stage(partition, _choose_directory(directories, partition))
             asked = {
                 "cluster_id": self._pages.cluster_id,
                 "topic": self.name,
@@ -188,15 +188,15 @@ class _Restore:
                     shutil.rmtree(staged_path(directory["path"], partition.partition, self._token), ignore_errors=True)
 
 
-def _roomiest(directories: list[dict[str, Any]], partition: BackupPartition) -> dict[str, Any]:
+def _choose_directory(directories: list[dict[str, Any]], partition: BackupPartition) -> dict[str, Any]:
     """Return the log directory with the fewest partitions among those with enough free space for it."""
-    roomy = [each for each in directories if each["usable_bytes"] - partition.size_bytes > each["floor_bytes"]]
-    if not roomy:
+    fitting = [each for each in directories if each["usable_bytes"] - partition.size_bytes > each["floor_bytes"]]
+    if not fitting:
         needed = size_text(partition.size_bytes)
         raise CommandError(
             f"no log directory of the broker has enough free space for {needed} more: delete topics first"
         )
-    return min(roomy, key=lambda each: int(each["partitions"]))
+    return min(fitting, key=lambda each: int(each["partitions"]))
 
 
 def _cluster_of(directory: str) -> str | None:

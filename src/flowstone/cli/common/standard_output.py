@@ -8,6 +8,7 @@ that the interpreter does not report the error again when it exits.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Any
 
@@ -45,9 +46,13 @@ class StandardOutput(io.FileIO):
 def guard_output() -> None:
     """Replace the interpreter's standard output by a guarded one, if it writes to the process's own.
 
-    Characters that the terminal's encoding lacks are printed as escapes.
+    Characters that the terminal's encoding lacks are printed as escapes. Output of a process that was started with its
+    standard output closed is dropped.
     """
     output = sys.stdout
+    if output is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return
     if not isinstance(output, io.TextIOWrapper) or output.fileno() != _DESCRIPTOR:
         return  # a program that has replaced it keeps its replacement
     output.flush()

@@ -43,10 +43,10 @@ def check_disk(data_directory: str) -> list[Finding]:
         advice = "run as a user who may, or change its owner"
         return [Finding("data directory", Status.BAD, f"{data_directory}: no permission for {place}", advice)]
     directory = Finding("data directory", Status.GOOD, os.path.abspath(data_directory) + made_later)
-    return [directory, _check_room(place), _check_file_system(place), _check_flush(place)]
+    return [directory, _check_free_space(place), _check_file_system(place), _check_flush(place)]
 
 
-def _check_room(place: str) -> Finding:
+def _check_free_space(place: str) -> Finding:
     free_bytes, total_bytes = SystemFiles().free_bytes(place)
     found = f"{_size(free_bytes)} free of {_size(total_bytes)}"
     if free_bytes < FREE_BYTES_MIN:

@@ -120,7 +120,7 @@ class Replay:
             saved_s = time.monotonic()
             with closing(self._batches()) as batches:
                 for each in interrupts.read(batches):
-                    self._wait_turn(each.timestamp_ms, producer, interrupts)
+                    self._wait_until_due(each.timestamp_ms, producer, interrupts)
                     if interrupts.heard:
                         break
                     producer.send(TopicPartition(self._target, each.partition), each.batch, each.record_count)
@@ -158,7 +158,7 @@ class Replay:
         for part in parts:
             yield from part
 
-    def _wait_turn(self, timestamp_ms: int, producer: Producer, interrupts: Interrupts) -> None:
+    def _wait_until_due(self, timestamp_ms: int, producer: Producer, interrupts: Interrupts) -> None:
         """With a speed, wait until records of this timestamp are due, or until an interrupt."""
         if self._speed is None:
             return

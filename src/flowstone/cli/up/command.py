@@ -22,7 +22,7 @@ from flowstone.cli.common.standard_output import OutputClosed
 from flowstone.cli.up import log_output, settings
 from flowstone.cli.up.process import collector_paused, raise_open_files_limit
 from flowstone.errors import StartupError
-from flowstone.ports.background import take_short_turns
+from flowstone.ports.background import request_short_slices
 from flowstone.ports.loops import new_event_loop
 from flowstone.ports.memory import return_freed_blocks
 
@@ -51,7 +51,7 @@ def run_up(arguments: list[str]) -> int:
         from flowstone.cli.up.local_cluster import run_cluster
 
         return run_cluster(options.brokers, values, options)
-    take_short_turns()
+    request_short_slices()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(serve(values, as_json=options.json))
 

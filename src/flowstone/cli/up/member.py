@@ -16,7 +16,7 @@ from flowstone.cli.common.errors import EXIT_FAILURE
 from flowstone.cli.up import log_output
 from flowstone.cli.up.command import serve
 from flowstone.errors import FlowstoneError
-from flowstone.ports.background import take_short_turns
+from flowstone.ports.background import request_short_slices
 from flowstone.ports.loops import new_event_loop
 
 
@@ -25,7 +25,7 @@ def main() -> int:
     values: dict[str, str] = asked["values"]
     log_output.set_up_logging(asked["log_format"], asked["log_level"])
     _sign_log(f"broker-{values['node.id']}")
-    take_short_turns()
+    request_short_slices()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             return runner.run(serve(values, as_json=True, default_http=asked["default_http"], with_input=True))

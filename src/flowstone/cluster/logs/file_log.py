@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from flowstone.cluster.image.cluster_image import EMPTY_IMAGE, ClusterImage
-from flowstone.cluster.image.records import MetadataRecord
+from flowstone.cluster.image.records import MetadataRecord, TopicDeleted
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.log_batches import encode_batch, encode_snapshot
 from flowstone.cluster.logs.log_listeners import LogListeners
-from flowstone.cluster.logs.metadata_copies import MetadataCopies, NoSpaceError
+from flowstone.cluster.logs.metadata_copies import MetadataCopies, OutOfSpaceError
 from flowstone.cluster.logs.metadata_log import PendingAppend, fail_all
 from flowstone.errors import ApiError, ErrorCode, StartupError, StorageFault
 from flowstone.ports.clock import Clock
@@ -46,6 +46,8 @@ class FileLog:
         self._compaction_min_bytes = compaction_min_bytes
         self._snapshot_bytes = 0
         self._image = EMPTY_IMAGE
+        # The ids of the topics of whose deletion the file tells: since its last snapshot.
+        self.deleted_topic_ids: frozenset[bytes] = frozenset()
         self.listeners = LogListeners()
         self._waiting: list[PendingAppend] = []
         self._writer: asyncio.Task[None] | None = None
@@ -59,6 +61,7 @@ class FileLog:
             self._image = apply(ClusterImage(version=first_offset - 1), records)
         except StorageFault as fault:
             raise StartupError(f"the metadata log {self._copies.path} cannot be read: {fault}") from fault
+        self.deleted_topic_ids = frozenset(each.topic_id for each in records if isinstance(each, TopicDeleted))
         return self._image
 
     async def append(self, records: Sequence[MetadataRecord]) -> None:
@@ -97,7 +100,7 @@ class FileLog:
                 group = []
                 if self._is_overgrown():
                     await loop.run_in_executor(self._thread, self._compact, self._image)
-        except NoSpaceError as full:
+        except OutOfSpaceError as full:
             self._refuse(full, group + self._waiting)
         except Exception as error:
             # Whatever the error, a mistake of ours included: no caller may be left waiting.
@@ -118,11 +121,11 @@ class FileLog:
         data = encode_snapshot(image, self._clock.time_ms())
         try:
             self._copies.replace(data)
-        except NoSpaceError as full:
+        except OutOfSpaceError as full:
             _log.warning("%s: no disk space for a snapshot, so the log keeps growing: %s", self._copies.path, full)
         self._snapshot_bytes = self._copies.size_bytes  # the next snapshot comes when the file has doubled
 
-    def _refuse(self, full: NoSpaceError, unanswered: list[PendingAppend]) -> None:
+    def _refuse(self, full: OutOfSpaceError, unanswered: list[PendingAppend]) -> None:
         _log.warning("%s: a change was refused: %s", self._copies.path, full)
         self._waiting = []
         self.listeners.refused()

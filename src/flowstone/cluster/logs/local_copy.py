@@ -19,7 +19,7 @@ from flowstone.cluster.image.records import MetadataRecord
 from flowstone.cluster.image.replay import apply
 from flowstone.cluster.logs.file_log import COMPACTION_GROWTH, COMPACTION_MIN_BYTES
 from flowstone.cluster.logs.log_batches import encode_batch, encode_snapshot
-from flowstone.cluster.logs.metadata_copies import DIRECTORY, MARK_NAME, MetadataCopies, NoSpaceError, is_only_a_copy
+from flowstone.cluster.logs.metadata_copies import DIRECTORY, MARK_NAME, MetadataCopies, OutOfSpaceError, is_only_a_copy
 from flowstone.errors import StartupError, StorageFault
 from flowstone.ports.clock import Clock
 from flowstone.ports.files import Files
@@ -79,7 +79,7 @@ class LocalCopy:
             else:
                 self._copies.replace(encode_snapshot(image, self._clock.time_ms()))
                 self._snapshot_bytes = self._copies.size_bytes
-        except NoSpaceError as full:  # the next save misses records in between, and so writes the whole image
+        except OutOfSpaceError as full:  # the next save misses records in between, and so writes the whole image
             logger.warning("%s: no disk space for the copy of the metadata log: %s", self.path, full)
         except OSError as error:
             self._is_failed = True

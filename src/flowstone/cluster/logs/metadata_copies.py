@@ -39,7 +39,7 @@ def is_only_a_copy(files: Files, log_directory: str) -> bool:
     return files.exists(posixpath.join(log_directory, DIRECTORY, MARK_NAME))
 
 
-class NoSpaceError(Exception):
+class OutOfSpaceError(Exception):
     """A write was undone because the disk is full."""
 
 
@@ -147,12 +147,12 @@ class MetadataCopies:
     # Writing
 
     def write(self, batch: bytes) -> None:
-        """Write a batch durably to every usable copy. Raises NoSpaceError if it was undone, OSError if the last copy
+        """Write a batch durably to every usable copy. Raises OutOfSpaceError if it was undone, OSError if the last copy
         failed.
         """
         try:
             self._on_all(lambda copy: _append(copy, batch))
-        except NoSpaceError:
+        except OutOfSpaceError:
             self._on_all(lambda copy: copy.file.truncate(copy.size_bytes))
             raise
         self._on_all(lambda copy: copy.file.sync())
@@ -160,7 +160,7 @@ class MetadataCopies:
             copy.size_bytes += len(batch)
 
     def replace(self, data: bytes) -> None:
-        """Replace the whole file by `data`. Raises NoSpaceError if some copies are unchanged, which is equivalent."""
+        """Replace the whole file by `data`. Raises OutOfSpaceError if some copies are unchanged, which is harmless."""
         full: list[OSError] = []
 
         def replace(copy: _Copy) -> None:
@@ -173,7 +173,7 @@ class MetadataCopies:
 
         self._on_all(replace)
         if full:
-            raise NoSpaceError(str(full[0])) from full[0]
+            raise OutOfSpaceError(str(full[0])) from full[0]
 
     def close(self) -> None:
         for copy in self._copies:
@@ -216,4 +216,4 @@ def _append(copy: _Copy, batch: bytes) -> None:
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        raise NoSpaceError(str(error)) from error
+        raise OutOfSpaceError(str(error)) from error

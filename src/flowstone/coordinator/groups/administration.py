@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups and DeleteGroups: what operators see and do.
+"""ListGroups, DescribeGroups and DeleteGroups: the requests of operators.
 
 A group with offsets of an open transaction is not deleted: the transaction would be committed without them. (Kafka
 deletes it.)

@@ -1,7 +1,7 @@
-"""Group offsets for a topic's branch: what groups have committed in the source counts in the branch too.
+"""Group offsets for a topic's branch: copies of the offsets that groups have committed in the source.
 
-Not a commit: no member asks for it, and a group with members keeps them and their generation. A group that has read
-further than the branch reaches begins at the branch's end. Internal, there is no such request in Kafka's protocol.
+A copy is not a commit: it needs no member, and a group with members keeps them and their generation. The offset of a
+group that has read beyond the branch is the branch's end. Kafka's protocol has no such request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flowstone.types import TopicPartition
 class BranchOffsetsRequest(NamedTuple):
     source: str
     target: str
-    end_offsets: tuple[int, ...]  # of the branch, by partition
+    end_offsets: tuple[int, ...]  # the branch's, by partition
 
 
 class BranchOffsetsResponse(NamedTuple):

@@ -1,7 +1,7 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: who may write and read a group's offsets.
+"""OffsetCommit, OffsetFetch and OffsetDelete, and the rules of who may commit.
 
 While a group has members, only they may commit, each in the current generation: a fenced member cannot. A group without
-members takes commits of anybody who claims no generation: stand-alone consumers and operators.
+members accepts any commit without a generation: those of stand-alone consumers and operators.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flowstone.types import TopicPartition
 
 _NOT_COMMITTED = CommittedOffset()
 _UNSTABLE = CommittedOffset(error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-# From a tuple of all its fields: what its own constructor takes is mostly to be a Python function.
+# Creates one from a tuple of its fields: most of the constructor's time is that it is a Python function.
 _new_committed = partial(tuple.__new__, OffsetCommitted)
 
 
@@ -53,7 +53,7 @@ def accept_offsets(turn: Turn, request: CommitRequest) -> list[ErrorCode]:
     """Append the records of all offsets that can be stored, and return a code for each offset of the request."""
     group_id, now_ms = request.group_id, turn.now_ms
     errors: list[ErrorCode] = [ErrorCode.NONE] * len(request.offsets)
-    accepted: dict[tuple[str, int], OffsetCommitted] = {}  # of a partition named twice, the last one
+    accepted: dict[tuple[str, int], OffsetCommitted] = {}  # for a partition named twice, the last one
     expire_timestamp_ms = NO_TIMESTAMP
     if request.retention_time_ms != NO_RETENTION_TIME:
         expire_timestamp_ms = now_ms + request.retention_time_ms
@@ -76,8 +76,8 @@ def _has_memory(turn: Turn, request: CommitRequest) -> bool:
     new_group_bytes = GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(group_id)
     metadata_length_max = turn.shard.config.offset_metadata_max_bytes
     most_bytes = OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * metadata_length_max
-    if account.has_plenty(group_id, new_group_bytes + most_bytes * len(request.offsets)):
-        return True  # as nearly always; what the commit really adds takes longer to find out
+    if account.could_grow(group_id, new_group_bytes + most_bytes * len(request.offsets)):
+        return True  # the common case; computing what the commit really adds takes longer
     known = turn.shard.offsets.of_group(group_id)
     growth_bytes = 0 if group_id in turn.shard.groups else new_group_bytes
     for topic, partition, _, _, metadata in request.offsets:
@@ -116,7 +116,7 @@ def fetch(turn: Turn, token: Any, request: FetchOffsetsRequest) -> None:
 
 
 def offsets_in(turn: Turn, token: Any, partition: TopicPartition) -> None:
-    """What every group has committed in one partition: by group."""
+    """Reply with the committed offsets of every group in one partition."""
     offsets = turn.shard.offsets
     turn.reply(token, {each: offsets.of_group(each)[partition].offset for each in offsets.group_ids_with(partition)})
 

@@ -1,27 +1,27 @@
-"""What an operator may set about groups, and the limits nobody may."""
+"""The settings of groups, and their fixed limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""A member that never had an answer cannot send heartbeats; its first join is given up after this long (Kafka's)."""
+"""A new member's first join is dropped after this time, as in Kafka: it cannot send heartbeats before the response."""
 
 PENDING_MEMBERS_MAX = 10_000
-"""Member ids handed out in one group and not yet used. They cost a client nothing, so they need their own bound."""
+"""Member ids handed out in one group and not yet used. A client gets them for free, so their number is limited."""
 
 GROUP_BYTES_MAX = 12 << 20
-"""What members say and are told in one generation; it is stored as one record, which the topic's limit must hold."""
+"""The metadata and assignments of one generation, which are stored as one record and must fit the topic's limit."""
 
 REBALANCE_PHASE_MIN_MS = 5_000
-"""However short its members' rebalance timeout is, a group waits this long for members that are missing. They hear of a
-rebalance with their next heartbeat, every three seconds by default. A group that drops them before may never settle."""
+"""The shortest time that a rebalance waits for missing members, whatever their rebalance timeout. They learn of it from
+their next heartbeat, every three seconds by default. A group that removed them earlier might never become Stable."""
 
 NOBODY_JOINED_RETRY_MIN_MS = 1_000
-"""A join phase that nobody came to starts over; a client's rebalance timeout of zero must not make that a busy loop."""
+"""A join phase without any join starts over after this time at least, even if the rebalance timeout is zero."""
 
 REASON_MAX_CHARS = 255
-"""A client's reason for joining or leaving is kept for people to read, up to KIP-800's length."""
+"""A client's reason for joining or leaving is stored up to this length, that of KIP-800."""
 
 GROUP_OVERHEAD_BYTES = 2_048
 MEMBER_OVERHEAD_BYTES = 1_536
@@ -30,27 +30,27 @@ PENDING_MEMBER_OVERHEAD_BYTES = 768
 OFFSET_OVERHEAD_BYTES = 448
 TEXT_CHARACTER_BYTES = 4
 PENDING_OFFSET_OVERHEAD_BYTES = 1_024
-"""What each of these takes in memory at most, besides what clients say: a group, a member, a protocol of a member, a
-member id handed out, a committed offset, a character of a name, an offset of an open transaction.
-`group.memory.max.bytes` limits the sum over all groups."""
+"""Upper bounds on the memory of a group, a member, a protocol of a member, a member id handed out, a committed offset,
+a character of a name and an offset of an open transaction, without clients' own bytes. `group.memory.max.bytes` limits
+the sum over all groups."""
 
 EXPIRY_OFFSETS_PER_TICK = 5_000
-"""Committed offsets looked at in one go when old ones are removed, so that a large shard does not hold up the loop."""
+"""Committed offsets checked for expiry in one slice, so that a large shard does not hold the event loop."""
 
 REBALANCE_REASON_MAX_CHARS = 2_048
-"""A group remembers why it last rebalanced, up to this length: one request may remove thousands of members."""
+"""The reason of a group's last rebalance is stored up to this length: one request may remove thousands of members."""
 
 EMPTY_GROUP_KEPT_MS = 60_000
-"""A group without members and offsets has nothing to remember and is removed after this long. Kafka removes it with the
-next check for old offsets; clients that make up new groups all the time would fill the memory until then."""
+"""A group without members and offsets is removed after this time. Kafka removes it with the next check for expired
+offsets; clients that create new groups all the time would fill the memory until then."""
 
 EXPIRY_PAUSE_MS = 10
-"""Between two such goes."""
+"""The pause between two slices of such a check."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Kafka's settings of the same meaning; the defaults are Kafka's."""
+    """The settings of groups, which correspond to Kafka's and have its defaults."""
 
     session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
     session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms

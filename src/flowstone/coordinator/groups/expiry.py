@@ -1,15 +1,15 @@
-"""Old offsets go, and groups that have nothing left go with them, as `offsets.retention.minutes` says.
+"""Removal of expired offsets (`offsets.retention.minutes`), and of groups that have neither members nor offsets.
 
 - A group without members: its offsets expire that long after it became empty.
-- A group nobody ever joined (stand-alone consumers): each offset that long after it was committed.
-- A Stable consumer group: the same, for topics nobody in it subscribes to any more.
-- A client that gave a retention time of its own: when that is over, in the same three cases.
+- A group that no member ever joined (stand-alone consumers): each offset that long after it was committed.
+- A Stable consumer group: the same, for topics that no member subscribes to any more.
+- An offset with a retention time of its client: when that is over, in the same three cases.
 - An offset of a partition of which a newer one is pending in an open transaction: not before that has ended.
 - A group without members and offsets, pending ones included: removed a minute after it became empty
   (`EMPTY_GROUP_KEPT_MS`).
 
-The check of offsets runs at an interval and in slices, for a shard may hold millions of offsets. A check in between
-looks only at groups without offsets; it runs as long as there are such groups.
+The check of offsets runs at an interval and in slices, because a shard may hold millions of offsets. A check in between
+examines only groups without offsets; it runs as long as there are such groups.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from flowstone.coordinator.groups.timers import EXPIRY_TIMER
 
 
 class Expiry:
-    """The progress of the check under way, and when the next one is due. Soft state: after a reload it starts over."""
+    """The progress of the check under way, and the time of the next one. Soft state: a reload starts over."""
 
     def __init__(self) -> None:
         self._unchecked: list[str] = []
         self._looks_at_offsets = False
-        self._finds_young = False  # a group that has nothing, but not for long enough
+        self._finds_young = False  # whether an empty group was found that is not due yet
         self._offsets_due_ms = 0
 
     def schedule(self, turn: Turn) -> None:
@@ -74,7 +74,7 @@ class Expiry:
 
 
 def _has_nothing(turn: Turn, group: AnyGroup) -> bool:
-    """Return whether the group has neither members, nor anybody about to join, nor offsets, nor pending ones."""
+    """Return whether the group has no members, no member ids handed out, and no offsets, pending ones included."""
     shard, group_id = turn.shard, group.group_id
     return group.is_unused and not shard.offsets.of_group(group_id) and not shard.pending.of_group(group_id)
 
@@ -99,6 +99,6 @@ def _check_group(turn: Turn, group: AnyGroup) -> None:
 def _is_expired(turn: Turn, record: OffsetCommitted, empty_since_ms: int | None) -> bool:
     if record.expire_timestamp_ms != NO_TIMESTAMP:
         return turn.now_ms >= record.expire_timestamp_ms
-    # Not from the commit on: a group may have been reading an idle topic until a moment ago.
+    # Counted from when the group became empty, not from the commit: it may have been reading an idle topic until then.
     since_ms = record.commit_timestamp_ms if empty_since_ms is None else empty_since_ms
     return turn.now_ms - since_ms >= turn.shard.config.offsets_retention_ms

@@ -1,6 +1,6 @@
-"""A group as the parts of a shard see it that all protocols share: committed offsets, expiry, listing, deletion.
+"""The interface of a group for the parts of a shard that all protocols share: commits, expiry, listing, deletion.
 
-Each protocol has a class of its own for its groups. Who is a member, and what a rebalance is, is known there only.
+Each protocol has a class of its own for its groups, which alone defines membership and rebalances.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class AnyGroup(Protocol):
 
     @property
     def protocol_type_name(self) -> str:
-        """Return what ListGroups shows as the protocol type, empty if nobody ever joined."""
+        """Return what ListGroups shows as the protocol type, empty if no member ever joined."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """Return about what the group takes in memory, without its offsets."""
+        """Return an estimate of the group's memory in bytes, without its offsets."""
         ...
 
     @property
@@ -48,17 +48,17 @@ class AnyGroup(Protocol):
 
     @property
     def is_unused(self) -> bool:
-        """Return whether the group is empty and nobody is about to join."""
+        """Return whether the group is empty and no member is about to join."""
         ...
 
     @property
     def empty_since_ms(self) -> int | None:
-        """Return when the last member of an empty group left, or None if that is not known."""
+        """Return when the last member of an empty group left, or None if that is unknown."""
         ...
 
     @property
     def has_deletable_offsets(self) -> bool:
-        """Return whether offsets of topics that nobody subscribes to may be deleted."""
+        """Return whether offsets of topics without a subscription may be deleted."""
         ...
 
     def topics_in_use(self) -> frozenset[str] | None:
@@ -70,7 +70,7 @@ class AnyGroup(Protocol):
         ...
 
     def check_commit(self, request: CommitRequest) -> ErrorCode:
-        """Return why the one who asks may not commit, or NONE."""
+        """Return why the sender may not commit, or NONE."""
         ...
 
     def check_transactional_commit(self, request: CommitRequest) -> ErrorCode:
@@ -78,7 +78,7 @@ class AnyGroup(Protocol):
         ...
 
     def session_timeout_ms(self, member_id: str) -> int:
-        """Return how long a member may be silent after its last request."""
+        """Return the session timeout of a member, counted from its last request."""
         ...
 
     def described(self) -> DescribedGroup:

@@ -1,9 +1,9 @@
-"""What goes into a GroupShard and what comes out, independent of API versions; handlers translate both ways.
+"""The requests and responses of a GroupShard, independent of API versions; handlers convert both ways.
 
 Where versions differ, the difference is a field here (`member_id_required`, `skip_assignment_supported`) or is left to
-the handler and said at the field: the shard always answers in the newest version's terms.
+the handler and documented at the field: the shard always answers in the newest version's terms.
 
-They are tuples: a frozen dataclass takes five times as long to make, when it is defined as when it is used.
+They are tuples: frozen dataclasses take five times as long to define and to create.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_GENERATION = -1
 NO_OFFSET = -1
 NO_RETENTION_TIME = -1
 CLASSIC = "classic"
-DEAD = "Dead"  # the state of a group nobody knows
+DEAD = "Dead"  # the state of an unknown group
 
 
 class JoinRequest(NamedTuple):
@@ -49,7 +49,7 @@ class JoinResponse(NamedTuple):
     member_id: str = UNKNOWN_MEMBER_ID
     generation_id: int = NO_GENERATION
     protocol_type: str | None = None
-    protocol_name: str | None = None  # null when unset; JoinGroup 0 to 6 want an empty string instead
+    protocol_name: str | None = None  # null when unset; JoinGroup 0 to 6 require an empty string instead
     leader: str = ""
     skip_assignment: bool = False
     members: tuple[JoinedMember, ...] = ()  # for the leader only
@@ -101,7 +101,7 @@ class LeftMember(NamedTuple):
 
 
 class LeaveResponse(NamedTuple):
-    """LeaveGroup 0 to 2 carry one member: its error is the response's."""
+    """The response to LeaveGroup. Versions 0 to 2 carry one member: its error is the response's."""
 
     error_code: ErrorCode = ErrorCode.NONE
     members: tuple[LeftMember, ...] = ()
@@ -112,7 +112,7 @@ OffsetToCommit = tuple[str, int, int, int, str | None]
 
 
 class CommitRequest(NamedTuple):
-    """A stand-alone consumer commits with no generation and no member id."""
+    """A commit of offsets. A stand-alone consumer sends no generation and no member id."""
 
     group_id: str
     offsets: Sequence[OffsetToCommit]
@@ -123,7 +123,10 @@ class CommitRequest(NamedTuple):
 
 
 class CommitResponse(NamedTuple):
-    """A code for each of the request's offsets, in order. GROUP_ID_NOT_FOUND is ILLEGAL_GENERATION before version 9."""
+    """A code for each of the request's offsets, in order.
+
+    GROUP_ID_NOT_FOUND is ILLEGAL_GENERATION before version 9.
+    """
 
     errors: Sequence[ErrorCode]
 
@@ -142,7 +145,7 @@ class CommittedOffset(NamedTuple):
 
 
 class FetchOffsetsResponse(NamedTuple):
-    """An unknown group or partition is no error: its offset is -1."""
+    """The committed offsets of a group. An unknown group or partition is no error: its offset is -1."""
 
     group_id: str
     offsets: dict[TopicPartition, CommittedOffset]
@@ -160,7 +163,7 @@ class DeleteOffsetsResponse(NamedTuple):
 
 
 class ListGroupsRequest(NamedTuple):
-    """Empty filters let everything through; Kafka compares both without regard to case."""
+    """The filters of ListGroups. Empty ones match all groups; Kafka compares both case-insensitively."""
 
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -187,7 +190,7 @@ class DescribedMember(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """A group nobody knows is Dead with GROUP_ID_NOT_FOUND; before DescribeGroups 6 it is Dead without an error."""
+    """The state of a group. An unknown one is Dead with GROUP_ID_NOT_FOUND, without an error before version 6."""
 
     group_id: str
     state: str
@@ -197,7 +200,7 @@ class DescribedGroup(NamedTuple):
     generation: int = NO_GENERATION
     members: tuple[DescribedMember, ...] = ()
     rebalance_count: int = 0  # since this coordinator loaded the group
-    rebalance_reason: str = ""  # of the last one
+    rebalance_reason: str = ""  # the reason of the last one
     rebalance_timestamp_ms: int = -1
 
 

@@ -1,6 +1,6 @@
 """The committed offsets of a shard: hard state, changed by replayed records only.
 
-Those of a group are found by topic and partition: a plain pair, which is a part of the record and equal to the
+A group's offsets are keyed by a plain pair of topic and partition, which is a part of the record and equal to the
 `TopicPartition` of the same names.
 """
 
@@ -19,7 +19,7 @@ _NONE: Mapping[tuple[str, int], OffsetCommitted] = MappingProxyType({})
 class OffsetStore:
     def __init__(self) -> None:
         self._by_group: dict[str, dict[tuple[str, int], OffsetCommitted]] = {}
-        # Characters of metadata, of the few groups that have any.
+        # The characters of metadata by group, for the few groups that have any.
         self._metadata_lengths: dict[str, int] = {}
 
     def of_group(self, group_id: str) -> Mapping[tuple[str, int], OffsetCommitted]:
@@ -29,7 +29,7 @@ class OffsetStore:
         return (group_id for group_id, offsets in self._by_group.items() if partition in offsets)
 
     def size_bytes(self, group_id: str) -> int:
-        """Return about what a group's offsets take in memory."""
+        """Return an estimate of the memory of a group's offsets in bytes."""
         count = len(self._by_group.get(group_id, _NONE))
         return OFFSET_OVERHEAD_BYTES * count + TEXT_CHARACTER_BYTES * self._metadata_lengths.get(group_id, 0)
 
@@ -38,7 +38,7 @@ class OffsetStore:
         return group_id in self._metadata_lengths
 
     def metadata_grown(self, group_id: str, length: int) -> None:
-        """Note that the metadata of a group's offsets has so many characters more, or fewer."""
+        """Note that the metadata of a group's offsets has grown by so many characters (negative: shrunk)."""
         grown = self._metadata_lengths.get(group_id, 0) + length
         if grown:
             self._metadata_lengths[group_id] = grown
@@ -46,7 +46,7 @@ class OffsetStore:
             self._metadata_lengths.pop(group_id, None)
 
     def found_in(self, partitions: Mapping[TopicPartition, object]) -> list[tuple[str, str, int]]:
-        """The group, topic and partition of every offset in these partitions; the cost is that of the shorter list."""
+        """Return the group, topic and partition of every offset in these partitions; iterates over the shorter list."""
         found: list[tuple[str, str, int]] = []
         for group_id, offsets in self._by_group.items():
             if len(offsets) < len(partitions):
@@ -56,7 +56,7 @@ class OffsetStore:
         return found
 
     def to_change(self, group_id: str) -> dict[tuple[str, int], OffsetCommitted]:
-        """For whoever adds offsets to it at once: one without any is no group of this store."""
+        """Return the stored offsets of a group, for adding to them at once; an empty entry must not be left behind."""
         return self._by_group.setdefault(group_id, {})
 
     def remove(self, record: OffsetRemoved) -> None:

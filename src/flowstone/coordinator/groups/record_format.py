@@ -1,11 +1,11 @@
 """The binary form of the records in `__consumer_offsets`: Kafka's own, so that Kafka's tools read ours.
 
-Keys name their type by a leading number: 0 and 1 an offset, 2 a group. Values carry a version. Written are the versions
-that Kafka writes: 3, and 1 for an offset that its client gave a time to live. Every version up to 4 is read, which is
-the first with tagged fields (KIP-915). A null value is a tombstone.
+Keys name their type by a leading number: 0 and 1 an offset, 2 a group. Values have a version. The versions written are
+those that Kafka writes: 3, and 1 for an offset with a retention time of its client. Every version up to 4 is read,
+which is the first with tagged fields (KIP-915). A null value is a tombstone.
 
-Types and versions beyond are a newer broker's, and passed over. Everything else in the log was written by this broker
-or one like it: if it cannot be read, that is damage (`StorageFault`).
+Unknown types and versions come from a newer broker, and are skipped. All other records were written by this version or
+an older one: if one cannot be read, the log is damaged (`StorageFault`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ FLEXIBLE_VALUE_VERSION = 4
 EXPIRING_OFFSET_VERSION = 1
 _NULL_LENGTH = -1
 
-# Pairs of a group and a topic whose names are kept in both forms: commits name the same ones again and again.
+# Pairs of a group and a topic whose encoded names are cached: commits name the same ones again and again.
 OFFSET_NAMES_CACHED_MAX = 4096
-# Longer ones are not kept: a group's id may have 32,767 bytes, and strangers make them up.
+# Longer names are not cached: any client may choose a group id of 32,767 bytes.
 OFFSET_NAMES_CACHED_LENGTH_MAX = 512
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _LONG = Struct(">q")
-# An offset as nearly all are: version, offset, leader epoch, the length of no metadata, timestamp.
+# The most common offset value: version, offset, leader epoch, the length of empty metadata, timestamp.
 _PLAIN_OFFSET = Struct(">hqihq")
 # The end of a record with such an offset: the partition, the value and its length, no headers.
 _PLAIN_RECORD_END = Struct(">ichqihqc")
@@ -152,14 +152,14 @@ class _FlexibleReader(_Reader):
 
 
 def encode_all(records: Sequence[GroupRecord]) -> list[bytes]:
-    """The records as they stand in one batch, whose timestamp they have."""
+    """Return the records as they are stored in one batch; they have the batch's timestamp."""
     encoded = []
     small_deltas = _SMALL_DELTAS
     names_of: tuple[str, str] | None = None
     for offset_delta, record in enumerate(records):
         if isinstance(record, OffsetCommitted) and offset_delta < SMALL_DELTAS_COUNT:
             group_id, topic, partition, offset, leader_epoch, metadata, timestamp_ms, expire_timestamp_ms = record
-            if not metadata and expire_timestamp_ms == NO_TIMESTAMP:  # as in nearly all: put together in one go
+            if not metadata and expire_timestamp_ms == NO_TIMESTAMP:  # the most common form: assembled with one call
                 if names_of != (group_id, topic):
                     names_of = group_id, topic
                     pack, start, names = _plain_record_parts(group_id, topic)
@@ -177,7 +177,7 @@ def encode_all(records: Sequence[GroupRecord]) -> list[bytes]:
 
 
 def _plain_record_parts(group_id: str, topic: str) -> tuple[Callable[..., bytes], bytes, bytes]:
-    """What puts a record together, what comes before its offset delta and what between that and the partition."""
+    """Return the function that assembles a record, and the bytes before its offset delta and before its partition."""
     is_long = len(group_id) + len(topic) > OFFSET_NAMES_CACHED_LENGTH_MAX
     return _new_record_parts(group_id, topic) if is_long else _cached_record_parts(group_id, topic)
 
@@ -208,7 +208,7 @@ def encode(record: GroupRecord) -> CoordinatorRecord:
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     """Return the typed record, or None for a type or version that a newer broker wrote.
 
-    Raises StorageFault if the bytes make no sense.
+    Raises StorageFault if the bytes are malformed.
     """
     try:
         (version,) = _SHORT.unpack_from(key)
@@ -224,7 +224,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     except (struct.error, IndexError, ValueError, ProtocolError) as error:
         raise StorageFault(f"a record of __consumer_offsets with the key {key!r} cannot be read: {error}") from error
     if version < 0:
-        raise StorageFault(f"a record of __consumer_offsets has the key {key!r}, of no type")
+        raise StorageFault(f"a record of __consumer_offsets has the key {key!r}, which has no type")
     return None
 
 
@@ -233,7 +233,7 @@ def _offset_key_prefix(group_id: str, topic: str) -> bytes:
 
 
 def _read_offset_key_prefix(data: bytes) -> tuple[str, str]:
-    """The group and the topic; the same objects for the same names, of which there may be a million otherwise."""
+    """Return the group and the topic, as shared objects: a million records may have the same names."""
     is_long = len(data) > OFFSET_NAMES_CACHED_LENGTH_MAX
     return _parse_offset_key_prefix(data) if is_long else _cached_offset_key_prefix(data)
 
@@ -253,7 +253,7 @@ def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def _offset_value(record: OffsetCommitted) -> bytes:
-    """Only an older version has a place for a time to live."""
+    """Return an offset's value, in the version that has a retention time if the record has one."""
     if record.expire_timestamp_ms != NO_TIMESTAMP:
         writer = _Writer(EXPIRING_OFFSET_VERSION).int64(record.offset).string(record.metadata)
         return writer.int64(record.commit_timestamp_ms).int64(record.expire_timestamp_ms).done()
@@ -340,7 +340,7 @@ def _value_reader(value: bytes) -> _Reader | None:
     """Return what reads a value of this version, or None if the version is a newer broker's."""
     (version,) = _SHORT.unpack_from(value)
     if version < 0:
-        raise ValueError(f"version {version} is none")
+        raise ValueError(f"{version} is not a version")
     if version > FLEXIBLE_VALUE_VERSION:
         return None
     return _FlexibleReader(value) if version == FLEXIBLE_VALUE_VERSION else _Reader(value)

@@ -1,4 +1,4 @@
-"""What is stored about groups: the typed records of `__consumer_offsets`.
+"""The typed records of `__consumer_offsets`: what is stored about groups.
 
 The field names are those of Kafka's OffsetCommit and GroupMetadata records. Their binary form is the runtime's concern.
 A record is a whole: GroupStored replaces everything known about the group's last generation, OffsetCommitted everything
@@ -14,7 +14,7 @@ NO_LEADER_EPOCH = -1
 
 
 class OffsetCommitted(NamedTuple):
-    """A tuple: there may be a million of them, and one is made for every partition of every commit."""
+    """A committed offset. A tuple: one is made for every partition of every commit, and a million may be stored."""
 
     group_id: str
     topic: str
@@ -27,7 +27,7 @@ class OffsetCommitted(NamedTuple):
 
 
 class OffsetRemoved(NamedTuple):
-    """The tombstone of OffsetCommitted."""
+    """The tombstone of an `OffsetCommitted`."""
 
     group_id: str
     topic: str
@@ -46,7 +46,7 @@ class StoredMember(NamedTuple):
 
 
 class GroupStored(NamedTuple):
-    """A finished generation: Stable when it has members, Empty when it has none."""
+    """A completed generation of a group: Stable when it has members, Empty when it has none."""
 
     group_id: str
     protocol_type: str
@@ -58,7 +58,7 @@ class GroupStored(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in the log: text counts as if each character took three bytes."""
+        """Return an estimate of its size in the log: text counts as if each character took three bytes."""
         return sum(
             len(each.subscription)
             + len(each.assignment)
@@ -69,7 +69,7 @@ class GroupStored(NamedTuple):
 
 
 class GroupRemoved(NamedTuple):
-    """The tombstone of GroupStored."""
+    """The tombstone of a `GroupStored`."""
 
     group_id: str
 

@@ -1,23 +1,23 @@
-"""GroupShard: all groups and offsets of one `__consumer_offsets` partition.
+"""The state machine of one `__consumer_offsets` partition, GroupShard: all its groups and offsets.
 
 Pure and synchronous. Every request method takes the time, an opaque token and a request, and returns `Effects`: the
 records to append and the replies that are due, each with the token its request came with. A join or a sync may be
-answered by a later call; every token is answered exactly once, unless the shard is thrown away before.
+answered by a later call; every token is answered exactly once, unless the shard is discarded before.
 
 What the runtime must do:
 - call `replay` with each record of the effects right after the call that returned them, before any other call;
-- hold replies back until everything appended so far is committed; on a failed append, tell whoever waits, throw this
-  shard away and replay the log into a new one;
-- call `tick` at `next_deadline` (asked again after every call) or a little later;
+- hold replies back until everything appended so far is committed; on a failed append, fail all waiting requests,
+  discard this shard and replay the log into a new one;
+- call `tick` at `next_deadline` (read again after every call) or a little later;
 - while loading: `replay` every record of the partition, then `loaded` once, then serve.
 
 `now_ms` is milliseconds since the epoch from a steady source (wall clock at start plus monotonic time since): it stamps
-records and it measures sessions, and a wall clock that jumps must not expire anybody.
+records and it measures sessions, and a wall clock that jumps must not expire sessions.
 
 Hard state changes in `replay` and `replay_marker` only: committed offsets, also those of transactions still open; that
-a group is Stable or Empty; its members' assignments; that a stored group is gone. Soft state is memory only and dies
-with the shard: who is joining or waiting for an assignment, sessions, the generation under way until its assignment is
-stored, why the last rebalance happened.
+a group is Stable or Empty; its members' assignments; that a stored group was removed. Soft state is in memory only and
+lost with the shard: parked joins and syncs, sessions, the generation under way until its assignment is stored, the
+reason of the last rebalance.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from flowstone.wire.end_markers import EndMarker
 
 class GroupShard:
     def __init__(self, config: GroupConfig, new_member_id: Callable[[str], str], budget: MemoryBudget) -> None:
-        """`new_member_id` makes an id that nobody else has, out of a client or instance id.
+        """Create an empty shard; `budget` limits the memory of all shards of the broker.
 
-        `budget` limits the memory of all shards of the broker.
+        `new_member_id` returns a unique id, given a client or instance id.
         """
         self._state = ShardState(config, new_member_id, MemoryAccount(budget))
         self.next_deadline = self._state.timers.next_deadline
@@ -98,7 +98,9 @@ class GroupShard:
         state, store = self._state, self._state.offsets
         group_id, offsets, has_metadata = None, {}, False
         for record in records:
-            if not isinstance(record, OffsetCommitted):  # as nearly all are; a pattern takes several times as long
+            if not isinstance(
+                record, OffsetCommitted
+            ):  # the most common record; a match statement takes several times as long
                 self._replay_other(record)
                 if record.group_id != group_id and group_id is not None:
                     state.measure(group_id)
@@ -136,7 +138,7 @@ class GroupShard:
             timeouts.forget(self._state.timers, as_classic(group))
 
     def loaded(self, now_ms: int) -> GroupEffects:
-        """The log has been replayed: sessions run from now on, for nobody could send heartbeats before."""
+        """Start the sessions of all members after loading: they could not send heartbeats before."""
         turn = Turn(self._state, now_ms)
         for group in self._state.groups.values():
             timeouts.resume(turn, as_classic(group))
@@ -186,13 +188,13 @@ class GroupShard:
         return self._run(branching.branch_offsets, now_ms, token, request)
 
     def remove_partitions(self, now_ms: int, partitions: Iterable[TopicPartition]) -> GroupEffects:
-        """Partitions were deleted: their offsets go. There is nobody to reply to."""
+        """Remove the offsets of deleted partitions."""
         turn = Turn(self._state, now_ms)
         commits.remove_partitions(turn, partitions)
         return turn.effects
 
     def tick(self, now_ms: int) -> GroupEffects:
-        """Whatever is due: sessions, ends of join and sync phases, old offsets."""
+        """Handle everything that is due: sessions, ends of join and sync phases, expired offsets."""
         turn = Turn(self._state, now_ms)
         due_by_group: dict[str, list[Timer]] = {}
         for timer in self._state.timers.take_due(now_ms):
@@ -206,7 +208,7 @@ class GroupShard:
         return turn.effects
 
     def close(self) -> None:
-        """Give back the memory of all groups: the shard is thrown away, or served by another broker."""
+        """Release the memory of all groups: the shard is discarded, or moves to another broker."""
         self._state.account.close()
 
     def _run_and_measure(

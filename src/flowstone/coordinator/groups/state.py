@@ -1,7 +1,7 @@
-"""What all parts of a shard share: its groups, its offsets, its timers; and one turn of work on them.
+"""The state that all parts of a shard share: its groups, offsets and timers; and the context of one call.
 
-A `Turn` is one call into the shard: the time it happens at and the effects it collects. Within a turn at most one
-record is written per group and per offset, for what it changes is seen only once it is replayed.
+A `Turn` is one call into the shard: its time, and the effects that it collects. At most one record is written per group
+and per offset in a call, because its effect is visible only after it was replayed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ShardState:
     timers: Timers = field(default_factory=Timers)
 
     def measure(self, group_id: str) -> None:
-        """Tell the account what the group takes in memory now."""
+        """Update the memory budget with the group's present size."""
         group = self.groups.get(group_id)
         group_bytes = 0 if group is None else group.size_bytes
         offsets_bytes = self.offsets.size_bytes(group_id)
@@ -46,7 +46,7 @@ class ShardState:
 class Turn:
     shard: ShardState
     now_ms: int
-    effects: GroupEffects = field(default_factory=Effects)  # the alias would look up what it stands for each time
+    effects: GroupEffects = field(default_factory=Effects)  # faster than calling the generic alias
 
     def reply(self, token: Any, response: Any) -> None:
         self.effects.replies.append((token, response))
@@ -61,12 +61,12 @@ class Turn:
         self.shard.timers.cancel(Timer(kind, group.group_id, member_id))
 
     def check_empty_groups_later(self) -> None:
-        """Have groups without members and offsets looked for when one that is empty now has been so for long enough."""
+        """Schedule the removal of groups without members and offsets, when one that is empty now is due."""
         due_ms, timers = self.now_ms + EMPTY_GROUP_KEPT_MS, self.shard.timers
         scheduled_ms = timers.deadline(EXPIRY_TIMER)
         if scheduled_ms is None or due_ms < scheduled_ms:
             timers.schedule(EXPIRY_TIMER, due_ms)
 
     def keep_session(self, group: AnyGroup, member_id: str) -> None:
-        """Let the session of a member begin again now."""
+        """Restart the session timeout of a member."""
         self.schedule(group.session_timeout_ms(member_id), TimerKind.SESSION, group, member_id)

@@ -1,10 +1,10 @@
-"""Deadlines of many keys, made for keys whose deadline is moved far more often than it is reached.
+"""Deadlines of many keys, optimized for keys whose deadline is moved far more often than it is reached.
 
 Every heartbeat moves a deadline. Moving one later is a single dictionary write: the heap keeps the old, earlier entry,
-which is put right when it comes up. Invariant: a key with a deadline has a live heap entry at or before it.
+which is corrected when it is popped. Invariant: a key with a deadline has a live heap entry at or before it.
 
-Cancelled timers leave their entries in the heap. The heap is built anew when most of it is such entries: members that
-come and go would otherwise be remembered until their deadlines, five minutes each.
+Cancelled timers leave their entries in the heap. The heap is rebuilt when most of its entries are cancelled: otherwise
+entries of members that have left would stay until their deadlines, five minutes each.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 STALE_ENTRIES_KEPT_MAX = 64
-"""Heap entries of cancelled timers, beyond as many as there are live ones, after which the heap is built anew."""
+"""Heap entries of cancelled timers, beyond as many as there are live ones, after which the heap is rebuilt."""
 
 
 class TimerKind(IntEnum):
     SESSION = 0  # of a member, or of a member id that was handed out and not yet used
     JOIN = 1  # of a group: the join phase ends
-    SYNC = 2  # of a group: everybody must have asked for its assignment
-    EXPIRY = 3  # of the shard: old offsets are looked for
+    SYNC = 2  # of a group: all members must have sent SyncGroup
+    EXPIRY = 3  # of the shard: expired offsets are removed
 
 
 class Timer(NamedTuple):
@@ -72,7 +72,7 @@ class Timers:
         return None
 
     def take_due(self, now_ms: int) -> list[Timer]:
-        """The timers whose deadline has come, earliest first; they are no longer scheduled."""
+        """Return the timers whose deadline has come, earliest first, and unschedule them."""
         due = []
         while (deadline_ms := self.next_deadline()) is not None and deadline_ms <= now_ms:
             timer = self._heap[0][1]
@@ -82,7 +82,7 @@ class Timers:
         return due
 
     def _drop_stale(self) -> None:
-        """Build the heap anew from the live timers if most entries are stale; the cost is shared by their cancels."""
+        """Rebuild the heap from the live timers if most entries are stale; amortized over the cancels."""
         if len(self._heap) > 2 * len(self._deadlines) + STALE_ENTRIES_KEPT_MAX:
             self._queued = dict(self._deadlines)
             self._heap = [(deadline_ms, timer) for timer, deadline_ms in self._deadlines.items()]

@@ -65,7 +65,7 @@ class GroupFilter:
             )
 
         def on_stop(at: StoppedAt) -> Then:
-            if at.stop is not Stop.NO_ROOM:
+            if at.stop is not Stop.OUTPUT_FULL:
                 self._put(self._decide(at, stays_empty=(at.ends_segment and is_last) or self._is_kept(at)), output)
                 return Then.NEXT
             output.write(self._filter.take())
@@ -79,7 +79,7 @@ class GroupFilter:
         return self._filter.is_kept(at.header.last_offset)
 
     def _put(self, batch: Bytes, output: CleanedOutput) -> None:
-        if self._filter.room_bytes < len(batch):
+        if self._filter.free_bytes < len(batch):
             output.write(self._filter.take())
             self._filter.reserve(len(batch))
         self._filter.put(batch)

@@ -167,16 +167,36 @@ class DirectoryLogs:
         Raises StorageFault if it cannot be renamed: its name then stays taken, by a log that is offline. If the whole
         directory has failed nothing is renamed: the next start finds that the topic is gone.
         """
+        delay_ms = TopicConfig().file_delete_delay_ms
+        if (log := self.logs.get(topic_partition)) is not None:
+            delay_ms = log.config.file_delete_delay_ms
+        path = self._remove(topic_partition, self.log_directory.condemn)
+        if path is not None:
+            self.housekeeping.remove_tree_later(path, delay_ms)
+
+    def set_aside(self, topic_partition: TopicPartition) -> None:
+        """Remove the log, and keep its directory under a name that says so. Raises StorageFault as `delete` does."""
+        path = self._remove(topic_partition, self.log_directory.set_aside)
+        if path is not None:
+            logger.error(
+                "%s: the metadata log knows neither its topic nor a deletion of it; its records are kept in %s. If the "
+                "metadata log has lost its end, bring it back and give the directory its name again; if a branch or a "
+                "restore was interrupted, remove the directory",
+                topic_partition,
+                path,
+            )
+
+    def _remove(self, topic_partition: TopicPartition, rename: Callable[[str], str]) -> str | None:
+        """Remove the log and rename its directory; return the new path, None if there is no directory to rename."""
         log = self.logs.pop(topic_partition, None)
         offline = self.offline.pop(topic_partition, None)
         if log is not None:
             self.flusher.forget(log)
             log.close()
         if self.fault is not None or (offline is None and (log is None or not log.exists)):
-            return
-        delay_ms = log.config.file_delete_delay_ms if log is not None else TopicConfig().file_delete_delay_ms
+            return None
         try:
-            path = self.log_directory.condemn(self.partition_path(topic_partition))
+            path = rename(self.partition_path(topic_partition))
         except FileNotFoundError:
             logger.warning("%s: its directory was removed by another program", topic_partition)
             path = None
@@ -186,8 +206,7 @@ class DirectoryLogs:
             raise fault from error
         self.extents.forget(topic_partition)
         self._forget(topic_partition)
-        if path is not None:
-            self.housekeeping.remove_tree_later(path, delay_ms)
+        return path
 
     def take_offline(self, topic_partition: TopicPartition, fault: StorageFault) -> None:
         """Take a log offline until the next start. Used while the broker starts."""

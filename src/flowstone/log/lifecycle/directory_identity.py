@@ -26,6 +26,7 @@ CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 CLEAN_STATE = ".flowstone-clean-state"
 DELETE_SUFFIX = "-delete"
 STAGED_SUFFIX = "-staged"
+STRAY_SUFFIX = "-stray"
 FILE_NAME_BYTES_MAX = 255
 _UNCONFIRMED = b"unconfirmed"
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
@@ -137,6 +138,12 @@ class LogDirectory:
     def condemn(self, path: str) -> str:
         """Rename a partition's directory as that of a deleted partition, so that no start opens it again."""
         target = self._other_name(path, DELETE_SUFFIX)
+        self.files.rename(path, target)
+        return target
+
+    def set_aside(self, path: str) -> str:
+        """Gives a partition's directory a name that no start takes up, nor removes, and returns it."""
+        target = self._other_name(path, STRAY_SUFFIX)
         self.files.rename(path, target)
         return target
 

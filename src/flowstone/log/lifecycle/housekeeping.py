@@ -233,7 +233,7 @@ class Housekeeping:
 
     def _let_go(self, path: str) -> None:
         if self._files.has_descriptors:
-            page_cache.forget(path)
+            page_cache.evict(path)
 
     def checkpoint_writer(self) -> Callable[[], None]:
         """Return a function that writes the offsets as they are now, for a thread."""

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from flowstone.ports.background import give_way
+from flowstone.ports.background import set_background_priority
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    give_way()
+    set_background_priority()
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     try:

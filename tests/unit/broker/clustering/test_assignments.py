@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,42 @@ def test_logs_without_the_metadata_that_goes_with_them_are_not_touched(tmp_path:
             with pytest.raises(StartupError, match="holds 1 partitions, but its metadata log knows of no topic"):
                 await AppTopics(tmp_path).app.start()
         assert (tmp_path / "a-0").exists()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_topic_whose_creation_the_metadata_log_has_lost_keeps_its_records(tmp_path: Path, is_clean: bool) -> None:
+    async def run() -> None:
+        data, saved = tmp_path / "data", tmp_path / "saved"
+        topics = AppTopics(data)
+        await topics.app.start()
+        await topics.create("kept")
+        await topics.create("lost")
+        topics.append("kept")
+        topics.append("lost")
+        await topics.app.stop() if is_clean else topics.app.kill()
+        shutil.copytree(data / "__cluster_metadata", saved)
+        (metadata,) = (data / "__cluster_metadata").iterdir()
+        whole = metadata.read_bytes()
+        metadata.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+
+        topics = AppTopics(data)
+        await topics.app.start()
+        assert topics.append("kept") == 1
+        await topics.app.services.logs.wait_forgotten()
+        await topics.create("lost")
+        assert topics.append("lost") == 0
+        await topics.app.stop()
+
+        (stray,) = data.glob("lost-0.*-stray")
+        shutil.rmtree(data / "lost-0")
+        stray.rename(data / "lost-0")
+        shutil.copytree(saved, metadata.parent, dirs_exist_ok=True)
+        topics = AppTopics(data)
+        await topics.app.start()
+        assert topics.append("lost") == 1
+        await topics.app.stop()
 
     asyncio.run(run())
 

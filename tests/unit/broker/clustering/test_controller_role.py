@@ -65,5 +65,5 @@ def test_a_controller_without_an_ensemble_reports_it_once_per_change(caplog: pyt
     assert [message.split(": ")[-1].split(".")[0] for message in told] == [
         "ZooKeeper does not answer",
         "ZooKeeper has no quorum",
-        "the controller writes again",
+        "the controller can write to the metadata log again",
     ]

@@ -80,7 +80,7 @@ def test_below_the_floor_new_records_are_refused_with_the_reason(broker: Broker,
     broker.fill_to(FLOOR_BYTES_MAX - 1)
     code, message = produced(client)
     assert code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert f"has {FLOOR_BYTES_MAX - 1} bytes of room left; below {FLOOR_BYTES_MAX}" in (message or "")
+    assert f"has {FLOOR_BYTES_MAX - 1} bytes left; below {FLOOR_BYTES_MAX}" in (message or "")
 
 
 def test_below_the_floor_all_else_goes_on(broker: Broker, client: Client) -> None:
@@ -149,8 +149,8 @@ def test_it_is_told_when_records_are_refused_and_taken_again(broker: Broker, cap
         broker.fill_to(usable_bytes)
     told = [(each.levelno, each.message) for each in caplog.records if "disk_space" in each.name]
     assert [level for level, _ in told] == [logging.ERROR, logging.WARNING]
-    assert "takes no new records: delete topics, or lower retention.ms" in told[0][1]
-    assert "takes new records" in told[1][1]
+    assert "accepts no new records: delete topics, or lower retention.ms" in told[0][1]
+    assert "accepts new records" in told[1][1]
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -169,7 +169,10 @@ def test_logs_that_will_fill_the_disk_soon_are_warned_of_once(broker: Broker, ca
 
     broker.call(grow)
     (told,) = warnings_in(caplog)
-    assert "takes no more records in 119 minutes if its logs go on growing: by 30.0 GiB in the last 60 minutes" in told
+    assert (
+        "will accept no more records in 119 minutes if its logs go on growing: by 30.0 GiB in the last 60 minutes"
+        in told
+    )
     page = broker.get("/metrics")[1]
     labels = f'{{directory="{broker.app.config.log_dirs}"}}'
     assert f"flowstone_log_directory_low{labels} 1\n" in page
@@ -205,7 +208,7 @@ def test_free_space_that_is_really_low_is_told_whoever_has_filled_the_disk(
     for usable_bytes in (3 * GIB, 2 * GIB - 1, GIB, 2 * GIB):  # the floor is 512 MiB, and low is below four of them
         broker.fill_to(usable_bytes)
     (told,) = warnings_in(caplog)
-    assert "has only 2.0 GiB free of 100.0 GiB, and takes no more records below 512.0 MiB" in told
+    assert "has only 2.0 GiB free of 100.0 GiB, and accepts no more records below 512.0 MiB" in told
     assert "in the last 2.0 h its logs took 0 B, other programs 40.0 GiB" in told
     assert space.is_low
     broker.fill_to(3 * GIB)
@@ -226,7 +229,7 @@ def test_what_the_logs_take_is_added_up_by_itself(broker: Broker, client: Client
 def test_a_disk_that_cannot_even_tell_is_looked_into(broker: Broker, client: Client) -> None:
     broker.fill_to(FLOOR_BYTES_MAX + 1)
     broker.disk.error = OSError(errno.EIO, "a broken disk")
-    broker.call(lambda: broker.app._disks._look(broker.spaces[0]))
+    broker.call(lambda: broker.app._disks._measure(broker.spaces[0]))
     assert produced(client)[0] is ErrorCode.NONE  # a file can still be written, so nothing has failed
 
 

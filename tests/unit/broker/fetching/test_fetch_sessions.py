@@ -3,7 +3,7 @@ from random import Random
 import pytest
 
 from flowstone.broker.fetching import fetch_sessions
-from flowstone.broker.fetching.fetch_sessions import EVICTION_AGE_S, LOOK_AT_ALL_INTERVAL_S, FetchSession, FetchSessions
+from flowstone.broker.fetching.fetch_sessions import CHECK_ALL_INTERVAL_S, EVICTION_AGE_S, FetchSession, FetchSessions
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SimulatedClock
 from flowstone.replication.partition import Partition
@@ -111,7 +111,7 @@ def test_whoever_was_served_comes_last_next_time():
 def watching_session() -> tuple[FetchSessions, SimulatedClock, FetchSession, list[Partition]]:
     """A session of three partitions, with nothing new in any of them."""
     cache, clock = sessions()
-    clock.advance(LOOK_AT_ALL_INTERVAL_S + 1)
+    clock.advance(CHECK_ALL_INTERVAL_S + 1)
     session = cache.open(request(0, 0, 0, 1, 2), False)
     partitions = [a_partition(IN_PAGE_CACHE)[0] for _ in range(3)]
     for wanted, partition in zip(session.to_read(), partitions, strict=True):
@@ -158,7 +158,7 @@ def test_whoever_waits_for_a_session_hears_of_all_its_partitions():
 
 def test_now_and_then_all_partitions_are_looked_at():
     cache, clock, session, _ = watching_session()
-    clock.advance(LOOK_AT_ALL_INTERVAL_S + 1)
+    clock.advance(CHECK_ALL_INTERVAL_S + 1)
     cache.open(request(session.session_id, 2), False)
     assert [each.index for each in session.to_read()] == [0, 1, 2]
 
@@ -217,7 +217,7 @@ def test_a_follower_does_not_drive_out_another():
 def following_session() -> tuple[FetchSession, Partition, Bell]:
     """A follower's session of one partition, with nothing new, and somebody who waits for it."""
     cache, clock = sessions()
-    clock.advance(LOOK_AT_ALL_INTERVAL_S + 1)
+    clock.advance(CHECK_ALL_INTERVAL_S + 1)
     session = cache.open(request(0, 0, 0), False, Reader.REPLICA)
     partition, _ = a_partition(IN_PAGE_CACHE)
     for wanted in session.to_read():

@@ -113,7 +113,7 @@ def test_error_codes_within_the_parts_are_counted(make_broker: Any, parts_from: 
 def test_others_have_their_turn_while_many_partitions_are_described(
     broker: Any, parts_from: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoded_topics, "TURN_PARTITIONS", 10)
+    monkeypatch.setattr(encoded_topics, "SLICE_PARTITIONS", 10)
     parts_from(1)
     broker.create(*(f"t{number}" for number in range(100)))
 

@@ -173,13 +173,13 @@ def test_a_connection_with_many_batches_to_open_leaves_a_worker_to_others(
 ) -> None:
     """Somebody else's batch is opened while most of the many still wait."""
     opened: list[int] = []
-    others_turn = threading.Event()
+    yield_to_loop = threading.Event()
     prepare = validation.prepare_batch
 
     def count(batch: bytes, *rest: Any, **more: Any) -> Any:
         if parse_header(batch).record_count == 1:
             opened.append(1)
-            others_turn.wait(10)
+            yield_to_loop.wait(10)
         return prepare(batch, *rest, **more)
 
     monkeypatch.setattr(batch_preparation, "prepare_batch", count)
@@ -192,7 +192,7 @@ def test_a_connection_with_many_batches_to_open_leaves_a_worker_to_others(
         assert other.produce(topic, batch_of(b"v"), partition=2).error_code == 0
         assert other.produce(topic, others, partition=2).error_code == 0
         assert len(opened) <= 1
-        others_turn.set()
+        yield_to_loop.set()
         greedy.receive()
     assert len(opened) == 40
 

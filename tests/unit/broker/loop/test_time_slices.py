@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 
-from flowstone.broker.loop.time_slices import TURN_S, Turns, batched, others_turn, run_in_slices
+from flowstone.broker.loop.time_slices import SLICE_S, TimeSlices, batched, run_in_slices, yield_to_loop
 
 
 class Steps:
@@ -17,39 +17,39 @@ class Steps:
         return self._now
 
 
-async def count_turns_of_others(work: asyncio.Task[object]) -> int:
-    turns = 0
+async def count_iterations_of_others(work: asyncio.Task[object]) -> int:
+    iterations = 0
     while not work.done():
-        turns += 1
-        await others_turn()
-    return turns
+        iterations += 1
+        await yield_to_loop()
+    return iterations
 
 
 def test_work_gives_way_only_when_its_turn_is_over() -> None:
     async def body(step_s: float) -> int:
         async def work() -> None:
-            turns = Turns(Steps(step_s))
+            slices = TimeSlices(Steps(step_s))
             for _ in range(100):
-                await turns.give_way()
+                await slices.yield_if_due()
 
-        return await count_turns_of_others(asyncio.ensure_future(work()))
+        return await count_iterations_of_others(asyncio.ensure_future(work()))
 
-    assert asyncio.run(body(TURN_S)) >= 100
+    assert asyncio.run(body(SLICE_S)) >= 100
     assert asyncio.run(body(0.0)) < 5
 
 
 def test_items_come_in_order_with_turns_in_between() -> None:
     async def body() -> tuple[list[int], int]:
         async def work() -> list[int]:
-            return [item async for item in Turns(Steps(TURN_S)).over(range(50))]
+            return [item async for item in TimeSlices(Steps(SLICE_S)).over(range(50))]
 
         task = asyncio.ensure_future(work())
-        turns = await count_turns_of_others(task)
-        return task.result(), turns
+        iterations = await count_iterations_of_others(task)
+        return task.result(), iterations
 
-    items, turns = asyncio.run(body())
+    items, iterations = asyncio.run(body())
     assert items == [*range(50)]
-    assert turns >= 50
+    assert iterations >= 50
 
 
 def test_a_generator_is_run_to_its_end_with_turns_where_it_yields() -> None:
@@ -59,23 +59,23 @@ def test_a_generator_is_run_to_its_end_with_turns_where_it_yields() -> None:
         return "done"
 
     async def body() -> tuple[str, int]:
-        task = asyncio.ensure_future(run_in_slices(work(), Turns(Steps(TURN_S))))
-        turns = await count_turns_of_others(task)
-        return task.result(), turns
+        task = asyncio.ensure_future(run_in_slices(work(), TimeSlices(Steps(SLICE_S))))
+        iterations = await count_iterations_of_others(task)
+        return task.result(), iterations
 
-    result, turns = asyncio.run(body())
+    result, iterations = asyncio.run(body())
     assert result == "done"
-    assert turns >= 10
+    assert iterations >= 10
 
 
 def test_a_turn_that_is_cancelled_harms_nobody() -> None:
     async def body() -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        waiting = asyncio.ensure_future(others_turn())
+        waiting = asyncio.ensure_future(yield_to_loop())
         await asyncio.sleep(0)
         waiting.cancel()
-        await others_turn()
+        await yield_to_loop()
         assert waiting.cancelled()
         assert failures == []
 

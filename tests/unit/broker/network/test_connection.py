@@ -295,7 +295,7 @@ def test_closing_cancels_what_is_parked():
 
 
 def test_a_fast_reader_does_not_keep_the_loop_to_itself(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("flowstone.broker.network.outbox.TURN_BYTES", 50_000)
+    monkeypatch.setattr("flowstone.broker.network.outbox.SLICE_BYTES", 50_000)
 
     async def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
         client.capacity_bytes = 1 << 30
@@ -447,7 +447,7 @@ def test_a_closed_connection_reads_nothing_more() -> None:
     def scenario(host: Host, client: SimulatedChannel, connection: Connection) -> None:
         client.send([framed(b"too late")])
         connection.close()
-        connection.look_again()
+        connection.try_read()
         assert host.requests == []
 
     run(scenario)

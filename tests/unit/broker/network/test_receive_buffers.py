@@ -23,7 +23,7 @@ def test_beyond_the_limit_there_is_no_buffer_until_one_is_given_back():
     assert first is not None
     assert pool.take(700_000) is None
     waited = []
-    pool.on_room(lambda: waited.append(pool.take(700_000)))
+    pool.on_available(lambda: waited.append(pool.take(700_000)))
     pool.give_back(first)
     assert waited[0] is not None
 
@@ -41,9 +41,9 @@ def test_whoever_still_finds_no_room_can_queue_up_again_without_a_loop():
     def again() -> None:
         tried.append(pool.take(1 << 20))
         if tried[-1] is None:
-            pool.on_room(again)
+            pool.on_available(again)
 
-    pool.on_room(again)
+    pool.on_available(again)
     for buffer in buffers:
         assert buffer is not None
         pool.give_back(buffer)

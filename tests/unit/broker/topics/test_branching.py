@@ -137,7 +137,7 @@ def test_a_branch_of_a_topic_nobody_has_written_to_is_empty(broker: RunningApp, 
 def test_a_very_wide_topic_is_branched_in_several_turns(
     broker: RunningApp, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branching, "ROLLS_PER_TURN", 2)
+    monkeypatch.setattr(branching, "ROLLS_PER_SLICE", 2)
     client.create_topic(ORDERS, 5)
     for partition in range(5):
         client.produce(ORDERS, batch_of(b"%d" % partition), partition=partition)

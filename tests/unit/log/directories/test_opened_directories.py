@@ -199,7 +199,7 @@ async def test_a_topic_in_a_failed_directory_can_be_deleted_and_made_anew(broker
     name = broker.on(FIRST)[0]
     broker.logs.directories[0].fail(StorageFault("gone"))
     broker.logs.delete(name)
-    assert broker.logs.make_way(name, OTHER_ID) is None
+    assert broker.logs.free_name(name, OTHER_ID) is None
     broker.append(broker.log(name, OTHER_ID))
     broker.restart().delete_strays({OTHER_ID})
     assert {broker.home(log).path for log in broker.logs.logs.values() if log.topic_id == OTHER_ID} == {SECOND}

@@ -1,8 +1,9 @@
-"""The page `/branch`: POST makes a branch of a topic. Kafka's protocol has no such request, so JSON it is.
+"""The page `/branch`: POST creates a branch of a topic. Kafka's protocol has no such request.
 
-Asked: `{"cluster_id": …, "source": …, "target": …, "time_ms": … or null, "groups": …}`; the cluster's id, because the
-broker at an address may be another one than the client takes it for. Answered once the branch is there; if that takes
-long, as the copy of a large segment may, 202 says that it goes on, and asking the same again waits for it.
+Request: `{"cluster_id": …, "source": …, "target": …, "time_ms": … or null, "groups": …}`. The cluster's id is required
+because the address may belong to a broker of another cluster than the client expects. The response is sent once the
+branch exists; if that takes long, because a large segment is copied, status 202 says that the work goes on, and
+repeating the request waits for it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from flowstone.errors import ApiError, ErrorCode
 if TYPE_CHECKING:
     from flowstone.broker.http.pages.page_context import PageContext
 
-# Below the time that a connection has for an answer.
+# Shorter than the time in which a connection must begin its answer (`connections.ANSWER_TIMEOUT_S`).
 ANSWER_WAIT_S = 20.0
 TIME_MS_MAX = 2**63 - 1
 

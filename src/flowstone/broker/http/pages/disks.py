@@ -1,6 +1,6 @@
-"""The page `/disks`: the log directories and their room as JSON; `/disks?topic=NAME` also what that topic takes there.
+"""The page `/disks`: the log directories and their free space as JSON; `/disks?topic=NAME` also the topic's disk usage.
 
-For a topic: of each partition its directory, size, segments, the time of its oldest record and how fast it grows.
+For each partition of the topic: directory, size, segments, the time of its oldest record and its growth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flowstone.broker.http.page import (
     Text,
 )
 from flowstone.broker.lag.next_unread import UnreadTimestamps
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.context import Services
 from flowstone.broker.requests.permissions import CLUSTER_DESCRIBE
 from flowstone.replication.partition import Partition
@@ -36,7 +36,7 @@ class DiskPage:
         self._timestamps = UnreadTimestamps(services.workers)
 
     async def write(self, topic: str | None) -> bytes:
-        """The cluster's id tells a client whether the page it found is that of the broker it has asked."""
+        """Return the encoded page; the cluster's id tells a client whether it has reached the broker it expects."""
         logs = self._services.logs
         document: dict[str, Any] = {
             "cluster_id": logs.identity.cluster_id,
@@ -55,14 +55,14 @@ class DiskPage:
         return json.dumps(document).encode()
 
     async def _partitions(self, name: str) -> list[dict[str, Any]]:
-        """Those that are here, and online."""
+        """Return the documents of a topic's partitions that are on this broker and online."""
         topic = self._services.metadata.image.topics.get(name)
         documents = []
         for index in range(len(topic.partitions) if topic is not None else 0):
             partition = self._services.partitions.find(TopicPartition(name, index))
             if partition is not None and partition.fault is None:
                 documents.append(await self._partition(partition))
-            await others_turn()
+            await yield_to_loop()
         return documents
 
     async def _partition(self, partition: Partition) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _directory_document(space: DirectorySpace) -> dict[str, Any]:
         "floor_bytes": space.floor_bytes,
         "refuses_records": space.is_refusing,
         "is_low": space.is_low,
-        # What the forecast is based on: the growth of this directory's logs, not what others write to the disk.
+        # The basis of the forecast: the growth of this directory's logs, without other programs' files.
         "filling_bytes_per_second": round(space.growth.bytes_per_s, 1),
         "seconds_left": round(left_s) if math.isfinite(left_s) else None,
         "history_seconds": round(space.growth.history_s),

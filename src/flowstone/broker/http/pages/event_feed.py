@@ -1,7 +1,7 @@
 """The events of the page `/events`: changes of the cluster's metadata, and of groups and their lag.
 
-Follows the metadata as any listener does, and groups each time the survey has looked at them. Work is done only while
-somebody is subscribed. A change of more than `RECORDS_PER_CHANGE_MAX` records is one event `reset`, so that no change
+Follows the metadata as any listener does, and groups after each survey. Work is done only while there are
+subscribers. A change of more than `RECORDS_PER_CHANGE_MAX` records is one event `reset`, so that no change
 holds the event loop for long.
 """
 
@@ -18,11 +18,11 @@ from flowstone.broker.requests.context import Services
 from flowstone.cluster.image.cluster_image import ClusterImage, TopicImage
 from flowstone.cluster.image.records import MetadataRecord
 
-# Of one change of the metadata; a larger one is told as `reset`.
+# Records of one change of the metadata; a larger change is published as `reset`.
 RECORDS_PER_CHANGE_MAX = 500
-# Followed are the first ones by name; the others are neither told nor counted.
+# Groups that are followed, the first ones by name; the others are neither published nor counted.
 GROUPS_FOLLOWED_MAX = 2000
-# In one event `groups`: those that have changed, by name; the others are counted.
+# Changed groups in one event `groups`, by name; the others are counted.
 GROUPS_PER_EVENT_MAX = 200
 
 Document = dict[str, Any]
@@ -38,16 +38,16 @@ class EventFeed:
         self._services, self._survey = services, survey
         self._subscribers: list[Publish] = []
         self._is_listening = False
-        # The groups as last told.
+        # The groups as last published.
         self._groups: Mapping[str, Document] = {}
 
     @contextmanager
     def subscribe(self, publish: Publish) -> Iterator[None]:
-        """Have events published from now on, the first of them `state`, until the context is left."""
+        """Publish events, the first of them `state`, until the context is left."""
         if not self._is_listening:
             self._is_listening = True
             self._services.metadata.on_change(self._metadata_changed)
-            self._survey.on_look(self._groups_looked_at)
+            self._survey.on_survey(self._groups_surveyed)
         if not self._subscribers:
             self._groups = _group_documents(self._survey.latest)
         publish(encode_event("state", self._state()))
@@ -75,7 +75,7 @@ class EventFeed:
         for event in metadata_events(before, after, records):
             self._publish(event)
 
-    def _groups_looked_at(self, found: Sequence[GroupStatus]) -> None:
+    def _groups_surveyed(self, found: Sequence[GroupStatus]) -> None:
         if not self._subscribers:
             return
         before, self._groups = self._groups, _group_documents(found)
@@ -93,7 +93,7 @@ class EventFeed:
 
 
 def metadata_events(before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> Iterator[Event]:
-    """Yield what the records have changed between two images. Pure."""
+    """Yield an event for each visible change between two images, given the records that made it. Pure."""
     if after.brokers is not before.brokers:
         yield from _broker_events(before, after)
     if after.controller_id != before.controller_id:

@@ -1,7 +1,7 @@
 """The page `/events`: a stream of what changes in the cluster, as server-sent events.
 
-The first event, `state`, says from which version of the metadata on changes are told. A client reads the other pages
-after it, and again after an event `reset`; then it misses nothing.
+The first event, `state`, names the version of the metadata after which changes are published. A client that reads the
+other pages after it, and again after each event `reset`, misses nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page `/explain?topic=T&partition=P&offset=O`: what the broker knows about one offset, as JSON."""
+"""The page `/explain?topic=T&partition=P&offset=O`: storage, origin, readers and retention of an offset, as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def _explain(context: PageContext, request: PageRequest) -> Answer:
 EXPLAIN = Page(
     GET,
     "/explain",
-    summary="what the broker knows of one offset: see [travel in time](time-travel.md)",
+    summary="where an offset is stored, who wrote and read it, when it expires: see [travel in time](time-travel.md)",
     permissions=(TOPIC_DESCRIBE,),
     handler=_explain,
     parameters=(

@@ -1,6 +1,7 @@
 """The page `/groups`: consumer groups and their lag as JSON, `/groups?group=NAME` for one of them.
 
-It is encoded group by group, with turns for others in between. What is beyond the limits is left out and counted.
+The document is encoded group by group, and yields the event loop in between. Groups beyond the limits are left out and
+counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from flowstone.broker.http.page import (
     Text,
 )
 from flowstone.broker.lag.group_status import GroupStatus, group_document
-from flowstone.broker.loop.time_slices import others_turn
+from flowstone.broker.loop.time_slices import yield_to_loop
 from flowstone.broker.requests.permissions import GROUP_DESCRIBE
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def _groups(context: PageContext, request: PageRequest) -> Answer:
         if len(encoded) == GROUPS_MAX or (encoded and partition_count > PARTITIONS_MAX):
             break
         encoded.append(json.dumps(group_document(group)))
-        await others_turn()
+        await yield_to_loop()
     rest = json.dumps({"left_out": len(found) - len(encoded), "cluster_id": context.cluster_id})
     return Answer(f'{{"groups": [{", ".join(encoded)}], {rest[1:]}'.encode())
 

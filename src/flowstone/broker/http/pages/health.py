@@ -1,4 +1,4 @@
-"""The pages `/health` and `/ready`: probes, which are answered whatever other connections do."""
+"""The pages `/health` and `/ready`: probes, which are answered even if all other limits are reached."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the HTTP pages of a broker are made of.
+"""The context of a broker's HTTP pages: the parts of the broker that they read and change.
 
-Loaded with the HTTP libraries, once the broker serves its Kafka clients, and not at all where HTTP is off.
+Loaded with the HTTP libraries, once the broker serves its Kafka clients, and not at all if HTTP is off.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from flowstone.broker.topics.branching import TopicBranches
 
 
 class Condition(Protocol):
-    """The state of the broker that health probes ask for."""
+    """The state of the broker that health probes report."""
 
     def failure(self) -> str | None:
         """Return why the broker cannot do its work any more, or None while it can."""
         ...
 
     def is_serving(self) -> bool:
-        """Return whether Kafka clients are let in."""
+        """Return whether Kafka clients are accepted."""
         ...
 
 
@@ -47,5 +47,5 @@ class PageContext:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id, by which a client notices that an address belongs to another broker than it expected."""
+        """Return the cluster's id, by which a client notices that an address belongs to another cluster."""
         return self.services.logs.identity.cluster_id

@@ -1,7 +1,8 @@
-"""The page `/restore`: POST makes a topic of what `flowstone restore` has staged in the log directories.
+"""The page `/restore`: POST creates a topic from what `flowstone restore` has staged in the log directories.
 
-Asked: `{"cluster_id": …, "topic": …, "partitions": …, "token": …, "settings": {…}}`; the cluster's id, because the
-broker at an address may be another one than the client takes it for. Answered once the topic is there.
+Request: `{"cluster_id": …, "topic": …, "partitions": …, "token": …, "settings": {…}}`. The cluster's id is required
+because the address may belong to a broker of another cluster than the client expects. The response is sent once the
+topic exists.
 """
 
 from __future__ import annotations

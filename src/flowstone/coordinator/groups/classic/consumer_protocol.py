@@ -1,9 +1,10 @@
-"""The little a coordinator reads in the bytes consumers exchange: topics subscribed to, partitions owned and given.
+"""Parsing of what a coordinator needs of consumers' metadata: subscribed topics, owned and assigned partitions.
 
-Assignors' metadata and assignments pass through untouched; these readings only decide what may expire or be deleted,
+Assignors' metadata and assignments pass through unchanged; the parsed parts only decide what may expire or be deleted,
 and whether a static member's return needs a rebalance. Every version of a subscription starts with version 0 (int16
 version, array of topic names, user data), every version since 1 goes on with the owned partitions; every version of an
-assignment starts with an array of partitions. Bytes that do not read so are somebody's own, and are not known.
+assignment starts with an array of partitions. Bytes of another form belong to a custom protocol, and their topics are
+unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _INT32 = struct.Struct(">i")
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics, or None if these bytes are not a consumer's subscription."""
+    """Return the topics, or None if these bytes are not a consumer's subscription."""
     reader = _Reader(subscription)
     try:
         reader.int16()
@@ -30,7 +31,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
 
 
 def owned_partitions(subscription: bytes) -> frozenset[TopicPartition]:
-    """What a cooperative consumer had when it joined; nothing if it does not say."""
+    """Return the partitions that a cooperative consumer owned when it joined; empty if it names none."""
     reader = _Reader(subscription)
     try:
         version = reader.int16()
@@ -52,7 +53,7 @@ def assigned_partitions(assignment: bytes) -> frozenset[TopicPartition]:
 
 
 class _Reader:
-    """Fails with struct.error or ValueError where the bytes end or lie."""
+    """A reader of Kafka's primitive types; raises struct.error or ValueError if the bytes are malformed."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -69,7 +70,7 @@ class _Reader:
         return int(value)
 
     def count(self) -> int:
-        """Of an array. Each entry takes two bytes at least: a count beyond that would only be a long loop."""
+        """Read the length of an array; a length beyond what the remaining bytes can hold is refused."""
         count = self.int32()
         if not 0 <= count <= (len(self._data) - self._position) // _INT16.size:
             raise ValueError("an array is longer than the bytes that are left")

@@ -1,4 +1,4 @@
-"""One group: its members, its generation, and who waits for an answer. Data and rules, no timers and no replies.
+"""One group: its members, its generation, and its parked requests. Data and rules, without timers and replies.
 
 States, as in Kafka:
 
@@ -7,11 +7,11 @@ States, as in Kafka:
       │                  └──────┼──────── a member joins, leaves, dies ──┴────────────────────────────────────────┘
       └───────stored────────────┘ nobody left
 
-The two states on disk, Empty and Stable, are entered by `apply` only, when their record is replayed. A group that is
-not there at all is Dead.
+The two states on disk, Empty and Stable, are entered by `apply` only, when their record is replayed. A group that does
+not exist is Dead.
 
-Invariants: the leader is a member, or None without members; whoever waits (`joins`, `syncs`) or is waited for
-(`pending_syncs`) is a member; `pending_joins` are not; there is a protocol that all members support.
+Invariants: the leader is a member, or None without members; `joins`, `syncs` and `pending_syncs` contain only members;
+`pending_joins` contains none; there is a protocol that all members support.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from flowstone.errors import ErrorCode
 
 
 class GroupState(Enum):
-    """The values are what ListGroups and DescribeGroups show."""
+    """The states of a group; the values are shown by ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -51,13 +51,13 @@ class Group:
     state: GroupState = GroupState.EMPTY
     state_timestamp_ms: int = NO_TIMESTAMP
     generation: int = 0
-    protocol_type: str | None = None  # None: nobody ever joined, only offsets were committed
+    protocol_type: str | None = None  # None: no member ever joined, only offsets were committed
     protocol: str | None = None
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)  # group instance id to member id
     pending_joins: set[str] = field(default_factory=set)  # member ids handed out and not yet used
-    pending_syncs: set[str] = field(default_factory=set)  # members that have not asked for this generation's assignment
+    pending_syncs: set[str] = field(default_factory=set)  # members without a SyncGroup request in this generation
     joins: dict[str, Any] = field(default_factory=dict)  # member id to the token of its parked join
     syncs: dict[str, Any] = field(default_factory=dict)
     initial_delay_left_ms: int | None = None  # while the first rebalance of an empty group waits for more members
@@ -65,13 +65,13 @@ class Group:
     rebalance_count: int = 0
     rebalance_reason: str = ""
     rebalance_timestamp_ms: int = NO_TIMESTAMP
-    members_bytes: int = 0  # about what the members and the member ids handed out take in memory
+    members_bytes: int = 0  # an estimate of the memory of the members and the handed out ids
 
-    # What the parts that all protocols share ask: see `groups.group.AnyGroup`
+    # The interface of all protocols' groups: see `groups.group.AnyGroup`
 
     @property
     def size_bytes(self) -> int:
-        """Return about what the group takes in memory, without its offsets."""
+        """Return an estimate of the group's memory in bytes, without its offsets."""
         return GROUP_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(self.group_id) + self.members_bytes
 
     @property
@@ -120,7 +120,7 @@ class Group:
             return ErrorCode.UNKNOWN_MEMBER_ID
         error_code = self._check_generation(request)
         if error_code is ErrorCode.NONE and self.state is GroupState.COMPLETING_REBALANCE:
-            # It has joined the new generation but has no assignment in it: what it commits it does not own.
+            # The member has joined the new generation but has no assignment in it: it does not own what it commits.
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error_code
 
@@ -138,7 +138,7 @@ class Group:
         return error_code
 
     def described(self) -> DescribedGroup:
-        # Until the group is settled the members' metadata belongs to a choice of protocol that is not made yet.
+        # Unless the group is Stable, the protocol of the members' metadata is not chosen yet.
         protocol = self.protocol if self.state is GroupState.STABLE else None
         return DescribedGroup(
             self.group_id,
@@ -155,18 +155,18 @@ class Group:
     # Members
 
     def count(self, member: Member) -> None:
-        """Take over into `members_bytes` what the member takes now."""
+        """Update the member's share of `members_bytes`."""
         size_bytes = member.size_bytes
         self.members_bytes += size_bytes - member.counted_bytes
         member.counted_bytes = size_bytes
 
     def add_pending(self, member_id: str) -> None:
-        """Remember a member id that was handed out."""
+        """Store a member id that was handed out."""
         self.pending_joins.add(member_id)
         self.members_bytes += pending_bytes(member_id)
 
     def drop_pending(self, member_id: str) -> None:
-        """Forget a member id that was handed out, if it was."""
+        """Drop a member id that was handed out, if it is stored."""
         if member_id in self.pending_joins:
             self.pending_joins.remove(member_id)
             self.members_bytes -= pending_bytes(member_id)
@@ -184,7 +184,10 @@ class Group:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """An instance id names one member at a time: any other member id that claims it is fenced."""
+        """Return NONE, or why a request's member id and instance id are refused.
+
+        An instance id belongs to one member at a time: any other member id with it is fenced.
+        """
         if group_instance_id is not None:
             owner = self.static_members.get(group_instance_id)
             if owner is None:
@@ -199,7 +202,10 @@ class Group:
         return protocol_type == self.protocol_type and bool(self._common_protocols(protocols))
 
     def select_protocol(self) -> str:
-        """The one that most members prefer among those that all support; the earliest member's choice breaks a tie."""
+        """Return the protocol that most members prefer among those that all support.
+
+        The earliest member's choice breaks a tie.
+        """
         first = next(iter(self.members.values()))
         candidates = self._common_protocols(first.protocols)
         assert candidates, f"group {self.group_id} has no protocol that all members support"
@@ -232,7 +238,7 @@ class Group:
         return member
 
     def rename_static_member(self, old_member_id: str, new_member_id: str) -> Member:
-        """The instance came back under a new member id: it keeps its place, its assignment and its leadership."""
+        """Replace a static member's id after its return: it keeps its assignment and its leadership."""
         assert old_member_id not in self.joins, "a member is answered before it is replaced"
         assert old_member_id not in self.syncs, "a member is answered before it is replaced"
         member = self.members[old_member_id]
@@ -248,7 +254,7 @@ class Group:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """The leader must be someone who has joined; False if nobody has."""
+        """Make a member that has joined the leader; return False if none has."""
         if self.leader not in self.joins:
             joined = next((member_id for member_id in self.members if member_id in self.joins), None)
             if joined is None:
@@ -257,7 +263,7 @@ class Group:
         return True
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """None if this cannot be known: not a consumer group, or somebody's subscription does not read as one."""
+        """Return the topics of all members, or None if they are unknown: a member's metadata is not a consumer's."""
         if not self.is_consumer_group:
             return None
         topics: frozenset[str] = frozenset()
@@ -269,25 +275,25 @@ class Group:
         return topics
 
     def topics_of(self, protocols: Mapping[str, bytes]) -> frozenset[str] | None:
-        """What a member subscribes to, in the chosen protocol's words if it has them."""
+        """Return the topics a member subscribes to, by the chosen protocol's metadata if it has that."""
         if not self.is_consumer_group:
             return None
         chosen = protocols.get(self.protocol or "")
         return subscribed_topics(next(iter(protocols.values())) if chosen is None else chosen)
 
     def is_giving_up(self, member: Member) -> bool:
-        """Whether this member was told to give up partitions that wait for it to say so by joining again."""
+        """Return whether the member was told to revoke partitions, which wait for it to join again."""
         if not self.is_consumer_group or self.protocol not in member.protocols:
             return False
         return not owned_partitions(member.protocols[self.protocol]) <= assigned_partitions(member.assignment)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """In doubt a consumer group is: its offsets are then kept."""
+        """Return whether a member subscribes to the topic, or may do so: the group's offsets are then kept."""
         topics = self.subscribed_topics()
         return topic in topics if topics is not None else self.is_consumer_group
 
     def stored(self, now_ms: int, assignments: Mapping[str, bytes]) -> GroupStored:
-        """The record of this generation with these assignments; a member that has none gets an empty one."""
+        """Return the record of this generation with these assignments; members without one get an empty one."""
         members: Iterable[StoredMember] = ()
         if self.members:
             assert self.protocol is not None
@@ -298,7 +304,7 @@ class Group:
         )
 
     def apply(self, record: GroupStored) -> None:
-        """Become what the record says. A member that is already what its record says keeps its other protocols."""
+        """Apply a stored record. A member that already matches its record keeps its other protocols."""
         self.state = GroupState.STABLE if record.members else GroupState.EMPTY
         self.state_timestamp_ms = record.current_state_timestamp_ms
         self.generation = record.generation
@@ -321,7 +327,7 @@ class Group:
     def _applied(self, stored: StoredMember, protocol: str) -> Member:
         member = self.members.get(stored.member_id)
         if member is None or protocol not in member.protocols or member.stored(protocol, stored.assignment) != stored:
-            # While loading. Only the chosen protocol is on disk; the member brings the others when it joins again.
+            # While loading. Only the chosen protocol is on disk; the member sends the others when it joins again.
             member = Member(
                 stored.member_id,
                 stored.group_instance_id,

@@ -1,13 +1,13 @@
-"""JoinGroup: who may join, under which member id, and whether that means a rebalance.
+"""JoinGroup: admission of members, their ids, and whether a join starts a rebalance.
 
 - A dynamic member without an id is given one and must join again with it (KIP-394), so that a client which gives up
-  and retries leaves no ghost behind.
-- A static member (KIP-345) without a member id takes the place of whoever has its instance id; the former is fenced. In
-  a Stable group this needs no rebalance as long as the protocol and the topics stay the same, and its former self was
-  not about to give partitions up. (Kafka compares the protocol alone. It misses a static member that comes back with
-  another subscription, and leaves a partition to nobody when its former owner dies in a cooperative hand-over.)
-- A known member joins again when a rebalance is on, when it is the leader, or when its metadata has changed. With the
-  same metadata in a settled group it missed its answer and is told the current generation.
+  and retries leaves no dead member behind.
+- A static member (KIP-345) without a member id replaces the member with its instance id, which is fenced. In a
+  Stable group this needs no rebalance as long as the protocol and the topics stay the same, and the replaced member was
+  not about to revoke partitions. (Kafka compares the protocol alone. It misses a static member that comes back with
+  another subscription, and leaves a partition unassigned when its former owner dies during a cooperative revocation.)
+- A join of a known member takes part in the rebalance under way, or starts one if it is of the leader or its metadata
+  has changed. With the same metadata in a Stable group the member missed its answer, and gets the current generation.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def join(turn: Turn, token: Any, request: JoinRequest) -> None:
     elif request.member_id != UNKNOWN_MEMBER_ID:
         _join_known(turn, group, request, token)
     else:
-        # Only now is a group that was not there worth remembering.
+        # A new group is stored only now: refused joins must not fill the memory.
         turn.shard.groups[request.group_id] = group
         _join_unknown(turn, group, request, token)
 
@@ -129,7 +129,7 @@ def _join_known(turn: Turn, group: Group, request: JoinRequest, token: Any) -> N
         return
     member = group.members[member_id]
     is_unchanged = list(member.protocols.items()) == list(dict(request.protocols).items())
-    # A leader that joins a Stable group wants a new assignment: it has seen topics change, say.
+    # A leader that joins a Stable group requests a new assignment, for example because topics have changed.
     missed_its_answer = is_unchanged and (
         group.state is GroupState.COMPLETING_REBALANCE
         or (group.state is GroupState.STABLE and member_id != group.leader)
@@ -191,8 +191,8 @@ def _replace_static(turn: Turn, group: Group, request: JoinRequest, token: Any) 
 
 
 def _rejoined(group: Group, request: JoinRequest, member_id: str, old_leader: str) -> JoinResponse:
-    # Nobody is to assign anything. Since version 9 a leader can be told so (KIP-814); an older one must not notice that
-    # it leads, so it hears of the leader by the name it no longer has.
+    # The assignment must stay. Since version 9 a leader can be told so (KIP-814); an older one must not learn that it
+    # leads, so its response names the leader by the member id that was replaced.
     response = joined(group, member_id)
     if request.skip_assignment_supported:
         return response._replace(skip_assignment=member_id == group.leader)

@@ -1,4 +1,4 @@
-"""One member of a group of the classic protocol, and about what it takes in memory."""
+"""One member of a group of the classic protocol, and an estimate of its memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowstone.coordinator.groups.records import StoredMember
 def member_bytes(
     client_id: str, client_host: str, group_instance_id: str | None, protocols: Mapping[str, bytes]
 ) -> int:
-    """Return about what a member takes in memory, without its id and its assignment."""
+    """Return an estimate of a member's memory in bytes, without its id and its assignment."""
     names = len(client_id) + len(client_host) + len(group_instance_id or "") + sum(map(len, protocols))
     metadata_bytes = sum(map(len, protocols.values()))
     overhead_bytes = MEMBER_OVERHEAD_BYTES + PROTOCOL_OVERHEAD_BYTES * len(protocols)
@@ -26,7 +26,7 @@ def member_bytes(
 
 
 def pending_bytes(member_id: str) -> int:
-    """Return about what a member id that was handed out takes in memory."""
+    """Return an estimate of the memory in bytes of a member id that was handed out."""
     return PENDING_MEMBER_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(member_id)
 
 
@@ -39,13 +39,13 @@ class Member:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: dict[str, bytes]  # name to metadata, the preferred one first
-    assignment: bytes = b""  # as last stored
-    counted_bytes: int = 0  # what its group last counted for it
+    assignment: bytes = b""  # the last stored one
+    counted_bytes: int = 0  # its share of the group's `members_bytes`
     is_new: bool = False  # its first join has not been answered: it cannot send heartbeats yet
 
     @property
     def size_bytes(self) -> int:
-        """Return about what the member takes in memory."""
+        """Return an estimate of the member's memory in bytes."""
         return (
             member_bytes(self.client_id, self.client_host, self.group_instance_id, self.protocols)
             + TEXT_CHARACTER_BYTES * len(self.member_id)

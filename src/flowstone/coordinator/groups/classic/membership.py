@@ -1,8 +1,8 @@
-"""SyncGroup, Heartbeat and LeaveGroup: what members do once they have joined.
+"""SyncGroup, Heartbeat and LeaveGroup: the requests of members that have joined.
 
-A member is known by its id, its instance id if it has one, and its generation; whoever gives a wrong one is told which.
-The leader's assignment passes through unread. It is stored before anybody is told of it: the replies and the record
-leave in the same effects, and only the record's replay makes the group Stable.
+A request identifies its member by id, instance id if it has one, and generation; the error names the one that is wrong.
+The leader's assignment passes through unparsed. It is stored before any member gets it: the replies and the record are
+in the same effects, and only the record's replay makes the group Stable.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def sync(turn: Turn, token: Any, request: SyncRequest) -> None:
     if group.state is GroupState.STABLE:
         turn.reply(token, _synced(group, group.members[member_id].assignment))
         return
-    # A member waits once: a second sync, from a client that gave up on the first, takes the first one's place.
+    # Only one sync of a member is parked: a second one, after the client gave up on the first, replaces it.
     answer_sync(turn, group, member_id, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
     group.syncs[member_id] = token
     if member_id == group.leader:
@@ -65,10 +65,10 @@ def _assign(turn: Turn, group: Group, assignments: dict[str, bytes]) -> None:
     stored = group.stored(turn.now_ms, assignments)
     growth_bytes = sum(len(each.assignment) - len(group.members[each.member_id].assignment) for each in stored.members)
     if stored.size_bytes > GROUP_BYTES_MAX or not turn.shard.account.may_grow(group.group_id, growth_bytes):
-        # Kafka's answer to a group that does not fit a record. A failed append would cost its neighbours their shard.
+        # Kafka's answer to a group that does not fit a record. A failed append would reload the whole shard.
         for member_id in list(group.syncs):
             answer_sync(turn, group, member_id, SyncResponse(ErrorCode.UNKNOWN_SERVER_ERROR))
-        rebalance(turn, group, f"what its members say and are told takes {stored.size_bytes} bytes, too many to store")
+        rebalance(turn, group, f"its metadata and assignments take {stored.size_bytes} bytes, too many to store")
         return
     turn.append(stored)
     for member_id in list(group.syncs):
@@ -114,7 +114,7 @@ def leave(turn: Turn, token: Any, request: LeaveRequest) -> None:
     if not request.group_id:
         turn.reply(token, LeaveResponse(ErrorCode.INVALID_GROUP_ID))
         return
-    # A group that is not there has no such members, and an empty one answers just that.
+    # A missing group is handled like an empty one: it has no such members.
     group = find(turn, request.group_id) or Group(request.group_id)
     count_before = len(group.members)
     left = []
@@ -128,7 +128,7 @@ def leave(turn: Turn, token: Any, request: LeaveRequest) -> None:
     if len(group.members) < count_before:
         rebalance(turn, group, "; ".join(reasons))
     elif reasons:
-        complete_join_if_ready(turn, group)  # it may have waited for a member id that is now given back
+        complete_join_if_ready(turn, group)  # the join phase may have waited for a member id that is now dropped
         forget_if_unused(turn, group)
 
 

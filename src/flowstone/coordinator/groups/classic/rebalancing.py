@@ -1,12 +1,12 @@
-"""A rebalance from its beginning to the answered joins; also how a member leaves a group, for whatever reason.
+"""A rebalance from its beginning to the answered joins, and the removal of members.
 
-`rebalance` begins one, or lets the one under way go on. The join phase ends when everybody has joined, or when the
-longest rebalance timeout of the members is over, `REBALANCE_PHASE_MIN_MS` at least; the first rebalance of an empty
-group instead waits the initial delay, prolonged as long as members keep arriving. Members that did not join are
-dropped, unless they are static: those keep their place until their session ends. Then everybody waits for the leader's
+`rebalance` begins one, or checks whether the one under way can end. The join phase ends when all members have joined,
+or after the longest rebalance timeout of the members, `REBALANCE_PHASE_MIN_MS` at least; the first rebalance of an
+empty group instead waits for the initial delay, prolonged as long as members keep arriving. Members that did not join
+are removed, unless they are static: those stay until their session ends. Then all members wait for the leader's
 assignment (`membership.sync`).
 
-Whoever waits is answered before it is moved or dropped: no token is lost.
+A waiting member is answered before it is replaced or removed: no token is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flowstone.errors import ErrorCode
 
 
 def find(turn: Turn, group_id: str) -> Group | None:
-    """Return the group of that id, or None if it is not there."""
+    """Return the group of that id, or None if there is none."""
     group = turn.shard.groups.get(group_id)
     assert group is None or isinstance(group, Group)
     return group
@@ -63,7 +63,7 @@ def rebalance(turn: Turn, group: Group, reason: str, clients_reason: str | None 
 
 
 def _phase_ms(group: Group) -> int:
-    """Return how long members that are missing in a join or sync phase are waited for."""
+    """Return how long a join or sync phase waits for missing members."""
     return max(group.rebalance_timeout_ms, REBALANCE_PHASE_MIN_MS)
 
 
@@ -73,7 +73,7 @@ def complete_join_if_ready(turn: Turn, group: Group) -> None:
 
 
 def end_of_join_phase(turn: Turn, group: Group) -> None:
-    """The join phase's time is up; the initial delay is prolonged if somebody came during the last stretch of it."""
+    """End the join phase at its deadline, or prolong the initial delay if a member arrived during its last part."""
     assert group.state is GroupState.PREPARING_REBALANCE
     if group.initial_delay_left_ms and group.joined_during_delay:
         delay_ms = min(turn.shard.config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
@@ -85,7 +85,7 @@ def end_of_join_phase(turn: Turn, group: Group) -> None:
 
 
 def complete_join(turn: Turn, group: Group) -> None:
-    """Begin the next generation with those who have joined, or store that the group is empty."""
+    """Begin the next generation with the members that have joined, or store that the group is empty."""
     turn.cancel(TimerKind.JOIN, group)
     group.initial_delay_left_ms = None
     for member in list(group.members.values()):
@@ -113,7 +113,7 @@ def complete_join(turn: Turn, group: Group) -> None:
 
 
 def joined(group: Group, member_id: str) -> JoinResponse:
-    """The current generation, as this member is told of it; the leader also hears of everybody's metadata."""
+    """Return a member's response with the current generation; the leader's lists all members' metadata."""
     assert group.protocol is not None
     members: tuple[JoinedMember, ...] = ()
     if member_id == group.leader:
@@ -133,25 +133,25 @@ def joined(group: Group, member_id: str) -> JoinResponse:
 
 
 def park_join(turn: Turn, group: Group, member_id: str, token: object) -> None:
-    """A member waits once: a second join, from a client that gave up on the first, takes the first one's place."""
+    """Park a member's join. A second join, after the client gave up on the first, replaces it."""
     answer_join(turn, group, member_id, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
     group.joins[member_id] = token
 
 
 def answer_join(turn: Turn, group: Group, member_id: str, response: JoinResponse) -> None:
-    """Does nothing if the member is not waiting for its join to be answered."""
+    """Answer the member's parked join, if it has one."""
     if member_id in group.joins:
         turn.reply(group.joins.pop(member_id), response)
 
 
 def answer_sync(turn: Turn, group: Group, member_id: str, response: SyncResponse) -> None:
-    """Does nothing if the member is not waiting for its assignment."""
+    """Answer the member's parked sync, if it has one."""
     if member_id in group.syncs:
         turn.reply(group.syncs.pop(member_id), response)
 
 
 def remove_member(turn: Turn, group: Group, member_id: str) -> None:
-    """Drop a member. What that means for the group is the caller's to decide, once it has dropped all it drops."""
+    """Remove a member. The caller decides what follows for the group, after all removals."""
     answer_join(turn, group, member_id, JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID))
     answer_sync(turn, group, member_id, SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
     turn.cancel(TimerKind.SESSION, group, member_id)
@@ -164,6 +164,6 @@ def remove_pending(turn: Turn, group: Group, member_id: str) -> None:
 
 
 def forget_if_unused(turn: Turn, group: Group) -> None:
-    """Forget a group that never finished a generation and keeps no offsets: it left nothing on disk to remove."""
+    """Remove a group that never finished a generation and has no offsets: it has no records on disk."""
     if group.is_unused and group.generation == 0 and not turn.shard.offsets.of_group(group.group_id):
         turn.shard.groups.pop(group.group_id, None)

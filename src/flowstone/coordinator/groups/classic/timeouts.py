@@ -1,7 +1,7 @@
-"""What happens to a group when its timers run out: sessions, the join phase, syncs that never came.
+"""Expired timers of a group: sessions, the join phase, and missing syncs.
 
-All timers of a group that are due in a turn are handled together: first everybody who is overdue is dropped, then it is
-decided, once, what that means for the group. So a group never writes two records in one turn.
+All timers of a group that are due in one call are handled together: first every overdue member is removed, then the
+consequence for the group is decided once. So a group never writes two records in one call.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def resume(turn: Turn, group: Group) -> None:
 
 
 def forget(timers: Timers, group: Group) -> None:
-    """Cancel the timers of a group that is removed, which are those of member ids handed out."""
+    """Cancel the timers of a group that is removed: those of member ids that were handed out."""
     for member_id in group.pending_joins:
         timers.cancel(Timer(TimerKind.SESSION, group.group_id, member_id))
 
 
 def expire(turn: Turn, group: Group, due: Collection[Timer]) -> None:
-    """Drop whoever is overdue, and decide what that means for the group."""
+    """Remove the members whose timers are due, and decide once what follows for the group."""
     reasons = [
         f"Member {timer.member_id} sent no heartbeat in its session timeout"
         for timer in due
@@ -46,7 +46,7 @@ def expire(turn: Turn, group: Group, due: Collection[Timer]) -> None:
     if TimerKind.SYNC in kinds:
         for member_id in list(group.pending_syncs):
             remove_member(turn, group, member_id)
-            reasons.append(f"Member {member_id} did not ask for its assignment in the rebalance timeout")
+            reasons.append(f"Member {member_id} sent no SyncGroup request in the rebalance timeout")
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         if reasons:
             rebalance(turn, group, "; ".join(reasons))
@@ -60,7 +60,7 @@ def expire(turn: Turn, group: Group, due: Collection[Timer]) -> None:
 
 
 def _end_session(turn: Turn, group: Group, member_id: str) -> bool:
-    """Whether a member was dropped. One whose join or sync is parked here is waiting for us, not we for it."""
+    """Return whether a member was removed. One whose join or sync is parked here stays: it waits for the group."""
     if member_id in group.pending_joins:
         remove_pending(turn, group, member_id)
         return False
