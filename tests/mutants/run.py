@@ -37,12 +37,15 @@ from tests.mutants.operators import Mutant, find_mutants
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("log", "replication", "coordinator", "cluster")
-HOT_PATH = ("network/connection", "network/outbox", "network/receive_buffers", "dispatch/dispatcher", "requests/parked")
-HOT_PATH += ("fetching/fetch_partitions", "fetching/fetch_sessions", "handlers/produce", "handlers/fetch")
+HOT_PATH = ("network/connection", "network/outbox", "network/receive_buffers", "network/unsent_bytes")
+HOT_PATH += ("dispatch/dispatcher", "dispatch/deferred", "requests/parked", "requests/partition_lookup")
+HOT_PATH += ("requests/batch_preparation", "requests/producer_admission", "handlers/produce", "handlers/fetch")
+HOT_PATH += ("fetching/fetch_partitions", "fetching/fetch_sessions", "fetching/replica_reads", "loop/cold_reads")
 # Tested against a real ZooKeeper only (tests/zookeeper).
 LEFT_OUT = ("cluster/zookeeper",)
 LINE_TESTS = ("tests/unit/log", "tests/unit/replication", "tests/unit/coordinator", "tests/unit/cluster")
-LINE_TESTS += ("tests/unit/broker", "tests/unit/client", "tests/unit/test_embedded.py", "tests/unit/test_promise.py")
+LINE_TESTS += ("tests/unit/broker", "tests/unit/client", "tests/unit/test_promise.py", "tests/unit/test_embedded.py")
+LINE_TESTS += tuple(f"tests/unit/test_embedded_{name}.py" for name in ("clock", "cluster", "faults", "groups", "modes"))
 SIM_SEEDS = 12
 LAST_TESTS = ("tests/hostile/test_batches.py", "tests/hostile/test_requests.py", "tests/sim/test_simulation.py")
 
