@@ -27,6 +27,8 @@ def changes(body: str) -> list[str]:
         ("return a and not b", ["return None", "return (a or not b)", "return a and (b)"]),
         ("if a: b()", ["if (not a): b()", "if a: pass"]),
         ("return max(a, 1)", ["return None", "return (min(a, 1))", "return max(a, (2))", "return max(a, (0))"]),
+        ("return False", ["return (True)"]),
+        ("return 0", ["return None", "return (1)"]),
         ("a += b", ["pass", "a -= b"]),
         ("raise ValueError(f'{a + 1}')", ["pass"]),
     ],
