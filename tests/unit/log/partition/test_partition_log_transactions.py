@@ -242,6 +242,25 @@ def test_a_long_search_is_left_to_a_worker(
         world.log.aborted_transactions(0, 1)
 
 
+def test_what_long_searches_found_is_kept_for_a_limited_number_of_readers(
+    world: Any, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions.write(ONE)
+    for _ in range(3):
+        transactions.write(TWO)
+        transactions.end(TWO, is_commit=False)
+    transactions.end(ONE, is_commit=False)
+    monkeypatch.setattr("flowstone.log.partition.aborted_transactions.INLINE_ENTRIES_MAX", 1)
+    monkeypatch.setattr("flowstone.log.partition.aborted_transactions.FOUND_MAX", 2)
+    for end in (2, 3, 4):
+        with pytest.raises(NotCached) as missing:
+            world.log.aborted_transactions(0, end)
+        missing.value.warm()
+    assert world.log.aborted_transactions(0, 4) == [(ONE, 0), (TWO, 1), (TWO, 3)]
+    with pytest.raises(NotCached):
+        world.log.aborted_transactions(0, 2)
+
+
 def test_a_full_disk_moves_neither_the_stable_offset_nor_the_index(world: Any, transactions: Transactions) -> None:
     transactions.write(ONE)
     world.files.fail_next("write", errno.ENOSPC)
