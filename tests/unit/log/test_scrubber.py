@@ -186,7 +186,7 @@ async def test_each_round_tells_how_much_it_read_and_found_damaged(broker: Broke
 async def test_damage_is_reported_once(broker: Broker) -> None:
     with logged() as told:
         broker.damage(0)
-        for _ in range(2):
+        for _ in range(3):
             await broker.scrubber.scrub_all()
             broker.clock.advance(8 * DAY_S)
     (error,) = [each.getMessage() for each in told if each.levelno == logging.ERROR]
