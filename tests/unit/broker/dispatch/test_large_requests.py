@@ -70,13 +70,21 @@ def test_a_large_lookup_of_offsets_is_answered_partition_by_partition(client: Cl
     assert [each.committed_offset for each in topic.partitions] == [index if index < 3 else -1 for index in indexes]
 
 
-def large_fetch(partition_count: int, *, session_epoch: int, max_wait_ms: int) -> m.FetchRequest:
+def large_fetch(
+    partition_count: int, *, session_epoch: int, max_wait_ms: int, max_bytes: int = 1 << 20
+) -> m.FetchRequest:
     """A fetch that names so many partitions of `wide`, over and over."""
     partitions = [
         m.FetchRequestPartition(partition=index % partition_count, partition_max_bytes=1024) for index in range(2000)
     ]
-    topics = [m.FetchRequestTopic(topic="wide", partitions=partitions)]
-    return m.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_epoch=session_epoch, topics=topics, rack_id="")
+    return m.FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_epoch=session_epoch,
+        topics=[m.FetchRequestTopic(topic="wide", partitions=partitions)],
+        rack_id="",
+    )
 
 
 def test_a_large_fetch_has_a_session_and_is_answered_partition_by_partition(client: Client) -> None:
@@ -91,6 +99,14 @@ def sizes(response: m.FetchResponse) -> dict[int, int]:
     """How many bytes of records came from each partition that has any."""
     partitions = [each for topic in response.responses for each in topic.partitions]
     return {each.partition_index: len(each.records) for each in partitions if each.records}
+
+
+def test_a_large_fetch_gives_no_more_bytes_than_asked_for_but_one_batch(client: Client) -> None:
+    batch = batch_of(b"v")
+    for partition in range(3):
+        client.produce("wide", batch, partition=partition)
+    request = large_fetch(3, session_epoch=-1, max_wait_ms=0, max_bytes=len(batch) + 1)
+    assert sizes(client.ask(11, request)) == {0: len(batch)}
 
 
 @pytest.fixture

@@ -63,3 +63,17 @@ def test_transactions_that_were_open_where_a_backup_ended_are_aborted_in_what_is
             directory.restart(lose_power=True)
 
     scenario(check)(Directory())
+
+
+def test_a_restored_log_knows_where_it_left_its_source_before_and_after_a_restart() -> None:
+    async def check(directory: Directory) -> None:
+        TransactionWriter(directory.source, 1).write_plain()
+        end = directory.source.log_end_offset
+        await restore(directory)
+        for _ in range(2):
+            point = directory.logs.get_or_create(RESTORED, BRANCH_ID, CONFIG).branch_point
+            assert point is not None
+            assert (point.source_topic, point.offset) == (SOURCE.topic, end)
+            directory.restart(lose_power=True)
+
+    scenario(check)(Directory())
