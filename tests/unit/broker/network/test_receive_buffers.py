@@ -56,7 +56,7 @@ def test_of_those_who_wait_the_smallest_tries_first():
     assert taken is not None
     tried = []
     for size_bytes in (300_000, 100_000, 200_000):
-        pool.on_room(lambda size_bytes=size_bytes: tried.append(size_bytes), size_bytes)
+        pool.on_available(lambda size_bytes=size_bytes: tried.append(size_bytes), size_bytes)
     pool.give_back(taken)
     assert tried == [100_000, 200_000, 300_000]
 
