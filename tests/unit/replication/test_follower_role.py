@@ -98,6 +98,13 @@ def test_a_log_start_beyond_what_is_committed_here_is_taken_over_up_to_there(wor
     assert world.log.log_start_offset == 2
 
 
+def test_a_follower_that_had_no_space_is_no_longer_full_once_it_copies_again(world: ReplicaWorld):
+    world.partition.local.append_refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no space is left"))
+    assert world.partition.local.is_full
+    world.follow(leader_bytes(2))
+    assert not world.partition.local.is_full
+
+
 def test_a_log_start_that_the_follower_has_reached_moves_nothing(world: ReplicaWorld):
     world.follow(leader_bytes(2, 2), high_watermark=4, log_start=3)
     world.flush()

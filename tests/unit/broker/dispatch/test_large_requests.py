@@ -101,6 +101,14 @@ def sizes(response: m.FetchResponse) -> dict[int, int]:
     return {each.partition_index: len(each.records) for each in partitions if each.records}
 
 
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_large_fetch_that_finds_records_does_not_wait(client: Client, session_epoch: int) -> None:
+    batch = batch_of(b"v")
+    client.produce("wide", batch, partition=2)
+    response = client.ask(11, large_fetch(3, session_epoch=session_epoch, max_wait_ms=30_000))  # the client waits 10 s
+    assert sizes(response) == {2: len(batch)}
+
+
 def test_a_large_fetch_gives_no_more_bytes_than_asked_for_but_one_batch(client: Client) -> None:
     batch = batch_of(b"v")
     for partition in range(3):
