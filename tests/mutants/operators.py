@@ -112,7 +112,7 @@ class _Finder:
             case ast.If(test=test) | ast.While(test=test):
                 if not isinstance(test, ast.Compare | ast.UnaryOp | ast.Constant) or len(getattr(test, "ops", "1")) > 1:
                     yield self._mutant(test, ast.UnaryOp(ast.Not(), test), name)
-            case ast.Return(value=value) if value is not None and not _is_none(value):
+            case ast.Return(value=value) if value is not None and not _is_none_or_false(value):
                 yield self._mutant(node, ast.Return(ast.Constant(None)), name)
             case ast.AugAssign(op=op):
                 yield self._mutant(node, None, name)
@@ -179,8 +179,9 @@ def _is_no_tests_business(node: ast.AST) -> bool:
     return False
 
 
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
+def _is_none_or_false(value: ast.expr) -> bool:
+    """Return whether None in place of the value is the same to callers that only ask whether it is true."""
+    return isinstance(value, ast.Constant) and (value.value is None or value.value is False)
 
 
 def _is_text(value: ast.expr) -> bool:

@@ -2,7 +2,7 @@
 
 A mutant is one change (`operators.py`). Of all mutants a seed picks some. For each, the tests that run the changed line
 are run, those of the module's own test file first, then the quickest ones, until one fails. A mutant that none of them
-notices is tested with LAST_TESTS at the end, which start brokers and clusters as processes of their own.
+notices is tested with LAST_TESTS at the end, which start brokers, clusters and workers as processes of their own.
 
 Everything happens in a copy of the checkout in a temporary folder. Which test runs which line is found out once and
 kept in `.cache/mutants/` for as long as sources and tests stay the same.
@@ -37,14 +37,23 @@ from tests.mutants.operators import Mutant, find_mutants
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("log", "replication", "coordinator", "cluster")
-HOT_PATH = ("network/connection", "network/outbox", "network/receive_buffers", "dispatch/dispatcher", "requests/parked")
-HOT_PATH += ("fetching/fetch_partitions", "fetching/fetch_sessions", "handlers/produce", "handlers/fetch")
+HOT_PATH = ("network/connection", "network/outbox", "network/receive_buffers", "network/unsent_bytes")
+HOT_PATH += ("dispatch/dispatcher", "dispatch/deferred", "requests/parked", "requests/partition_lookup")
+HOT_PATH += ("requests/batch_preparation", "requests/producer_admission", "handlers/produce", "handlers/fetch")
+HOT_PATH += ("fetching/fetch_partitions", "fetching/fetch_sessions", "fetching/replica_reads", "loop/cold_reads")
 # Tested against a real ZooKeeper only (tests/zookeeper).
 LEFT_OUT = ("cluster/zookeeper",)
 LINE_TESTS = ("tests/unit/log", "tests/unit/replication", "tests/unit/coordinator", "tests/unit/cluster")
-LINE_TESTS += ("tests/unit/broker", "tests/unit/client", "tests/unit/test_embedded.py", "tests/unit/test_promise.py")
+LINE_TESTS += ("tests/unit/broker", "tests/unit/client", "tests/unit/test_promise.py", "tests/unit/test_embedded.py")
+LINE_TESTS += tuple(f"tests/unit/test_embedded_{name}.py" for name in ("clock", "cluster", "faults", "groups", "modes"))
 SIM_SEEDS = 12
 LAST_TESTS = ("tests/hostile/test_batches.py", "tests/hostile/test_requests.py", "tests/sim/test_simulation.py")
+# What runs only in the log's worker processes is recorded for no test.
+LAST_TESTS += (
+    "tests/unit/log/test_worker_loop.py",
+    "tests/unit/log/test_scrubber.py",
+    "tests/unit/log/test_cleaner.py",
+)
 
 # Only these are loaded: the others take twice as long to start as a test takes to run.
 PLUGINS = ("no:cacheprovider", "pytest_timeout", "_hypothesis_pytestplugin", "flowstone.pytest_plugin")
@@ -255,7 +264,7 @@ def main() -> int:
             if outcome.result in (SURVIVED, NOT_RUN):
                 last = copy.test(outcome.mutant, LAST_TESTS)
                 outcomes[number] = outcome if last.result == SURVIVED else last
-                print(f"once more, with whole brokers: {last}", flush=True)
+                print(f"once more, with whole processes: {last}", flush=True)
     return 0 if report(outcomes, len(picked) - len(to_run), time.monotonic() - began) else 1
 
 

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from tests.mutants.operators import find_mutants
-from tests.mutants.run import ROOT, read_judged, sources
+from tests.mutants.run import LAST_TESTS, LINE_TESTS, ROOT, read_judged, sources
 
 
 def changes(body: str) -> list[str]:
@@ -27,6 +27,8 @@ def changes(body: str) -> list[str]:
         ("return a and not b", ["return None", "return (a or not b)", "return a and (b)"]),
         ("if a: b()", ["if (not a): b()", "if a: pass"]),
         ("return max(a, 1)", ["return None", "return (min(a, 1))", "return max(a, (2))", "return max(a, (0))"]),
+        ("return False", ["return (True)"]),
+        ("return 0", ["return None", "return (1)"]),
         ("a += b", ["pass", "a -= b"]),
         ("raise ValueError(f'{a + 1}')", ["pass"]),
     ],
@@ -52,3 +54,18 @@ def test_every_judged_mutant_has_a_reason_that_is_a_sentence() -> None:
         judged = tomllib.load(file)["equivalent"]
     assert len(read_judged()) == len(judged)
     assert all(each["reason"].endswith(".") for each in judged)
+
+
+def test_every_judged_mutant_can_still_be_made() -> None:
+    files = {file for file, _, _ in read_judged()}
+    possible = {
+        (mutant.file, mutant.function, mutant.change)
+        for file in files
+        for mutant in find_mutants(file, (ROOT / "src" / "flowstone" / file).read_bytes())
+    }
+    assert set(read_judged()) - possible == set()
+
+
+def test_every_changed_file_and_every_test_that_is_run_exists() -> None:
+    paths = [f"src/flowstone/{file}" for file in sources()] + [*LINE_TESTS, *LAST_TESTS]
+    assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -10,6 +10,7 @@ from flowstone.errors import ApiError
 from flowstone.log.branching import staging as branch_staging
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.branch_point import branch_point_name, read_branch_point
+from flowstone.log.segments.sparse_index import OFFSET_ENTRY
 from flowstone.ports.simulated_files import SimulatedFiles
 from flowstone.types import TopicPartition
 from flowstone.wire.compression import Codec
@@ -106,6 +107,18 @@ async def test_damaged_index_files_of_the_source_do_not_reach_the_copy(directory
     index.write(0, [b"\x00\x00\x00\x01\x00\x00\x00\x07"])
     branch = await directory.branch(sealed.next_offset - 1 if sealed.next_offset > 0 else 4)
     assert stored(branch) == stored(directory.source)[: branch.log_end_offset]
+
+
+@scenario
+async def test_index_entries_of_the_source_that_point_beside_its_batches_are_made_again(directory: Directory) -> None:
+    fill(directory.source, 20)
+    index = directory.files.open(directory.source.segments[0].indexes.offset_handle.path)
+    entries = [(offset, position + 1) for offset, position in OFFSET_ENTRY.iter_unpack(index.read(0, index.size()))]
+    index.write(0, [b"".join(OFFSET_ENTRY.pack(*entry) for entry in entries)])
+    branch = await directory.branch(directory.source.segments[1].base_offset - 1)
+    copied = branch.segments[0]
+    fresh = copied.rebuild(copied.log.get(), copied.size_bytes)
+    assert directory.files.read(copied.indexes.offset_handle.path) == fresh.indexes.offsets.encode()  # type: ignore[union-attr]
 
 
 @scenario

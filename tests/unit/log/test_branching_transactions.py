@@ -97,6 +97,21 @@ async def test_what_a_branch_was_given_is_derived_again_from_its_log(directory: 
 
 
 @scenario
+async def test_a_branch_whose_index_is_damaged_is_still_no_log_of_its_sources_producers(directory: Directory) -> None:
+    source = TransactionWriter(directory.source, 1)
+    source.write(1, is_transactional=True)
+    source.end(1, is_commit=False)
+    branch = await directory.branch()
+    path = branch.path
+    directory.logs.abort()
+    (index,) = (name for name in directory.files.names(path) if name.endswith(".txnindex"))
+    directory.files.open(f"{path}/{index}").truncate(1)
+    directory.open()
+    assert visible(directory.branch_log, 2) == []
+    assert directory.branch_log.producers.get(1) is None
+
+
+@scenario
 async def test_a_branch_of_a_branch_keeps_what_the_first_one_aborted(directory: Directory) -> None:
     source = TransactionWriter(directory.source, 1)
     source.write(1, is_transactional=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,19 +151,44 @@ async def test_a_disk_that_cannot_be_read_is_found_and_checked(broker: Broker) -
     assert broker.logs.directories[0].fault is None  # the rest of the disk is well
 
 
+@contextlib.contextmanager
+def logged() -> Iterator[list[logging.LogRecord]]:
+    """What the scrubber logs."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("flowstone.log.scrubbing.scrubber")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield records
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@scenario
+async def test_each_round_tells_how_much_it_read_and_found_damaged(broker: Broker) -> None:
+    with logged() as told:
+        await broker.scrubber.scrub_all()
+        broker.damage(0)
+        broker.clock.advance(8 * DAY_S)
+        await broker.scrubber.scrub_all()
+        await broker.scrubber.scrub_all()  # nothing is due
+    sealed = broker.log.segments[:-1]
+    read = f"scrubbed {len(sealed)} segments, {sum(each.size_bytes for each in sealed)} bytes"
+    rounds = [each.getMessage() for each in told if each.levelno == logging.INFO]
+    assert rounds == [f"{read}: none damaged", f"{read}: 1 damaged"]
+
+
 @scenario
 async def test_damage_is_reported_once(broker: Broker) -> None:
-    told: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = told.append  # type: ignore[method-assign]
-    logging.getLogger("flowstone.log.scrubbing.scrubber").addHandler(handler)
-    try:
+    with logged() as told:
         broker.damage(0)
-        for _ in range(2):
+        for _ in range(3):
             await broker.scrubber.scrub_all()
             broker.clock.advance(8 * DAY_S)
-    finally:
-        logging.getLogger("flowstone.log.scrubbing.scrubber").removeHandler(handler)
     (error,) = [each.getMessage() for each in told if each.levelno == logging.ERROR]
     assert "00000000000000000000.log is damaged" in error
     assert "flowstone log verify" in error

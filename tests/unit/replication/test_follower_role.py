@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from flowstone.errors import ApiError, ErrorCode
+from flowstone.errors import ApiError, ErrorCode, StorageFault
 from flowstone.log.partition.replica_append import UnfitRecords
 from flowstone.replication.readers import Reader
 from flowstone.replication.state import DivergingEpoch
@@ -82,6 +82,42 @@ def test_the_leaders_log_start_is_taken_over_as_far_as_it_is_committed_here(worl
     assert world.log.log_start_offset == 3
     world.follow(b"", high_watermark=4, log_start=2)
     assert world.log.log_start_offset == 3
+
+
+def test_a_follower_that_cannot_copy_still_takes_over_the_leaders_log_start(world: ReplicaWorld):
+    world.follow(leader_bytes(2, 2), high_watermark=4)
+    world.flush()
+    assert world.following.follow_log_start(3)
+    assert world.log.log_start_offset == 3
+
+
+def test_a_log_start_beyond_what_is_committed_here_is_taken_over_up_to_there(world: ReplicaWorld):
+    world.follow(leader_bytes(2, 2), high_watermark=2)
+    world.flush()
+    assert world.following.follow_log_start(4)
+    assert world.log.log_start_offset == 2
+
+
+def test_a_follower_that_had_no_space_is_no_longer_full_once_it_copies_again(world: ReplicaWorld):
+    world.partition.local.append_refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no space is left"))
+    assert world.partition.local.is_full
+    world.follow(leader_bytes(2))
+    assert not world.partition.local.is_full
+
+
+def test_a_log_start_that_the_follower_has_reached_moves_nothing(world: ReplicaWorld):
+    world.follow(leader_bytes(2, 2), high_watermark=4, log_start=3)
+    world.flush()
+    assert not world.following.follow_log_start(3)
+    assert world.log.log_start_offset == 3
+
+
+def test_a_follower_that_is_offline_keeps_its_log_start(world: ReplicaWorld):
+    world.follow(leader_bytes(2, 2), high_watermark=4)
+    world.flush()
+    world.partition.local.failed(StorageFault("the disk is gone"))
+    assert not world.following.follow_log_start(3)
+    assert world.log.log_start_offset == 0
 
 
 @pytest.mark.parametrize("epoch", [2, 4])

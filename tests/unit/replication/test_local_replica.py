@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.replication.local_replica import ANY_SIZE_BYTES
 from flowstone.replication.readers import Reader, consumer
@@ -108,3 +109,15 @@ def test_read_committed_consumers_hear_of_a_decision_that_moves_no_high_watermar
 )
 def test_the_isolation_level_says_what_a_consumer_reads(isolation_level: int, reader: Reader) -> None:
     assert consumer(isolation_level) is reader
+
+
+def test_a_partition_that_had_no_space_says_once_that_it_takes_records_again(caplog: pytest.LogCaptureFixture) -> None:
+    world = ReplicaWorld()
+    world.partition.local.append_refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no space is left"))
+    for _ in range(3):
+        world.append()
+    assert not world.partition.local.is_full
+    assert [each.message.rpartition("takes ")[2] for each in caplog.records] == [
+        "no records for now: no space is left",
+        "records again",
+    ]

@@ -28,6 +28,19 @@ def test_what_a_leader_appends_is_committed_once_its_followers_have_it(tmp_path:
     run(ReplicatedTopic(tmp_path, config=TopicConfig(flush_messages=flush_messages)), scenario)
 
 
+def test_bytes_that_are_fetched_from_leaders_are_counted(tmp_path: Path):
+    async def scenario(topic: ReplicatedTopic) -> None:
+        await topic.start(1, 2)
+        for index in range(2):
+            for number in range(3):
+                await topic.brokers[1].committed(batch_of(b"%d" % number), index)
+        stored = sum(topic.brokers[2].partition(index).log.segments[0].size_bytes for index in range(2))
+        assert topic.brokers[2].fetchers.counts.fetched_bytes == stored > 0
+        assert topic.brokers[1].fetchers.counts.fetched_bytes == 0
+
+    run(ReplicatedTopic(tmp_path, partitions=2), scenario)
+
+
 def test_followers_hear_of_the_high_watermark(tmp_path: Path):
     async def scenario(topic: ReplicatedTopic) -> None:
         await topic.start(1, 2)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from flowstone.broker.dispatch.deferred import Deferred, Outcome, Slot
+from flowstone.errors import ProtocolError
 from flowstone.promise import Promise
 
 
@@ -79,3 +81,32 @@ def test_what_a_coroutine_left_is_cancelled_with_its_connection() -> None:
             assert not [chunks for _, chunks in answering.heard if chunks]
 
     asyncio.run(scenario())
+
+
+def failure_of(happen: Callable[[asyncio.Future[Any]], object], encode: Callable[[Outcome], list[Any]] = encode) -> str:
+    """Why a slot's connection has to be closed after this happened to the answer that it waits for."""
+
+    async def scenario() -> str:
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answered: list[Slot] = []
+        slot = Slot()
+        slot.wait_for(Deferred(outcome, encode), answered.append)
+        happen(outcome)
+        await settle()
+        assert answered == [slot]
+        assert slot.chunks is None
+        assert slot.failure is not None
+        return slot.failure
+
+    return asyncio.run(scenario())
+
+
+def test_an_answer_that_the_broker_takes_back_says_that_it_is_stopping() -> None:
+    assert failure_of(lambda outcome: outcome.cancel()) == "the broker is stopping"
+
+
+def test_an_answer_that_breaks_the_protocol_says_how() -> None:
+    def refuse(outcome: Outcome) -> list[Any]:
+        raise ProtocolError("no such version")
+
+    assert failure_of(lambda outcome: outcome.set_result(b"answer"), refuse) == "no such version"

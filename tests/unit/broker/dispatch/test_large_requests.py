@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from flowstone.broker.dispatch.large_requests import LARGE_REQUEST_BYTES, UNDER_
 from flowstone.broker.handlers import list_offsets
 from flowstone.wire import messages as m
 from tests.support.running_app import RunningApp
-from tests.support.wire_client import Client, Closed, fetch_request, frame
+from tests.support.wire_client import Client, Closed, batch_of, fetch_request, frame
 
 MANY = 5000
 
@@ -69,21 +70,74 @@ def test_a_large_lookup_of_offsets_is_answered_partition_by_partition(client: Cl
     assert [each.committed_offset for each in topic.partitions] == [index if index < 3 else -1 for index in indexes]
 
 
-def test_a_large_fetch_has_a_session_and_waits_for_records(client: Client) -> None:
-    assert client.create_topic("other", 1) == 0
-    partitions = [m.FetchRequestPartition(partition=index, partition_max_bytes=1024) for index in range(2000)]
-    request = m.FetchRequest(
-        max_wait_ms=5000,
+def large_fetch(
+    partition_count: int, *, session_epoch: int, max_wait_ms: int, max_bytes: int = 1 << 20
+) -> m.FetchRequest:
+    """A fetch that names so many partitions of `wide`, over and over."""
+    partitions = [
+        m.FetchRequestPartition(partition=index % partition_count, partition_max_bytes=1024) for index in range(2000)
+    ]
+    return m.FetchRequest(
+        max_wait_ms=max_wait_ms,
         min_bytes=1,
-        session_epoch=0,
+        max_bytes=max_bytes,
+        session_epoch=session_epoch,
         topics=[m.FetchRequestTopic(topic="wide", partitions=partitions)],
         rack_id="",
     )
-    response = client.ask(11, request)
+
+
+def test_a_large_fetch_has_a_session_and_is_answered_partition_by_partition(client: Client) -> None:
+    response = client.ask(11, large_fetch(2000, session_epoch=0, max_wait_ms=5000))
     assert response.session_id != 0
     assert len(response.responses[0].partitions) == 2000
     codes = {each.partition_index: each.error_code for each in response.responses[0].partitions}
     assert (codes[0], codes[2], codes[3]) == (0, 0, 3)
+
+
+def sizes(response: m.FetchResponse) -> dict[int, int]:
+    """How many bytes of records came from each partition that has any."""
+    partitions = [each for topic in response.responses for each in topic.partitions]
+    return {each.partition_index: len(each.records) for each in partitions if each.records}
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_large_fetch_that_finds_records_does_not_wait(client: Client, session_epoch: int) -> None:
+    batch = batch_of(b"v")
+    client.produce("wide", batch, partition=2)
+    response = client.ask(11, large_fetch(3, session_epoch=session_epoch, max_wait_ms=30_000))  # the client waits 10 s
+    assert sizes(response) == {2: len(batch)}
+
+
+def test_a_large_fetch_gives_no_more_bytes_than_asked_for_but_one_batch(client: Client) -> None:
+    batch = batch_of(b"v")
+    for partition in range(3):
+        client.produce("wide", batch, partition=partition)
+    request = large_fetch(3, session_epoch=-1, max_wait_ms=0, max_bytes=len(batch) + 1)
+    assert sizes(client.ask(11, request)) == {0: len(batch)}
+
+
+@pytest.fixture
+def late_batch(app: RunningApp) -> Iterator[bytes]:
+    """A batch that another client produces to a partition a little later."""
+    batch = batch_of(b"late")
+    with app.client() as producer:
+        timer = threading.Timer(0.2, producer.produce, ("wide", batch), {"partition": 1})
+        timer.start()
+        yield batch
+        timer.join()
+
+
+def test_a_large_fetch_with_a_session_waits_for_records(client: Client, late_batch: bytes) -> None:
+    response = client.ask(11, large_fetch(3, session_epoch=0, max_wait_ms=9000))
+    assert sizes(response) == {1: len(late_batch)}
+
+
+def test_a_large_fetch_without_a_session_reads_again_when_its_time_is_over(client: Client, late_batch: bytes) -> None:
+    began_s = time.monotonic()
+    response = client.ask(11, large_fetch(3, session_epoch=-1, max_wait_ms=1000))
+    assert sizes(response) == {1: len(late_batch)}
+    assert time.monotonic() - began_s >= 1
 
 
 def test_answers_stay_in_the_order_of_the_requests(client: Client) -> None:

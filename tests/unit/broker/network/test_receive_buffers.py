@@ -50,6 +50,17 @@ def test_whoever_still_finds_no_room_can_queue_up_again_without_a_loop():
     assert [each is not None for each in tried] == [False, True]
 
 
+def test_of_those_who_wait_the_smallest_tries_first():
+    pool = BufferPool(1 << 20)
+    taken = pool.take(1 << 20)
+    assert taken is not None
+    tried = []
+    for size_bytes in (300_000, 100_000, 200_000):
+        pool.on_available(lambda size_bytes=size_bytes: tried.append(size_bytes), size_bytes)
+    pool.give_back(taken)
+    assert tried == [100_000, 200_000, 300_000]
+
+
 def test_memory_kept_for_reuse_is_bounded():
     pool = BufferPool(1 << 40)
     buffers = [pool.take(8 << 20) for _ in range(20)]

@@ -35,6 +35,11 @@ def test_bytes_and_slices_of_all_connections_are_counted_until_they_are_sent_or_
     assert (total.memory_bytes, total.slice_count) == (2, 0)
 
 
+def test_an_answer_is_as_long_as_its_bytes_and_its_slices_of_files():
+    file = SimulatedFiles().open("/log", create=True)
+    assert Unsent(UnsentTotal()).add([b"12345", LogSlice(file, 0, 1000), memoryview(b"678")]) == 1008
+
+
 def test_while_many_files_are_held_an_answer_gets_one_slice():
     total = UnsentTotal()
     assert total.response_slices_max == RESPONSE_SLICES_MAX

@@ -97,6 +97,13 @@ def test_one_id_in_many_partitions_counts_once(world: World) -> None:
     assert world.taken(range(100, 200)) == 4
 
 
+def test_the_lowest_producer_id_is_counted_as_any_other(world: World) -> None:
+    for at in range(2, 12):
+        world.logs.append(Log())
+        world.produce(0, log=at)
+    assert world.taken(range(100, 200)) == 4
+
+
 def test_one_address_cannot_fill_all_tables_with_few_ids_in_many_partitions(world: World) -> None:
     world.logs = [Log() for _ in range(40)]
     taken = 0
@@ -114,6 +121,40 @@ def test_idle_producers_make_way_when_there_are_too_many_in_all(world: World) ->
     assert world.taken(range(910, 913), OTHER) == 3
 
 
+def test_producers_let_in_since_the_last_count_are_part_of_the_total(world: World) -> None:
+    assert sum(world.taken(range(at * 10, at * 10 + 5), f"10.0.1.{at}:4000") for at in range(7)) == 30
+
+
+def test_producers_of_all_partitions_are_counted_again_after_a_second(world: World) -> None:
+    for at in range(6):
+        world.taken(range(at * 10, at * 10 + 5), f"10.0.1.{at}:4000")
+    world.logs = [Log()]
+    assert world.taken(range(100, 105), OTHER) == 0
+    world.clock.advance(producer_admission.TOTAL_COUNT_INTERVAL_S)
+    assert world.taken(range(100, 105), OTHER) == 5
+
+
+def test_connections_are_remembered_up_to_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_admission, "ALLOWANCES_MAX", 6)  # a connection and its address take three
+    world.taken(range(100))
+    world.taken(range(200, 205), OTHER)
+    assert world.taken(range(300, 305)) == 0
+    for at in range(2):
+        world.taken(range(at * 10 + 400, at * 10 + 405), f"10.0.1.{at}:4000")
+    assert world.taken(range(300, 305)) == 5
+
+
+def test_a_connection_that_goes_on_asking_is_not_forgotten_for_a_new_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_admission, "ALLOWANCES_MAX", 6)
+    world.taken(range(100))
+    world.taken(range(200, 205), OTHER)
+    world.taken(range(300, 305))
+    world.taken(range(400, 405), "10.0.1.1:4000")
+    assert world.taken(range(300, 305)) == 0
+
+
 def test_a_refused_producer_begins_with_its_first_batch_only(world: World) -> None:
     world.taken(range(100))
     with pytest.raises(ApiError):
@@ -122,6 +163,16 @@ def test_a_refused_producer_begins_with_its_first_batch_only(world: World) -> No
     with pytest.raises(ApiError, match="sent before was refused"):
         world.produce(500, sequence=1)
     world.produce(500)
+    world.produce(500, sequence=1)
+
+
+def test_a_producer_may_go_on_anywhere_once_no_request_can_follow_the_refused_one(world: World) -> None:
+    world.clock.advance(1000.0)
+    world.taken(range(100))
+    world.clock.advance(producer_admission.GAP_AFTER_REFUSAL_S - 1)
+    with pytest.raises(ApiError, match="sent before was refused"):
+        world.produce(500, sequence=1)
+    world.clock.advance(producer_admission.GAP_AFTER_REFUSAL_S)
     world.produce(500, sequence=1)
 
 

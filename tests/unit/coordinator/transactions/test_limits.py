@@ -141,6 +141,19 @@ def test_a_large_shard_is_listed_in_slices_and_completely() -> None:
     assert [len(reply.transactions) for reply in producers.replies] == [2 * TRANSACTIONS_PER_SLICE + 1] * 2
 
 
+def test_a_long_listing_pauses_after_every_slice() -> None:
+    producers = Producers()
+    for number in range(3 * TRANSACTIONS_PER_SLICE):
+        producers.init(f"id-{number}")
+    producers.replies.clear()
+    coordinator = producers.coordinator
+    coordinator.take(coordinator.shard.list_transactions(coordinator.now_ms, "token", ListTransactionsRequest()))
+    coordinator.advance(2 * SLICE_PAUSE_MS - 1)
+    assert producers.replies == []
+    coordinator.advance(1)
+    assert len(producers.replies[0].transactions) == 3 * TRANSACTIONS_PER_SLICE
+
+
 def test_a_pattern_that_is_hard_to_follow_shortens_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flowstone.coordinator.transactions.administration.PATTERN_WORK_PER_SLICE", 1)
     producers = Producers()

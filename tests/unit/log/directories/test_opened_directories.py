@@ -106,6 +106,20 @@ async def test_new_partitions_go_where_the_fewest_are(broker: Broker) -> None:
 
 
 @scenario
+async def test_partitions_that_are_offline_count_where_the_fewest_are_wanted(broker: Broker) -> None:
+    broker.fill()
+    damaged, _ = broker.on(SECOND)
+    broker.logs.close()
+    broker.disks.remove_tree(f"{SECOND}/{damaged}")
+    broker.open()
+    broker.logs.delete(broker.on(FIRST)[0])
+    more = TopicPartition("more", 0)
+    broker.fill([more])
+    assert damaged in broker.logs.offline
+    assert more in broker.on(FIRST)
+
+
+@scenario
 async def test_partitions_stay_where_they_are(broker: Broker) -> None:
     broker.fill()
     before = broker.on(FIRST), broker.on(SECOND)

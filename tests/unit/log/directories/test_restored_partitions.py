@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from flowstone.errors import ApiError
 from flowstone.log.directories.restored_partitions import (
     RESTORE_POINT,
     RestorePoint,
@@ -61,5 +62,42 @@ def test_transactions_that_were_open_where_a_backup_ended_are_aborted_in_what_is
             assert restored.log_end_offset == end + len(writer.model.transactions()[0])
             assert visible(restored) == writer.model.visible(0, end)
             directory.restart(lose_power=True)
+
+    scenario(check)(Directory())
+
+
+def test_a_restored_log_knows_where_it_left_its_source_before_and_after_a_restart() -> None:
+    async def check(directory: Directory) -> None:
+        TransactionWriter(directory.source, 1).write_plain()
+        end = directory.source.log_end_offset
+        await restore(directory)
+        for _ in range(2):
+            point = directory.logs.get_or_create(RESTORED, BRANCH_ID, CONFIG).branch_point
+            assert point is not None
+            assert (point.source_topic, point.offset) == (SOURCE.topic, end)
+            directory.restart(lose_power=True)
+
+    scenario(check)(Directory())
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_good"), [(0, 0, True), (3, 3, True), (0, 5, True), (4, 3, False), (-1, 3, False)]
+)
+def test_a_restore_point_starts_at_0_or_later_and_ends_no_earlier(start: int, end: int, is_good: bool) -> None:
+    async def check(directory: Directory) -> None:
+        TransactionWriter(directory.source, 1).write_plain()
+        files, path = directory.files, staged_path("/data", 0, "0" * 32)
+        files.new_directory(path)
+        files.open(f"{path}/{RESTORE_POINT}", create=True).write(
+            0, [encode_restore_point(RestorePoint(SOURCE.topic, start, end))]
+        )
+        staging = prepare(directory.logs.directory_of(directory.source), path, RESTORED, BRANCH_ID)
+        if is_good:
+            staged = await staging
+            await install([staged], CONFIG, directory.clock, FileHandles(files, 16))
+            assert directory.logs.logs[RESTORED].log_end_offset == end
+        else:
+            with pytest.raises(ApiError, match="not what a restore has staged"):
+                await staging
 
     scenario(check)(Directory())

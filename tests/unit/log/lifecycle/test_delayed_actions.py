@@ -68,3 +68,13 @@ def test_an_action_may_add_another_one_with_the_same_delay() -> None:
     actions.add(1_000, again)
     clock.advance(10)
     assert ran == [1.0, 2.0, 3.0]
+
+
+def test_an_action_that_is_added_after_all_others_have_run_is_run_too() -> None:
+    clock, ran = SimulatedClock(), list[str]()
+    actions = DelayedActions(clock, lambda action: action())
+    actions.add(1_000, lambda: ran.append("first"))
+    clock.advance(5)
+    actions.add(1_000, lambda: ran.append("second"))
+    clock.advance(1)
+    assert ran == ["first", "second"]

@@ -61,6 +61,10 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
+    @property
+    def is_open(self) -> bool:
+        return self._open.is_set()
+
 
 def start(world: Any, told: Told, files: SimulatedFiles | None = None, threads: int = 2) -> Flusher:
     return Flusher(
@@ -285,6 +289,23 @@ def test_a_forgotten_log_has_no_flush_left(world: Any) -> None:
         world.clock.advance(10)
         flusher.stop()
         assert world.log.recovery_point == 0
+
+    run(body)
+
+
+def test_a_log_is_forgotten_once_the_flush_under_way_has_ended(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        gate = Gate(monkeypatch)
+        flusher = start(world, Told())
+        world.append()
+        flusher.request(world.log)
+        await asyncio.to_thread(gate.entered.acquire)
+        opening = threading.Timer(0.2, gate.open)
+        opening.start()
+        flusher.forget(world.log)
+        assert gate.is_open
+        opening.join()
+        flusher.stop()
 
     run(body)
 

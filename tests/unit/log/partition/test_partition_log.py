@@ -57,6 +57,14 @@ def test_nothing_is_on_disk_before_the_first_append(world: Any) -> None:
     assert world.files.read(f"{world.path}/partition.metadata").startswith(b"version: 0\ntopic_id: AAEC")
 
 
+def test_the_topic_id_is_durable_with_the_first_durable_records(world: Any) -> None:
+    world.append()
+    before = world.files.read(f"{world.path}/partition.metadata")
+    world.flush()
+    world.files.lose_power()
+    assert world.files.read(f"{world.path}/partition.metadata") == before
+
+
 def test_a_batch_of_our_own_is_taken_as_it_is(world: Any) -> None:
     world.log.configure(dataclasses.replace(world.config, message_timestamp_type="LogAppendTime"))
     own = world.batch(2)

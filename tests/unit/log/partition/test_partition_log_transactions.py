@@ -12,7 +12,7 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.log.partition.partition_log import Appended
 from flowstone.log.segments.cached_reads import NotCached, wait_for
 from flowstone.wire.end_markers import end_marker
-from flowstone.wire.record_batch import parse_header, prefix
+from flowstone.wire.record_batch import Record, build_batch, decode_records, parse_header, prefix
 
 ONE, TWO = 1, 2  # producer ids
 
@@ -242,6 +242,25 @@ def test_a_long_search_is_left_to_a_worker(
         world.log.aborted_transactions(0, 1)
 
 
+def test_what_long_searches_found_is_kept_for_a_limited_number_of_readers(
+    world: Any, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions.write(ONE)
+    for _ in range(3):
+        transactions.write(TWO)
+        transactions.end(TWO, is_commit=False)
+    transactions.end(ONE, is_commit=False)
+    monkeypatch.setattr("flowstone.log.partition.aborted_transactions.INLINE_ENTRIES_MAX", 1)
+    monkeypatch.setattr("flowstone.log.partition.aborted_transactions.FOUND_MAX", 2)
+    for end in (2, 3, 4):
+        with pytest.raises(NotCached) as missing:
+            world.log.aborted_transactions(0, end)
+        missing.value.warm()
+    assert world.log.aborted_transactions(0, 4) == [(ONE, 0), (TWO, 1), (TWO, 3)]
+    with pytest.raises(NotCached):
+        world.log.aborted_transactions(0, 2)
+
+
 def test_a_full_disk_moves_neither_the_stable_offset_nor_the_index(world: Any, transactions: Transactions) -> None:
     transactions.write(ONE)
     world.files.fail_next("write", errno.ENOSPC)
@@ -297,6 +316,24 @@ def test_deleted_segments_take_their_indexes_of_transactions_with_them(world: An
     world.log.advance_log_start(2)
     assert f"{world.path}/{0:020d}.txnindex.deleted" in world.log.drop_segments()
     assert world.names(".txnindex") == []
+
+
+def test_records_that_look_like_a_marker_end_no_transaction_when_the_log_is_read_again(
+    world: Any, transactions: Transactions
+) -> None:
+    marker = decode_records(memoryview(end_marker(ONE, 0, 5, True, world.clock.time_ms())))[0]
+    batch = build_batch(
+        [Record(0, world.clock.time_ms(), marker.key, marker.value)],
+        producer_id=ONE,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    world.log.append(batch, leader_epoch=0, transaction_version=1)
+    world.append()
+    assert transactions.stable_offset == 0
+    world.reopen()
+    assert transactions.stable_offset == 0
 
 
 def test_a_power_loss_leaves_sealed_indexes_of_transactions(world: Any, transactions: Transactions) -> None:

@@ -9,7 +9,7 @@ import pytest
 from flowstone.log.segments.batch_scan import HEADER_READ_BYTES, HEADERS_CHUNK_BYTES, DamagedBatch, scan
 from flowstone.ports.files import File
 from flowstone.ports.simulated_files import SimulatedFiles
-from flowstone.wire.record_batch import Record, build_batch
+from flowstone.wire.record_batch import HEADER_BYTES, Record, build_batch, encode_header, parse_header
 
 
 def file_of(*offsets: int) -> File:
@@ -56,6 +56,38 @@ def test_a_batch_behind_a_hole_comes_before_the_damage_after_it() -> None:
     assert [next(batches).header.base_offset, next(batches).header.base_offset] == [0, 5]
     with pytest.raises(DamagedBatch, match="beyond the file's end"):
         next(batches)
+
+
+@pytest.mark.parametrize("torn_bytes", [1, HEADER_BYTES - 1])
+def test_a_file_that_ends_inside_a_header_is_damaged_where_that_batch_begins(torn_bytes: int) -> None:
+    file = file_of(0, 1)
+    second = file.size() // 2
+    file.truncate(second + torn_bytes)
+    with pytest.raises(DamagedBatch, match="the file ends inside a header") as raised:
+        found(file)
+    assert (raised.value.next_offset, raised.value.position) == (1, second)
+
+
+def test_a_file_that_ends_behind_a_header_lacks_the_batchs_records() -> None:
+    file = file_of(0, 1)
+    file.truncate(file.size() // 2 + HEADER_BYTES)
+    with pytest.raises(DamagedBatch, match="beyond the file's end"):
+        found(file)
+
+
+def header_with(**changes: int) -> File:
+    """A file of one batch whose header is changed so."""
+    file = file_of(0)
+    header = parse_header(file.read(0, file.size()))._replace(**changes)
+    file.write(0, [encode_header(header, file.read(HEADER_BYTES, file.size() - HEADER_BYTES))])
+    return file
+
+
+@pytest.mark.parametrize("field", ["last_offset_delta", "record_count"])
+def test_a_header_with_a_negative_count_is_damaged(field: str) -> None:
+    assert found(header_with(**{field: 0})) == [0]
+    with pytest.raises(DamagedBatch, match="negative counts"):
+        found(header_with(**{field: -1}))
 
 
 @pytest.mark.parametrize(("value_bytes", "reads_max"), [(10, 2), (HEADERS_CHUNK_BYTES, 20)])
