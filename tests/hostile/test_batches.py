@@ -13,7 +13,7 @@ from flowstone.config import TopicConfig
 from flowstone.errors import ErrorCode, RecordError
 from flowstone.log.partition.validation import DECOMPRESSED_BYTES_MAX, check_batch
 from flowstone.wire.compression import Codec, compress
-from flowstone.wire.messages import FetchRequest, FetchRequestReplicaState, ProduceRequest
+from flowstone.wire.messages import FetchRequest, FetchRequestReplicaState
 from flowstone.wire.record_batch import BatchHeader, Record, build_batch, encode_header, parse_header
 from tests.support.wire_client import batch_of, fetch_request, frame, produce_request
 
@@ -63,7 +63,10 @@ LIES_IN_HEADERS: dict[str, tuple[bytes | None, ErrorCode]] = {
     "a last offset delta above the record count": (lie(GOOD, last_offset_delta=2), INVALID),
     "a negative last offset delta": (lie(GOOD, last_offset_delta=-2, record_count=-1), INVALID),
     "a control batch": (build_batch([Record(0, NOW_MS, b"\0\0\0\1", b"")], is_control=True), INVALID),
-    "a transactional batch": (batch_of(b"x", is_transactional=True), ErrorCode.INVALID_TXN_STATE),
+    "a transactional batch without a transactional id": (
+        batch_of(b"x", is_transactional=True),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
     "a producer id without a sequence": (lie(GOOD, producer_id=7, producer_epoch=0, base_sequence=-1), INVALID),
     "an unknown codec": (lie(GOOD, attributes=7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "the broker's timestamp type": (lie(GOOD, attributes=8), ErrorCode.INVALID_TIMESTAMP),
@@ -244,13 +247,3 @@ def test_a_client_that_poses_as_a_replica_reads_nothing(broker, plain_topic, ver
     for partition in (each for each_topic in answer.responses for each in each_topic.partitions):
         assert partition.error_code
         assert not partition.records
-
-
-def test_a_transactional_id_is_refused(broker, plain_topic):
-    request: ProduceRequest = produce_request(plain_topic, GOOD)
-    request.transactional_id = "t"
-    with broker.connect() as client:
-        before = client.end_offset(plain_topic)
-        answer = client.ask(9, request).responses[0].partition_responses[0]
-        assert answer.error_code == ErrorCode.INVALID_TXN_STATE
-        assert client.end_offset(plain_topic) == before

@@ -191,10 +191,11 @@ class LogManager:
             directory.delete(topic_partition)
 
     def delete_strays(self, topic_ids: Container[bytes], deleted_topic_ids: Container[bytes] | None = None) -> None:
-        """Delete the logs of deleted topics that a crash left: every log of a topic that is not among `topic_ids`.
+        """Delete what a crash left: logs of deleted topics, and of branches and restored topics that are not finished.
 
-        A log of a topic that is not among `deleted_topic_ids` either is only renamed, unless that is None. Used while
-        the broker starts and serves no requests. A log whose topic id is unknown stays.
+        These are the logs of topics that are not among `topic_ids`. One of a topic that was published, and is not among
+        `deleted_topic_ids` either, is only renamed, unless these are None. Used while the broker starts and serves no
+        requests. A log whose topic id is unknown stays.
         """
         for directory in self.directories:
             owners = {topic_partition: log.topic_id for topic_partition, log in directory.logs.items()}
@@ -206,10 +207,20 @@ class LogManager:
                     if deleted_topic_ids is None or topic_id in deleted_topic_ids:
                         logger.warning("%s: its topic was deleted; the directory goes too", topic_partition)
                         directory.delete(topic_partition)
-                    else:
+                    elif directory.is_published(topic_partition):
                         directory.set_aside(topic_partition)
+                    else:
+                        logger.warning("%s: its branch or restore was interrupted; it is deleted", topic_partition)
+                        directory.delete(topic_partition)
                 except StorageFault as fault:
                     logger.error("%s", fault)
+            # A crash may have come between the metadata's record of the topic and this.
+            directory.note_published([each for each, log in directory.logs.items() if log.branch_point is not None])
+
+    def note_published(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Note that the metadata has the topic of branched or restored partitions: a start never deletes them now."""
+        for directory in self.directories:
+            directory.note_published([each for each in topic_partitions if each in directory.logs])
 
     def expect(self, partitions: Iterable[tuple[TopicPartition, bytes]]) -> None:
         """Note which partitions exist, with their topics' ids, at the start; one that is not here may be in a missing

@@ -44,8 +44,9 @@ async def check(cut_in: int, end_offset: int | None) -> bool:
     directory, installed, before = await attempt(cut_in, end_offset)
     try:
         reopen(directory)
-        # The metadata has the topic only if the branch was installed: else its directories are strays.
-        directory.logs.delete_strays({SOURCE_ID, BRANCH_ID} if installed else {SOURCE_ID})
+        # The metadata has the topic only if the branch was installed; it tells of no deletion in either case.
+        directory.logs.delete_strays({SOURCE_ID, BRANCH_ID} if installed else {SOURCE_ID}, deleted_topic_ids=set())
+        assert not [name for name in directory.files.names("/data") if name.endswith("-stray")]
         assert stored(directory.source) == before
         if installed:
             wanted = before if end_offset is None else before[:end_offset]
@@ -68,5 +69,27 @@ def test_a_power_cut_at_any_call_leaves_no_branch_or_all_of_it(end_offset: int |
         while not await check(cut_in, end_offset):
             cut_in += 1
         assert cut_in > 20  # the branch takes that many calls at least, and each of them was tried
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_noted_by_the_start", [False, True])
+def test_a_published_branch_that_the_metadata_has_lost_is_kept(is_noted_by_the_start: bool) -> None:
+    async def run() -> None:
+        directory, _, records = await attempt(None, None)
+        directory.files.cut_in = None
+        if not is_noted_by_the_start:
+            directory.logs.note_published([BRANCH])
+            await directory.logs.directory_of(directory.branch_log).housekeeping.in_thread(lambda: None)
+        for _ in range(2):
+            directory.logs.abort()
+            directory.open()
+            directory.logs.delete_strays({SOURCE_ID, BRANCH_ID}, deleted_topic_ids=set())
+        assert stored(directory.branch_log) == records
+        directory.logs.abort()
+        directory.open()
+        directory.logs.delete_strays({SOURCE_ID}, deleted_topic_ids=set())
+        directory.logs.abort()
+        assert len([name for name in directory.files.names("/data") if name.endswith("-stray")]) == 1
 
     asyncio.run(run())

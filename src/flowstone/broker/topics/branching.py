@@ -199,6 +199,7 @@ class TopicBranches:
         await services.metadata.change(
             lambda image: branch_topic(image, source, request.target, topic_id, broker_config(image, services.config))
         )
+        services.logs.note_published([each.topic_partition for each in staged])
         if not request.with_groups:
             return ()
         try:

@@ -104,6 +104,7 @@ class _Restoring:
             return [replace(created, partitions=partitions)], None
 
         await self._services.metadata.change(decide)
+        self._services.logs.note_published([each.topic_partition for each in staged])
 
     def withdraw(self, staged: Sequence[StagedLog]) -> None:
         """Delete the restored logs, unless their topic exists: a failed append may still be durable."""

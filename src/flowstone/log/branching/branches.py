@@ -1,8 +1,8 @@
 """Makes branches of logs, from their files to open logs. Runs on the event loop; threads do what waits for the disk.
 
 The order of writes is what makes it safe. A branch's directories are staged under names that every start removes. When
-all of them are durable they get their own names; they say which topic they are of, and until the metadata knows that
-topic, a start condemns them as it does what is left of a deleted one. So a crash leaves no branch, or all of it. The
+all of them are durable they get their own names; they say which topic they are of and that it is not published, and
+until the metadata knows that topic, a start condemns them. So a crash leaves no branch, or all of it. The
 checkpoints have the branch's offsets before anybody can see it: records deleted from the source never come back in it.
 
 A branch's partition is in the log directory of the one it comes from: a link does not reach another file system.

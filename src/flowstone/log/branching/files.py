@@ -27,7 +27,12 @@ from flowstone.log.partition.inherited_transactions import InheritedTransactions
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.segments.batch_scan import OFFSET_MAX, DamagedBatch, scan
-from flowstone.log.segments.branch_point import BRANCH_POINT_SUFFIX, branch_point_name, encode_branch_source
+from flowstone.log.segments.branch_point import (
+    BRANCH_POINT_SUFFIX,
+    UNPUBLISHED,
+    branch_point_name,
+    encode_branch_source,
+)
 from flowstone.log.segments.checkpoints import PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.segment import (
@@ -77,6 +82,7 @@ def make_common(files: Files, path: str, source: PartitionLog, topic_id: bytes) 
     for name, data in (
         (PARTITION_METADATA, encode_partition_metadata(topic_id)),
         (BRANCH_POINT_SUFFIX, encode_branch_source(source.topic_partition.topic, source.topic_id)),
+        (UNPUBLISHED, b""),
     ):
         file = files.open(f"{path}/{name}", create=True)
         file.write(0, [data])
@@ -129,6 +135,7 @@ class _Building:
         for name, common in (
             (PARTITION_METADATA, PARTITION_METADATA),
             (branch_point_name(end_offset), BRANCH_POINT_SUFFIX),
+            (UNPUBLISHED, UNPUBLISHED),
         ):
             self._link(f"{common_path}/{common}", f"{self._path}/{name}", is_durable=True)
         files.open(segment_path(self._path, end_offset, LOG_SUFFIX), create=True)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 
 from flowstone.config import BrokerConfig, TopicConfig
@@ -31,10 +32,12 @@ from flowstone.log.lifecycle.steady_clock import SteadyClock
 from flowstone.log.lifecycle.stored_offsets import OfflineLog, StoredOffsets
 from flowstone.log.lifecycle.truncator import Truncator
 from flowstone.log.partition.partition_log import PartitionLog
+from flowstone.log.segments.branch_point import UNPUBLISHED
 from flowstone.log.segments.checkpoints import HIGH_WATERMARK_CHECKPOINT
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.partition_directory import NO_DESCRIPTORS, NO_SPACE, FlushTask, PartitionDirectory
 from flowstone.ports.clock import Clock
+from flowstone.ports.files import Files
 from flowstone.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -179,12 +182,24 @@ class DirectoryLogs:
         path = self._remove(topic_partition, self.log_directory.set_aside)
         if path is not None:
             logger.error(
-                "%s: the metadata log knows neither its topic nor a deletion of it; its records are kept in %s. If the "
-                "metadata log has lost its end, bring it back and give the directory its name again; if a branch or a "
-                "restore was interrupted, remove the directory",
+                "%s: the metadata log knows neither its topic nor a deletion of it; its records are kept in %s. The "
+                "metadata log seems to have lost its end: bring it back and give the directory its name again",
                 topic_partition,
                 path,
             )
+
+    def is_published(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the partition's topic has ever been in the metadata: not if it was being branched or restored.
+
+        Waits for the disk; used while the broker starts.
+        """
+        return not self._files.exists(f"{self.partition_path(topic_partition)}/{UNPUBLISHED}")
+
+    def note_published(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Note in the background that the topics of branched or restored partitions are in the metadata now."""
+        paths = [f"{self.partition_path(each)}/{UNPUBLISHED}" for each in topic_partitions]
+        if paths and self.fault is None:
+            self.housekeeping.in_background(partial(_remove_files, self._files, paths))
 
     def _remove(self, topic_partition: TopicPartition, rename: Callable[[str], str]) -> str | None:
         """Remove the log and rename its directory; return the new path, None if there is no directory to rename."""
@@ -355,3 +370,9 @@ def _offline_since(log: PartitionLog | None, fault: StorageFault) -> OfflineLog:
         log.recovery_point, log.log_start_offset, clean=False, is_start_known=True, is_end_known=True
     )
     return OfflineLog(log.topic_id, stored, fault)
+
+
+def _remove_files(files: Files, paths: Iterable[str]) -> None:
+    for path in paths:
+        with suppress(FileNotFoundError):
+            files.remove(path)

@@ -1,10 +1,10 @@
 """Partitions restored from a backup: turns staged directories, which the restore command has filled, into logs.
 
 A staged directory lies in a log directory under a name that every start removes. It holds durable, whole segments with
-their indexes, and a restore point that describes them. Two files are added: the topic id, and the branch point
+their indexes, and a restore point that describes them. Three files are added: the topic id; the branch point
 (`branch_point`), which says that the producers wrote to another topic, so that their sequence numbers are meaningless
-here. When all of that is durable, the directory is renamed to its final name; until the metadata contains the topic, a
-start deletes it. So a crash leaves no topic, or all of it.
+here; and one that says that the topic is not in the metadata yet. When all of that is durable, the directory is renamed
+to its final name; until the metadata contains the topic, a start deletes it. So a crash leaves no topic, or all of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flowstone.log.partition.inherited_transactions import InheritedTransactions
 from flowstone.log.partition.leader_epochs import LeaderEpochs
 from flowstone.log.partition.partition_log import PartitionLog
 from flowstone.log.partition.producer_state import ProducerStates
-from flowstone.log.segments.branch_point import BranchPoint, branch_point_name, encode_branch_source
+from flowstone.log.segments.branch_point import UNPUBLISHED, BranchPoint, branch_point_name, encode_branch_source
 from flowstone.log.segments.checkpoints import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, encode_partition_metadata
 from flowstone.log.segments.file_handles import FileHandles
 from flowstone.log.segments.file_names import offset_in_name
@@ -120,6 +120,7 @@ def _prepare(
     branch_source = encode_branch_source(point.source_topic, ZERO_UUID)
     _write(files, f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
     _write(files, f"{path}/{branch_point_name(point.end_offset)}", branch_source)
+    _write(files, f"{path}/{UNPUBLISHED}", b"")
     files.open(segment_path(path, point.end_offset, LOG_SUFFIX), create=True).sync()
     sealed = tuple(_find(files, path, base) for base in bases if base < point.end_offset)
     sizes = {each.base_offset: each.size_bytes for each in sealed}

@@ -21,6 +21,9 @@ from flowstone.log.segments.file_names import offset_in_name, offset_name
 from flowstone.ports.files import Files
 
 BRANCH_POINT_SUFFIX = ".branch-point"
+# An empty file in the directories of a branched or restored topic until the metadata has the topic. A start deletes a
+# directory with this file if it does not know the topic: the request for it was never answered with success.
+UNPUBLISHED = "unpublished"
 _VERSION = "1"
 
 
