@@ -58,10 +58,10 @@ ROWS = list(rows())
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[States]:
-    with RunningApp(str(tmp_path_factory.mktemp("broker")), idle_poll_us="0", **SETTINGS) as app:
-        with app.client() as client:
-            prepare(client)
-            yield States(client, HeldMarkers(app))
+    data = str(tmp_path_factory.mktemp("broker"))
+    with RunningApp(data, idle_poll_us="0", **SETTINGS) as app, app.client() as client:
+        prepare(client)
+        yield States(client, HeldMarkers(app))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.event}-{row.identity}-{row.versions[0]}" for row in ROWS])
