@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn, versions 0 to 5: partitions become part of a transaction, or are looked for in it.
+"""AddPartitionsToTxn, versions 0 to 5: adds partitions to a transaction, or verifies that they are in it.
 
 Versions 0 to 3 are sent by clients: one partition that does not exist keeps the others from being added. Versions 4 and
 5 are sent by brokers, for producers that write without having added the partition: many transactions, each to be added
@@ -101,7 +101,7 @@ def _partitions(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> list[TopicP
 
 
 def _refused(image: ClusterImage, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-    """Return the partitions that a client may not add, with the reason."""
+    """Return the partitions that a client may not add, each with its error code."""
     refused = {}
     for each in partitions:
         if is_internal(each.topic):

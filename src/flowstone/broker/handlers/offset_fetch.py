@@ -74,7 +74,7 @@ def handle(
 
 
 def _is_large(group: OffsetFetchRequestGroup) -> bool:
-    """Whether a group's part takes long: all it has committed may be much."""
+    """Return whether a group's part may take long: all of its committed offsets may be many."""
     return group.topics is None or is_large(group.topics, "partition_indexes")
 
 
@@ -118,7 +118,7 @@ async def _fetch_group(
 
 
 def _parts(group: OffsetFetchRequestGroup) -> Iterator[tuple[OffsetFetchRequestGroup, bool]]:
-    """The group's request in parts, and whether each goes on with the last topic of the one before."""
+    """Yield the group's request in parts, each with whether it continues the last topic of the previous part."""
     if group.topics is None or not group.topics:
         yield group, False
         return
@@ -127,7 +127,7 @@ def _parts(group: OffsetFetchRequestGroup) -> Iterator[tuple[OffsetFetchRequestG
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """The one group of an older request in the form of the newer ones."""
+    """Return the single group of an older request in the form of the newer ones."""
     topics = None
     if request.topics is not None:
         topics = [_renamed(topic) for topic in request.topics]
@@ -218,7 +218,7 @@ class _Fetch:
     async def all_topics(
         self, offsets: Mapping[TopicPartition, CommittedOffset], slices: TimeSlices
     ) -> list[OffsetFetchResponseTopics]:
-        """All that the group has committed."""
+        """Return everything that the group has committed."""
         by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
         async for (topic, index), committed in slices.over([*offsets.items()]):
             by_topic.setdefault(topic, []).append(_partition(index, committed))

@@ -58,13 +58,13 @@ def found_cluster(
 def register_broker(
     image: ClusterImage, broker: BrokerImage, *, is_clean: bool, new_id: IdSource, is_empty: bool = False
 ) -> tuple[list[MetadataRecord], Registration]:
-    """Register a broker that starts or is a member again; the first one creates the cluster. Its epoch is the record's
+    """Register a broker that starts or joins again; the first one creates the cluster. Its epoch is the record's
     offset.
 
     Unless it `is_clean` (it stopped in order, or never stopped), what it had on disk may be shorter than what it had
     said: it is in sync with nothing but what nobody else is in sync with. One that `is_empty` had to start without its
-    former data: StartupError where it would make others drop what they still have. StartupError too if its release
-    does not support the cluster's feature levels.
+    former data: StartupError where it would make others drop what they still have. StartupError too if its release does
+    not support the cluster's feature levels.
     """
     check_supported(image, broker)
     records, cluster_id = found_cluster(image, new_id, broker.features)
