@@ -7,7 +7,7 @@ from flowstone.errors import ErrorCode
 
 
 def told(api_key: int, api_version: int, code: ErrorCode) -> ErrorCode:
-    """Return the error code for a client of this version.
+    """Return the error code of a response in this API's version.
 
     A bug in the broker is reported as COORDINATOR_NOT_AVAILABLE: clients differ in how they handle
     UNKNOWN_SERVER_ERROR, and a client that does not know how its transaction ended must ask again.

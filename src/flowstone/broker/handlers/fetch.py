@@ -91,7 +91,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         fetch.read()
     except NotCached as cold:
         return asyncio.ensure_future(fetch.read_cold(cold))
-    # A follower would ask again at once: there is always room for the few there are.
+    # Parked whatever the limit: a refused follower would ask again at once, and there are few of them.
     waiting = services.waiting
     if fetch.is_satisfied or (replica is None and not waiting.may_park_fetch(fetch.own_partitions)):
         return fetch.respond()

@@ -1,12 +1,12 @@
 """OffsetFetch, versions 1 to 10: one group per request up to version 7, many from 8 on; topics by id in version 10.
 
-Null topics ask for all that the group has committed; where topics are named by id, those that exist no more are left
-out. What was never committed has offset -1 and no error, and so has everything of a group nobody knows. Version 1 has
-room for errors in partitions only.
+Null topics request everything that the group has committed; with topic ids, topics that no longer exist are omitted. A
+partition without a committed offset has offset -1 and no error, as has every partition of an unknown group. In version
+1 only partitions have error codes.
 
-Since version 7 a client may ask for stable offsets only: a partition of which an open transaction has written another
-offset has UNSTABLE_OFFSET_COMMIT, and the client asks again. Null topics then ask for pending offsets, too, which Kafka
-leaves out where nothing else is committed: a reader would begin before what the open transaction has read.
+Since version 7 a client may request stable offsets only: a partition for which an open transaction has written another
+offset has UNSTABLE_OFFSET_COMMIT, and the client retries. Null topics then include pending offsets, which Kafka omits
+if nothing else is committed: a reader would start before the offsets that the open transaction has read.
 """
 
 from __future__ import annotations

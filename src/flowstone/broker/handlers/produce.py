@@ -1,20 +1,22 @@
-"""Produce, versions 3 to 13: one record batch per partition, appended as it came.
+"""Produce, versions 3 to 13: appends one record batch per partition, unchanged.
 
-acks=0 gets no answer, acks=1 is answered after the write, acks=all once every batch is committed or the request's
-timeout is over. Each partition has its own error; one that is refused does not hold back the others. A batch refused
-because of some of its records names them (KIP-467), so that a producer drops those alone.
+acks=0 has no response; acks=1 is answered after the write, acks=all once every batch is committed or the request's
+timeout is over. Each partition has its own error, and a refused one does not affect the others. If a batch is refused
+because of some of its records, the response names them (KIP-467), so that a producer drops only those.
 
-Batches are appended in the order of the request. One that a worker must prepare first (`preparing`), and a request that
-holds the loop for longer than `SLICE_S`, are continued by a coroutine, with a copy of what is left of the request. The
-connection's next request waits until everything of this one is appended.
+Batches are appended in the order of the request. If a worker must prepare a batch first (`preparing`), or the request
+holds the loop for longer than `SLICE_S`, a coroutine continues with a copy of the rest of the request. The connection's
+next request waits until all of this one is appended.
 
-Whoever asked a broker that does not lead a partition is told who does, since version 10 with its address (KIP-951).
+A client that reaches a broker that does not lead a partition is told who leads, since version 10 with the address
+(KIP-951).
 
-The first batch of a transaction in a partition waits until the transaction coordinator has been asked, in such a
-coroutine too (`transaction_verification`). The request's version selects the protocol: the partition must be part of
-the transaction (up to version 11), or becomes part of it now.
+The first batch of a transaction in a partition waits in such a coroutine until the transaction coordinator has answered
+(`transaction_verification`). The version of the request selects the protocol: up to version 11 the partition must
+already be part of the transaction, from version 12 on it is added now.
 
-Deviations: a transactional batch in a request without a transactional id is refused alone, not with those beside it.
+Deviations: a transactional batch in a request without a transactional id is refused alone; Kafka refuses the whole
+request.
 """
 
 from __future__ import annotations
@@ -176,7 +178,7 @@ class _Produce:
     def finish(self) -> Produced:
         self._last_topic = None  # its records are views of the request's bytes too
         if self._acks == 0:
-            # No answer has room for an error: a closed connection is how the producer learns of it, as in Kafka.
+            # There is no response to hold an error: the producer learns of it by a closed connection, as in Kafka.
             results = (result for topic in self._topics for result in topic.partition_responses)
             error = next((result.error_code for result in results if result.error_code), None)
             if error is not None:
