@@ -63,11 +63,11 @@ class GroupCoordinator:
         self.memory = MemoryBudget(config.group_memory_max_bytes, self._memory_refused)
         self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
         self._closed = False
-        group_config = _group_config(config)
+        group_config, topics = _group_config(config), _Topics(metadata)
         self._host = CoordinatorHost(
             offsets_topic(config),
             group_records,
-            lambda _leader_epoch: GroupShard(group_config, _new_member_id, self.memory),
+            lambda _leader_epoch: GroupShard(group_config, _new_member_id, self.memory, topics),
             HostServices(config, clock, metadata, partitions, workers),
         )
         metadata.on_change(self._follow)
@@ -172,6 +172,17 @@ class GroupCoordinator:
     def remove_offsets(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove the offsets that groups have committed in these partitions, without waiting."""
         self._host.execute_all(lambda machine, now_ms: machine.remove_partitions(now_ms, partitions))
+
+
+class _Topics:
+    """The topics in the newest metadata, for groups."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def partition_count(self, name: str) -> int:
+        topic = self._metadata.image.topics.get(name)
+        return 0 if topic is None else len(topic.partitions)
 
 
 def _settle_marker(written: Promise[None], token: Token) -> None:
