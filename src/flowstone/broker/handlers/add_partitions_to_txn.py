@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn, versions 0 to 5: partitions become part of a transaction, or are looked for in it.
+"""AddPartitionsToTxn, versions 0 to 5: adds partitions to a transaction, or verifies that they are in it.
 
 Versions 0 to 3 are sent by clients: one partition that does not exist keeps the others from being added. Versions 4 and
 5 are sent by brokers, for producers that write without having added the partition: many transactions, each to be added
@@ -124,7 +124,7 @@ def _distinct(topics: _Topics) -> Generator[None, None, frozenset[TopicPartition
 
 
 def _refused(image: ClusterImage, topics: _Topics) -> Generator[None, None, dict[TopicPartition, ErrorCode]]:
-    """Return the partitions that a client may not add, with the reason."""
+    """Return the partitions that a client may not add, each with its error code."""
     refused = {}
     for topic in topics:
         internal = is_internal(topic.name)
