@@ -73,7 +73,7 @@ class StateMachine(ReplayedState, Protocol):
     def next_deadline(self) -> int | None: ...
 
     def close(self) -> None:
-        """Release what it holds of limits shared with others: it is not called any more."""
+        """Release its share of the limits that it has in common with others; it is not called afterwards."""
         ...
 
 
@@ -83,7 +83,7 @@ Token = Promise[Any]
 
 
 def refuse_task(shard: HostedShard[Any], task: Any) -> None:
-    """Fail: this coordinator's state machine must not return tasks."""
+    """Raise AssertionError: this coordinator's state machine must not return tasks."""
     raise AssertionError(f"no Host.perform for {task!r}")
 
 
@@ -223,7 +223,7 @@ class HostedShard(Generic[Machine]):
         self._host.reports.appended(self._name)
 
     def _refuse_fenced(self, effects: Effects[Any], error: ProducerFenced) -> None:
-        """Refuse the request of a fenced producer in the log's words; the state machine stays."""
+        """Refuse the request of a fenced producer with the log's error code; the state machine continues."""
         for token, _ in effects.replies:
             self._unanswered.discard(token)
             if not token.done():

@@ -58,7 +58,7 @@ class Surroundings(Protocol):
 
 class ThreadHost:
     def __init__(self, values: Mapping[str, str], faults: Faults, surroundings: Surroundings | None = None) -> None:
-        """`surroundings` is None for a single broker."""
+        """Create a host that is not started; `surroundings` is None for a single broker."""
         self._values, self._faults, self._surroundings = values, faults, surroundings
         self.clock = VirtualClock()
         self._thread: threading.Thread | None = None

@@ -1,7 +1,7 @@
 """Connections to the other brokers of the cluster for the requests of coordinators, one connection per broker.
 
-A connection is made when it is first needed, and again after it has failed. A broker that asks about retries does so
-itself. Requests to one broker share its connection, which answers in order.
+A connection is made when it is first needed, and again after it has failed. Callers retry failed requests themselves.
+Requests to one broker share its connection, which answers in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIENT_ID = "transaction-coordinator"
 
 class BrokerPeers:
     def __init__(self, listener_name: str, metadata: Metadata, clock: Clock, network: Network) -> None:
-        """`listener_name` is the listener on which brokers reach each other."""
+        """Create the set without any connection; `listener_name` is the listener on which brokers reach each other."""
         self._listener_name, self._metadata = listener_name, metadata
         self._clock, self._network = clock, network
         self._connections: dict[int, tuple[Address, asyncio.Task[Peer]]] = {}

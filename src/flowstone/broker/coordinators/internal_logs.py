@@ -1,4 +1,4 @@
-"""Partitions of internal topics as coordinators see them: `coordinator.internal_log`, over a partition of ours."""
+"""Implementation of `coordinator.internal_log` over the partitions of this broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class PartitionInternalLog:
         return self._partition.append(batch, ACKS_ALL, is_own=True).last_offset + 1
 
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Without the lease there may be another coordinator, who knows of later commits: then reads fail, too."""
+        """Call back when all records below `offset` are committed; fail without the lease, reads included.
+
+        Without the lease another broker may already coordinate, with newer commits.
+        """
         try:
             self._partition.local.check_serving()  # one that is offline or closed would never call back
         except ApiError as error:

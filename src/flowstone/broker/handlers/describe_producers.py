@@ -1,10 +1,10 @@
-"""DescribeProducers, version 0: the producers that a partition remembers, and where their open transactions begin.
+"""DescribeProducers, version 0: lists a partition's producers and the first offsets of their open transactions.
 
-Only the partition's leader answers. Whose open transaction holds back the last stable offset shows here:
-`kafka-transactions.sh find-hanging` asks for this. A partition that is named several times is described once.
+Only the partition's leader answers. `kafka-transactions.sh find-hanging` uses it to find the transaction that holds
+back the last stable offset. A partition that is named several times is described once.
 
-Deviations: so many producers are described at most (`PRODUCERS_DESCRIBED_MAX`); the partitions after them are refused
-with INVALID_REQUEST, and must be asked about in another request.
+Deviations: at most `PRODUCERS_DESCRIBED_MAX` producers are described; the partitions after them are refused with
+INVALID_REQUEST, and must be requested again.
 """
 
 from __future__ import annotations

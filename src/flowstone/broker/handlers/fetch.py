@@ -1,17 +1,18 @@
-"""Fetch, versions 4 to 18: committed records from the offsets a consumer asks for; to a follower, all there are.
+"""Fetch, versions 4 to 18: returns records from given offsets on, committed ones to consumers and all to followers.
 
-Records leave as slices of log files, by reference. A response has at least one whole batch, however small the limits,
-or the consumer would be stuck for good. A fetch that finds less than `min_bytes` is parked until there is more or
-`max_wait_ms` is over. Headers that are not in the page cache are read by a worker, and the fetch starts over.
+Records leave as slices of log files, by reference. A response has at least one whole batch, however small the limits
+are, because otherwise the consumer could never continue. A fetch that finds less than `min_bytes` is parked until there
+is more or `max_wait_ms` is over. Headers that are not in the page cache are read by a worker, and the fetch starts
+over.
 
-An answer has records of so many partitions at most (`unsent.RESPONSE_SLICES_MAX`), for each holds a file open; those
-left out come first in the next one.
+A response has records of at most `unsent.RESPONSE_SLICES_MAX` partitions, because each keeps a file open; the others
+come first in the next response.
 
 Consumers read up to the high watermark, or the last stable offset with isolation level read_committed, from the leader
-or, since version 11, from followers. A follower goes by the high watermark that it knows of: what lies between that and
-its log's end is OFFSET_NOT_AVAILABLE for now. Where the cluster has racks a consumer is sent to the replica in its own
-(KIP-392). Whoever asks a broker without a replica, or knows an old leader epoch, is told
-who leads (since version 12, with the address since 16: KIP-951).
+or, since version 11, from followers. A follower uses the high watermark that it knows: an offset between that and its
+log's end is OFFSET_NOT_AVAILABLE for now. If brokers have racks, a consumer is sent to the replica in its own rack
+(KIP-392). A client that reaches a broker without a replica, or has an old leader epoch, is told who leads (since
+version 12, with the address since 16: KIP-951).
 
 Deviations: a replica's id needs its broker's epoch (version 15 and later), or it is refused with
 NOT_LEADER_OR_FOLLOWER.
@@ -90,7 +91,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         fetch.read()
     except NotCached as cold:
         return asyncio.ensure_future(fetch.read_cold(cold))
-    # A follower would ask again at once: there is always room for the few there are.
+    # Parked whatever the limit: a refused follower would ask again at once, and there are few of them.
     waiting = services.waiting
     if fetch.is_satisfied or (replica is None and not waiting.may_park_fetch(fetch.own_partitions)):
         return fetch.respond()
@@ -139,7 +140,7 @@ class _Fetch:
         session: FetchSession,
         replica: ReplicaReader | None,
     ) -> None:
-        """`replica` if it is a follower that fetches."""
+        """Create a fetch of the session's partitions; `replica` is given if a follower sent the request."""
         self._services, self._request, self._session, self._replica = services, request, session, replica
         self._version = version = context.api_version
         self._listener_name = context.session.listener_name
@@ -169,11 +170,11 @@ class _Fetch:
 
     @property
     def own_partitions(self) -> int:
-        """Return how many partitions only this request remembers: none if they are a session's."""
+        """Return the number of partitions held by this request alone: none if they belong to a session."""
         return len(self._session) if self._session.session_id == NO_SESSION else 0
 
     def read(self) -> None:
-        """Reads every partition that may have something new, once. NotCached leaves it to be called again."""
+        """Read once every partition that may have something new. After NotCached it must be called again."""
         self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
         self._leaders = []
         left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
@@ -196,7 +197,9 @@ class _Fetch:
                 await warm(self._services.workers, self._reading, cold)
 
     def _read(self, some: Iterable[FetchPartition], left_bytes: int, left_slices: int) -> tuple[int, int]:
-        """Reads some partitions; how many bytes, and records of how many partitions, the others may still add."""
+        """Read some partitions; return the bytes and the number of partitions with records that are left for the
+        others.
+        """
         session = self._session
         for wanted in some:
             try:
@@ -220,7 +223,7 @@ class _Fetch:
         return left_bytes, left_slices
 
     async def read_cold(self, cold: NotCached) -> FetchResponse:
-        """Reads with the help of a worker and answers with what there is: whoever reads old data does not wait."""
+        """Read with the help of a worker, and return the response without parking: readers of old data do not wait."""
         for _ in range(COLD_READS_MAX):
             assert self._reading is not None
             await warm(self._services.workers, self._reading, cold)
@@ -254,7 +257,7 @@ class _Fetch:
         return self.respond()
 
     def respond(self) -> FetchResponse:
-        """The response; of a session's partitions only those with something new."""
+        """Return the response; in a session it has only the partitions with something new."""
         topics: _Topics = {}
         self._tell(self._results, topics)
         return self._response([_topic_response(*told) for told in topics.values()])
@@ -268,7 +271,7 @@ class _Fetch:
         return self._response([_topic_response(*told) async for told in slices.over(topics.values())])
 
     def _tell(self, results: Iterable[tuple[FetchPartition, FetchResponsePartition]], topics: _Topics) -> None:
-        """Adds to `topics` what the client has not been told."""
+        """Add to `topics` the results that the client does not have yet."""
         session = self._session
         for wanted, result in results:
             is_told = (
@@ -392,7 +395,10 @@ def _aborted(transactions: Iterable[AbortedTransaction]) -> list[FetchResponseAb
 
 
 def _trusted(error: ApiError, partition: Partition) -> ApiError:
-    """A leader that may have been replaced does not know where the log ends: who believed it would start over."""
+    """Return the error, made retriable if this leader may have been replaced.
+
+    Such a leader does not know where the log ends, and a client that believed it would reset its position.
+    """
     if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.is_leader and not partition.holds_lease:
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return error

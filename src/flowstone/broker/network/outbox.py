@@ -47,11 +47,7 @@ class Outbox:
         on_sendable: Callable[[], None],
         on_broken: Callable[[Exception], None],
     ) -> None:
-        """Send to `channel`. Chunks given to `put` are counted in `unsent` already, and subtracted as they are sent.
-
-        `read` runs a function in a worker. `on_sendable` is called when `flush` can send more than the last time, and
-        `on_broken` when nothing can be sent any more.
-        """
+        """Create an empty outbox for `channel`. Its chunks are counted in `unsent` until they are sent."""
         self._channel, self._unsent, self._read = channel, unsent, read
         self._on_sendable, self._on_broken = on_sendable, on_broken
         self._chunks: deque[Chunk] = deque()

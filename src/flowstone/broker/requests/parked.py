@@ -63,7 +63,7 @@ class Watched(Protocol):
 
 
 class ParkedFetch(Promise[Any]):
-    """The response of a parked fetch: made after `missing_bytes` more bytes, a change, or the deadline."""
+    """A parked fetch: its response is made when `missing_bytes` more are there, on a change, or at the deadline."""
 
     __slots__ = ("_missing_bytes", "_partition_count", "_read_again", "_waiting", "_watched", "_woken")
 
@@ -137,7 +137,7 @@ class Uncommitted(NamedTuple):
 
 
 class ParkedProduce(Promise[Any]):
-    """The response of a parked produce: made when its records are committed everywhere, or at the deadline."""
+    """A parked produce: its response is made when its records are committed, or at the deadline."""
 
     __slots__ = ("_answer", "_open", "_waiting")
 

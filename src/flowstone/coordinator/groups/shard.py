@@ -51,6 +51,7 @@ from flowstone.coordinator.groups.records import (
 )
 from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
+from flowstone.coordinator.groups.topics import Topics
 from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest, TransactionalCommitRequest
 from flowstone.memory_budget import MemoryAccount, MemoryBudget
 from flowstone.types import TopicPartition
@@ -58,12 +59,14 @@ from flowstone.wire.end_markers import EndMarker
 
 
 class GroupShard:
-    def __init__(self, config: GroupConfig, new_member_id: Callable[[str], str], budget: MemoryBudget) -> None:
+    def __init__(
+        self, config: GroupConfig, new_member_id: Callable[[str], str], budget: MemoryBudget, topics: Topics
+    ) -> None:
         """Create an empty shard; `budget` limits the memory of all shards of the broker.
 
-        `new_member_id` returns a unique id, given a client or instance id.
+        `new_member_id` returns a unique id, given a client or instance id. `topics` are those of the cluster now.
         """
-        self._state = ShardState(config, new_member_id, MemoryAccount(budget))
+        self._state = ShardState(config, new_member_id, MemoryAccount(budget), topics)
         self.next_deadline = self._state.timers.next_deadline
         self._expiry = Expiry()
 

@@ -32,7 +32,7 @@ def find(turn: Turn, group_id: str) -> Group | None:
 
 
 def rebalance(turn: Turn, group: Group, reason: str, clients_reason: str | None = None) -> None:
-    """Membership has changed: begin a rebalance, or see whether the one under way can now end.
+    """Begin a rebalance after a change of membership, or end the one in progress if all members have joined.
 
     A group enters PreparingRebalance: members learn of it from their heartbeats and join again.
     """
