@@ -32,10 +32,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from flowstone.client import ClientError, GaveUp, Producer
+from flowstone.client import ClientError, DeliveryFailed, GaveUp, Producer, Refused
 from flowstone.client.groups import CommittedOffset
 from flowstone.client.transactions import Identity, Transaction
-from flowstone.errors import FlowstoneError
+from flowstone.errors import ErrorCode, FlowstoneError
 from flowstone.types import TopicPartition
 from flowstone.wire.record_batch import SEQUENCE_MAX
 from pyspark_flowstone.connections import cluster_of
@@ -46,6 +46,8 @@ from pyspark_flowstone.sink_options import SinkOptions, parse_sink_options
 
 QUERY_ID = "sql.streaming.queryId"  # set by Spark in the tasks of a micro-batch
 NAME_PREFIX = "flowstone."  # of the transactional id and of the group that has the numbers of micro-batches
+
+_PLACE_LAST = "pass the rows through pyspark_flowstone.exactly_once last, and do not repartition them afterwards"
 
 
 class NotCommitted(FlowstoneError):
@@ -107,6 +109,10 @@ class ExactlyOnceWriter(RowWriter):
         try:
             write_rows(batches, options, cluster, producer)
             return producer.record_counts
+        except DeliveryFailed as error:
+            if isinstance(error.__cause__, Refused) and error.__cause__.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                raise NotCommitted(f"{error.partition} was written by two tasks: {_PLACE_LAST}") from error
+            raise
         finally:
             producer.close()
 
@@ -222,8 +228,7 @@ def _counts(reports: Sequence[Report]) -> dict[TopicPartition, int]:
     shared = [partition for partition, count in writers.items() if count > 1]
     if shared:
         raise NotCommitted(
-            f"{min(shared)} was written by {writers[min(shared)]} tasks, so that the transaction was aborted: pass the "
-            "rows through pyspark_flowstone.exactly_once last, and do not repartition them afterwards"
+            f"{min(shared)} was written by {writers[min(shared)]} tasks, and the transaction was aborted: {_PLACE_LAST}"
         )
     return {partition: count for each in reports for partition, count in each.record_counts.items()}
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.functions import col, expr
 
 from flowstone.client import Cluster
+from flowstone.errors import FlowstoneError
 from pyspark_flowstone import exactly_once
+from pyspark_flowstone.placement import check_settings
 from pyspark_flowstone.values import OptionError
 
 QUERY_TIMEOUT_S = 120
@@ -151,7 +155,7 @@ def test_rows_repartitioned_afterwards_are_refused_and_nothing_becomes_visible(t
         return exactly_once(rows, **named).repartition(2, col("value"))
 
     query = start(topic, place=spoiled)
-    with pytest.raises(StreamingQueryException, match="was written by 2 tasks"):
+    with pytest.raises(StreamingQueryException, match=r"was written by (2|two) tasks"):
         query.awaitTermination(QUERY_TIMEOUT_S)
     assert committed(result) == Counter()
 
@@ -185,7 +189,27 @@ def test_a_topic_that_was_not_named_is_refused(spark, broker, result, options):
         placed.write.format("flowstone").options(**given).mode("append").save()
 
 
-def test_settings_under_which_a_task_could_run_twice_are_refused(spark, broker, result):
-    spark.conf.set("spark.speculation.test", "x")  # sessions take any setting
-    with pytest.raises(OptionError, match="there is no topic"):
-        exactly_once(keyed(spark, 1), bootstrap=broker.bootstrap, topic="no topic of this name")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.speculation", "true"),
+        ("spark.stage.maxConsecutiveAttempts", "4"),
+        ("spark.stage.maxConsecutiveAttempts", None),
+        ("spark.stage.ignoreDecommissionFetchFailure", "true"),
+    ],
+)
+def test_settings_under_which_a_task_could_run_twice_are_refused(name, value):
+    """They are fixed when a session is created, and a process may have only one."""
+    settings = {"spark.stage.maxConsecutiveAttempts": "1", name: value}
+    session = SimpleNamespace(conf={name: value for name, value in settings.items() if value is not None})
+    with pytest.raises(OptionError, match=rf"{re.escape(name)}: it is {value or '4'}, and exactly-once needs"):
+        check_settings(session)
+
+
+def test_the_settings_that_the_message_advises_are_accepted(spark):
+    check_settings(spark)
+
+
+def test_a_topic_that_cannot_be_created_is_refused_at_once(spark, broker):
+    with pytest.raises(FlowstoneError, match="topic no name: that is no topic"):
+        exactly_once(keyed(spark, 1), bootstrap=broker.bootstrap, topic="no name")
