@@ -135,9 +135,19 @@ class Flusher:
         while self._due and len(self._jobs) < self._thread_count and self.fault is None and not self._is_stopped:
             if self._is_own_filesystem and len(self._due) >= SYNCFS_LOGS:
                 self._start_in_thread(self._take_due(len(self._due)), is_whole_filesystem=True)
-            else:
-                free_threads = self._thread_count - len(self._jobs)
-                self._start_group(self._take_due(min(-(-len(self._due) // free_threads), GROUP_LOGS_MAX)))
+                continue
+            free_threads = self._thread_count - len(self._jobs)
+            plain: dict[PartitionLog, FlushTask] = {}
+            unsynced: list[File] = []
+            for log, task in self._take_due(min(-(-len(self._due) // free_threads), GROUP_LOGS_MAX)).items():
+                if self._syncs is not None and task.is_one_file:
+                    plain[log] = task
+                    unsynced += task.unsynced
+                else:
+                    self._start_in_thread({log: task}, is_whole_filesystem=False)
+            if plain:
+                assert self._syncs is not None
+                self._syncs.submit(self._new_job(plain), unsynced)
 
     def _take_due(self, count: int) -> dict[PartitionLog, FlushTask]:
         tasks: dict[PartitionLog, FlushTask] = {}
@@ -147,19 +157,6 @@ class Flusher:
             if task is not None:
                 tasks[log] = task
         return tasks
-
-    def _start_group(self, tasks: dict[PartitionLog, FlushTask]) -> None:
-        plain: dict[PartitionLog, FlushTask] = {}
-        unsynced: list[File] = []
-        for log, task in tasks.items():
-            if self._syncs is not None and task.is_one_file:
-                plain[log] = task
-                unsynced += task.unsynced
-            else:
-                self._start_in_thread({log: task}, is_whole_filesystem=False)
-        if plain:
-            assert self._syncs is not None
-            self._syncs.submit(self._new_job(plain), unsynced)
 
     def appended(self, log: PartitionLog, record_count: int) -> None:
         """Request a flush of the log, now or later, if flush.messages and flush.ms say that one is due."""
