@@ -31,6 +31,7 @@ MAGIC = 2
 EARLIEST_TIMESTAMP = -2
 REQUEST_TIMEOUT_MS = 30_000
 FETCH_MAX_WAIT_MS = 500
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NO_SESSION = (0, -1)
 NEW_SESSION = (0, 0)
 FETCH_MAX_BYTES = 8 << 20
@@ -122,10 +123,11 @@ def fetch_request(
     max_wait_ms: int = FETCH_MAX_WAIT_MS,
     partition_max_bytes: int = PARTITION_MAX_BYTES,
     session: tuple[int, int] = NO_SESSION,
+    isolation: int = READ_UNCOMMITTED,
 ) -> bytes:
     """Return a fetch from each (partition, offset); in a session (id, epoch), only changes are named."""
     partitions = [pack(">iiqqi", partition, -1, offset, -1, partition_max_bytes) for partition, offset in offsets]
-    body = pack(">iiiibii", -1, max_wait_ms, 1, FETCH_MAX_BYTES, 0, *session)
+    body = pack(">iiiibii", -1, max_wait_ms, 1, FETCH_MAX_BYTES, isolation, *session)
     if partitions:
         body += pack(">i", 1) + _string(topic) + pack(">i", len(partitions)) + b"".join(partitions)
     else:

@@ -10,7 +10,7 @@ Records of an unknown kind, and control records that are not markers, are skippe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from flowstone.coordinator.effects import TransactionalProducer
@@ -76,14 +76,10 @@ class ShardLog:
         for batch in batches:
             self._log.append(batch)
 
-    def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back once everything appended so far is committed, or cannot be."""
-        self._log.when_committed(self._log.log_end_offset, callback)
-
     async def wait_committed(self) -> None:
         """Wait until everything appended so far is committed. Raises ApiError if it cannot be."""
         outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self.when_committed(lambda code: None if outcome.done() else outcome.set_result(code))
+        self._log.when_committed(lambda code: None if outcome.done() else outcome.set_result(code))
         code = await outcome
         if code is not ErrorCode.NONE:
             raise ApiError(code)

@@ -7,15 +7,18 @@ Requests to one broker share its connection, which answers in order.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from flowstone.client.connection import Address
 from flowstone.client.errors import Disconnected
-from flowstone.client.peer import Peer
-from flowstone.client.wire_session import Response
 from flowstone.cluster.metadata import Metadata
 from flowstone.ports.clock import Clock
 from flowstone.ports.network import Network
 from flowstone.wire.message import Message
+
+if TYPE_CHECKING:
+    from flowstone.client.connection import Address
+    from flowstone.client.peer import Peer
+    from flowstone.client.wire_session import Response
 
 CONNECT_TIMEOUT_S = 5.0
 CLIENT_ID = "transaction-coordinator"
@@ -39,6 +42,9 @@ class BrokerPeers:
         self._connections.clear()
 
     def _connection(self, node_id: int) -> asyncio.Task[Peer]:
+        from flowstone.client.connection import Address  # a broker that is alone has no use for them
+        from flowstone.client.peer import Peer
+
         endpoint = self._metadata.image.endpoint(node_id, self._listener_name)
         if endpoint is None:
             raise Disconnected(f"broker {node_id} has no address on the listener {self._listener_name}")

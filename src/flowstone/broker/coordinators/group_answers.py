@@ -20,8 +20,8 @@ def answer(
     token: Token, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]
 ) -> Response | Promise[Response]:
     """Return the response, or the promise of it, for a token that must outlive the connection: see `Answer`."""
-    if token.done():
-        error = token.exception()
+    if token.is_done:
+        error = token.error
         if error is None:
             return respond(token.result())
         if isinstance(error, ApiError):
@@ -36,13 +36,13 @@ def answer_all(tokens: Sequence[Token], respond: Callable[[Sequence[Any]], Respo
     """Return the response made of the results of all tokens, in their order: responses, or the ApiError of a failed
     one.
     """
-    waiting = sum(not token.done() for token in tokens)
+    waiting = sum(not token.is_done for token in tokens)
     if not waiting:
         return respond([_outcome(token) for token in tokens])
     promise: Promise[Response] = Promise()
     count = _Countdown(waiting, lambda: _resolve(promise, lambda: respond([_outcome(token) for token in tokens])))
     for token in tokens:
-        if not token.done():
+        if not token.is_done:
             token.add_done_callback(count)
     return promise
 
@@ -74,9 +74,9 @@ class Answer(Promise[Response]):
 
     def hear(self, token: Token) -> None:
         """Take the result of a token that the coordinator keeps for longer than the connection lasts."""
-        if self.done():  # the connection is gone
+        if self.is_done:  # the connection is gone
             return
-        error = token.exception()
+        error = token.error
         if error is None:
             self.set_result(token.result())
         else:
@@ -111,7 +111,7 @@ class _Countdown:
 
 
 def _resolve(promise: Promise[Response], respond: Callable[[], Response]) -> None:
-    if promise.done():  # the connection is gone
+    if promise.is_done:  # the connection is gone
         return
     try:
         promise.set_result(respond())
@@ -120,7 +120,7 @@ def _resolve(promise: Promise[Response], respond: Callable[[], Response]) -> Non
 
 
 def _outcome(token: Token) -> Any:
-    error = token.exception()
+    error = token.error
     if error is None:
         return token.result()
     if isinstance(error, ApiError):

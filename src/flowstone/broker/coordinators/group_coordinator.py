@@ -111,14 +111,15 @@ class GroupCoordinator:
         The promise raises ApiError if the request fails. The number of requests that may wait for other members is
         limited, so that the others are always accepted.
         """
-        if not may_wait:
+        shard = self._host.shard_of(group_id) if may_wait else None
+        if shard is None:
             return self._host.request(group_id, call, token)
         token = Promise() if token is None else token
-        if len(self._waiting) >= self._waiting_max and self._host.shard_of(group_id) is not None:
+        if len(self._waiting) >= self._waiting_max:
             token.set_exception(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return token
-        self._host.request(group_id, call, token)
-        if not token.done():
+        shard.request(call, token)
+        if not token.is_done:
             self._waiting.add(token)
             token.add_done_callback(self._waiting.discard)
         return token
@@ -186,9 +187,9 @@ class _Topics:
 
 
 def _settle_marker(written: Promise[None], token: Token) -> None:
-    if written.done():  # it was cancelled
+    if written.is_done:  # it was cancelled
         return
-    error = token.exception()
+    error = token.error
     if isinstance(error, ApiError) and error.code not in _MARKER_ERRORS:
         error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
     if error is None:

@@ -69,8 +69,8 @@ PARTITIONS_AT_ONCE = 1_000
 _LED_BY_ANOTHER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse] | Coroutine[Any, Any, FetchResponse]
-# By name or id: the first partition that was asked for, and what is told.
-_Topics = dict[str | bytes, tuple[FetchPartition, list[FetchResponsePartition]]]
+# By name or id: a topic of the response, and its list of partitions.
+_Topics = dict[str | bytes, tuple[FetchResponseTopic, list[FetchResponsePartition]]]
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
@@ -156,22 +156,19 @@ class _Fetch:
         self._is_urgent = False
         self._leaders: list[int] = []
         self._reading: Partition | None = None
+        # How many partitions only this request remembers: none if they are a session's.
+        self.own_partitions = len(session.partitions) if session.session_id == NO_SESSION else 0
 
     @property
     def is_satisfied(self) -> bool:
-        request = self._request
+        request, session = self._request, self._session
         return (
             self._size_bytes >= request.min_bytes
             or request.max_wait_ms <= 0
             or self._is_urgent
-            or not len(self._session)
-            or self._session.has_more_to_read
+            or not session.partitions
+            or (session.is_incremental and session.has_more_to_read)
         )
-
-    @property
-    def own_partitions(self) -> int:
-        """Return the number of partitions held by this request alone: none if they belong to a session."""
-        return len(self._session) if self._session.session_id == NO_SESSION else 0
 
     def read(self) -> None:
         """Read once every partition that may have something new. After NotCached it must be called again."""
@@ -205,8 +202,7 @@ class _Fetch:
             try:
                 partition = wanted.partition
                 if partition is None or partition.local.closed_with is not None:
-                    partition = self._find(wanted)
-                    session.found(wanted, partition)
+                    partition = session.find(wanted, self._services.partitions)
                 self._watched.append(partition)
                 if session.is_incremental and wanted.knows_all_of(partition):
                     session.settled(wanted)
@@ -260,7 +256,10 @@ class _Fetch:
         """Return the response; in a session it has only the partitions with something new."""
         topics: _Topics = {}
         self._tell(self._results, topics)
-        return self._response([_topic_response(*told) for told in topics.values()])
+        response = FetchResponse(session_id=self._session.session_id, responses=[topic for topic, _ in topics.values()])
+        if self._leaders:
+            self._tell_leaders(response)
+        return response
 
     async def respond_in_slices(self, slices: TimeSlices) -> FetchResponse:
         """Return the response, made in several time slices."""
@@ -268,7 +267,10 @@ class _Fetch:
         for some in batched(self._results):
             self._tell(some, topics)
             await slices.yield_if_due()
-        return self._response([_topic_response(*told) async for told in slices.over(topics.values())])
+        response = FetchResponse(session_id=self._session.session_id, responses=[topic for topic, _ in topics.values()])
+        if self._leaders:
+            self._tell_leaders(response)
+        return response
 
     def _tell(self, results: Iterable[tuple[FetchPartition, FetchResponsePartition]], topics: _Topics) -> None:
         """Add to `topics` the results that the client does not have yet."""
@@ -290,32 +292,24 @@ class _Fetch:
             wanted.told_last_stable_offset = result.last_stable_offset
             wanted.told_log_start_offset = result.log_start_offset
             key = wanted.topic_id if self._uses_topic_ids else wanted.topic
-            topics.setdefault(key, (wanted, []))[1].append(result)
+            if key not in topics:
+                told: list[FetchResponsePartition] = []
+                topics[key] = FetchResponseTopic(topic=wanted.topic, topic_id=wanted.topic_id, partitions=told), told
+            topics[key][1].append(result)
             if result.records:
-                session.move_last(wanted)
+                if session.session_id != NO_SESSION:
+                    session.move_last(wanted)
                 if self._replica is None:
-                    self._count_fetched(wanted, len(result.records))
+                    assert wanted.partition is not None
+                    name = wanted.partition.topic_partition.topic
+                    self._services.metrics.topic(name).fetched_bytes += len(result.records)
 
-    def _response(self, topics: list[FetchResponseTopic]) -> FetchResponse:
-        response = FetchResponse(session_id=self._session.session_id, responses=topics)
-        if self._leaders and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
+    def _tell_leaders(self, response: FetchResponse) -> None:
+        if self._version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = [
                 FetchResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
                 for each in node_endpoints(self._services.metadata.image, self._leaders, self._listener_name)
             ]
-        return response
-
-    def _count_fetched(self, wanted: FetchPartition, size_bytes: int) -> None:
-        services = self._services
-        name = services.partitions.topic_name(wanted.topic_id) if self._uses_topic_ids else wanted.topic
-        if name is not None:  # deleted since it was read
-            services.metrics.topic(name).fetched_bytes += size_bytes
-
-    def _find(self, wanted: FetchPartition) -> Partition:
-        partitions = self._services.partitions
-        if self._uses_topic_ids:
-            return partitions.get_by_id(wanted.topic_id, wanted.index)
-        return partitions.get(wanted.topic, wanted.index)
 
     def _refuse(self, wanted: FetchPartition, error: ApiError) -> FetchResponsePartition:
         self._is_urgent = True
@@ -339,7 +333,8 @@ class _Fetch:
             if self._session.hurries_high_watermarks and result.high_watermark != wanted.told_high_watermark:
                 self._is_urgent = True
             return result
-        partition.check_epoch(wanted.current_leader_epoch)
+        if wanted.current_leader_epoch not in (-1, partition.leader_epoch):
+            partition.check_epoch(wanted.current_leader_epoch)
         if not partition.is_leader:
             self._check_follower(partition, wanted.fetch_offset)
         if not self._knows_zstd and partition.log.config.compression_type == "zstd":
@@ -351,7 +346,8 @@ class _Fetch:
                 return near
         local, reader = partition.local, wanted.reader
         high_watermark = local.high_watermark.offset
-        end_offset = local.visible_end(reader)
+        last_stable_offset = partition.log.last_stable_offset(high_watermark)
+        end_offset = last_stable_offset if reader is COMMITTED else high_watermark  # see `LocalReplica.visible_end`
         aborted: list[FetchResponseAbortedTransaction] | None = [] if reader is COMMITTED else None
         if wanted.fetch_offset == end_offset:  # as in most partitions of most fetches
             if local.fault is not None or local.closed_with is not None:
@@ -369,7 +365,7 @@ class _Fetch:
         return FetchResponsePartition(
             partition_index=wanted.index,
             high_watermark=high_watermark,
-            last_stable_offset=end_offset if reader is COMMITTED else partition.log.last_stable_offset(high_watermark),
+            last_stable_offset=last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
             aborted_transactions=aborted,
             records=records if records is not None else b"",
@@ -384,10 +380,6 @@ class _Fetch:
     def _near_replica(self, partition: Partition, wanted: FetchPartition) -> FetchResponsePartition | None:
         image = self._services.metadata.image
         return send_to_near_replica(image, partition, self._rack, wanted.fetch_offset, self._listener_name)
-
-
-def _topic_response(first: FetchPartition, partitions: list[FetchResponsePartition]) -> FetchResponseTopic:
-    return FetchResponseTopic(topic=first.topic, topic_id=first.topic_id, partitions=partitions)
 
 
 def _aborted(transactions: Iterable[AbortedTransaction]) -> list[FetchResponseAbortedTransaction]:

@@ -149,16 +149,25 @@ class GroupShard:
         return turn.effects
 
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
-        return self._run_and_measure(joining.join, now_ms, token, request)
+        turn = Turn(self._state, now_ms)
+        joining.join(turn, token, request)
+        self._state.measure(request.group_id)
+        return turn.effects
 
     def sync(self, now_ms: int, token: Any, request: SyncRequest) -> GroupEffects:
-        return self._run_and_measure(membership.sync, now_ms, token, request)
+        turn = Turn(self._state, now_ms)
+        membership.sync(turn, token, request)
+        self._state.measure(request.group_id)
+        return turn.effects
 
     def heartbeat(self, now_ms: int, token: Any, request: HeartbeatRequest) -> GroupEffects:
         return self._run(membership.heartbeat, now_ms, token, request)
 
     def leave(self, now_ms: int, token: Any, request: LeaveRequest) -> GroupEffects:
-        return self._run_and_measure(membership.leave, now_ms, token, request)
+        turn = Turn(self._state, now_ms)
+        membership.leave(turn, token, request)
+        self._state.measure(request.group_id)
+        return turn.effects
 
     def commit_offsets(self, now_ms: int, token: Any, request: CommitRequest) -> GroupEffects:
         return self._run(commits.commit, now_ms, token, request)
@@ -213,18 +222,6 @@ class GroupShard:
     def close(self) -> None:
         """Release the memory of all groups: the shard is discarded, or moves to another broker."""
         self._state.account.close()
-
-    def _run_and_measure(
-        self,
-        handle: Callable[[Turn, Any, Any], None],
-        now_ms: int,
-        token: Any,
-        request: JoinRequest | SyncRequest | LeaveRequest,
-    ) -> GroupEffects:
-        turn = Turn(self._state, now_ms)
-        handle(turn, token, request)
-        self._state.measure(request.group_id)
-        return turn.effects
 
     def _run(self, handle: Callable[[Turn, Any, Any], None], now_ms: int, token: Any, request: Any) -> GroupEffects:
         turn = Turn(self._state, now_ms)

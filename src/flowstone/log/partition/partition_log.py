@@ -323,25 +323,11 @@ class PartitionLog:
         """
         return log_reader.aborted_transactions(self, start, end, read) if self.has_transactions else []
 
-    def read(self, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
-        """Return bytes of one segment up to `until`, from the batch that contains `offset`, or the first one after it.
-
-        Returns None if there are none, or if the first batch is above `max_bytes` and `at_least_one` is not set. Raises
-        NotCached.
-        """
-        return log_reader.read(self, offset, max_bytes, until, at_least_one)
-
-    def position_of(self, offset: int) -> LogPosition:
-        """Return where the batch that contains `offset`, or the first one after it, begins. Raises NotCached."""
-        return log_reader.position_of(self, offset)
-
-    def find_timestamp(self, target_ms: int) -> LogSlice | None:
-        """Return the batch with the first record at or after `target_ms` (see `timestamps`). Raises NotCached."""
-        return log_reader.find_timestamp(self, target_ms)
-
-    def max_timestamp(self) -> tuple[int, LogSlice] | None:
-        """Return the newest timestamp and the first batch that has it, or None for an empty log. Raises NotCached."""
-        return log_reader.max_timestamp(self)
+    # Methods that are written elsewhere.
+    read = log_reader.read
+    position_of = log_reader.position_of
+    find_timestamp = log_reader.find_timestamp
+    max_timestamp = log_reader.max_timestamp
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.end.offset)
