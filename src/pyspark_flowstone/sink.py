@@ -47,7 +47,7 @@ class RowWriter:
     deadline_s = DEADLINE_S  # for how long the driver tries to reach a broker
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        """Raises OptionError if rows of this schema cannot be written with these options."""
+        """Check the options and the schema. Raises OptionError if such rows cannot be written."""
         self._options = parse_sink_options(given)
         self._columns = columns_written(schema, self._options.topic)
         if self._options.topic is not None:

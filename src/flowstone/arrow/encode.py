@@ -71,7 +71,9 @@ class Encoder:
         now_ms: int,
         first_partition: int | None = None,
     ) -> None:
-        """`now_ms` is the timestamp of rows without one. Raises ValueError if `compression` is unknown."""
+        """Create an encoder; `now_ms` is the timestamp of rows without one. Raises ValueError if `compression` is
+        unknown.
+        """
         names = {codec.name.lower(): codec for codec in Codec}
         if compression not in names:
             raise ValueError(f"there is no compression {compression!r}, only {', '.join(names)}")

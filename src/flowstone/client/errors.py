@@ -1,6 +1,6 @@
 """The errors that the client raises: one sentence for people, and a type for programs.
 
-`Retriable` stays inside the package until the deadline: it is caught, and the call is retried (`retry_deadline`). The
+A `Retriable` stays inside the package until the deadline: it is caught, and the call is retried (`retry_deadline`). The
 other errors are final. `refusal` turns an error code of the cluster into one or the other, so that every caller retries
 the same errors.
 """
