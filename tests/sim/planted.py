@@ -34,7 +34,7 @@ from flowstone.replication.state import DivergingEpoch
 from flowstone.wire.record_batch import BatchHeader
 
 from .faults import EVERYTHING
-from .simulation import simulate
+from .simulation import PLAIN_TRAFFIC, simulate
 
 Patches = Iterator[Any]
 
@@ -251,7 +251,7 @@ def search(name: str, seeds_max: int) -> Found | None:
     bug = BUGS[name]
     for seed in range(bug.first_seed, bug.first_seed + seeds_max):
         with planted(name):
-            outcome = simulate(seed, bug.faults, ends_early=True)
+            outcome = simulate(seed, bug.faults, PLAIN_TRAFFIC, ends_early=True)
         for problem in outcome.problems:
             if problem.startswith(bug.caught_as):
                 return Found(seed, problem)
