@@ -33,7 +33,7 @@ from .clock import ProcessClock
 from .cluster import Cluster
 from .consumer import Consumer
 from .determinism import chance_from
-from .faults import EVERYTHING, Faults
+from .faults import EVERYTHING, WITH_TRANSACTIONS, Faults
 from .history import ClusterHistory
 from .invariants import Invariants
 from .loop import SimulatedLoop
@@ -187,7 +187,7 @@ class Simulation:
     def _start_clients(self) -> None:
         if self._loads.has_transactions:
             racks = [machine.name for machine in self.cluster.machines]
-            self._transactions = TransactionLoad(self._client, self.history.note, racks)
+            self._transactions = TransactionLoad(self._client, self.history, racks)
             for each in self._transactions.running():
                 self._process.start(each)
         if self._loads.has_plain_traffic:
@@ -309,13 +309,16 @@ def _quiet(problems: list[str]) -> Iterator[None]:
 
 
 def simulate(
-    seed: int, faults: Sequence[str] = EVERYTHING, loads: Loads | None = None, *, ends_early: bool = False
+    seed: int, faults: Sequence[str] | None = None, loads: Loads | None = None, *, ends_early: bool = False
 ) -> Outcome:
-    """`faults` names what may happen; `ends_early` with the first thing that is wrong."""
+    """`faults` names what may happen, everything by default; `ends_early` with the first thing that is wrong."""
+    loads = loads or ALL_LOADS[seed % len(ALL_LOADS)]
+    if faults is None:
+        faults = (*EVERYTHING, *WITH_TRANSACTIONS) if loads.has_transactions else EVERYTHING
     gc.disable()  # a collection in the middle would run what killed processes left behind
     gc.freeze()
     try:
-        return _simulate(seed, faults, loads or ALL_LOADS[seed % len(ALL_LOADS)], ends_early=ends_early)
+        return _simulate(seed, faults, loads, ends_early=ends_early)
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that a kill came before

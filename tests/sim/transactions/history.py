@@ -12,15 +12,15 @@ the group is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from flowstone.types import TopicPartition
 from tests.faults.checker import Origin, origin_of
+from tests.sim.history import TRANSACTIONS_PARTITION, ClusterHistory
 
-Note = Callable[[str, TopicPartition, int, str], None]
 NO_GROUP_PARTITION = TopicPartition("", 0)
 
 
@@ -60,18 +60,14 @@ class Transaction:
     offsets: dict[Origin, int] = field(default_factory=dict)
     consumed: Consumed | None = None
 
-    def commit_asked(self) -> None:
-        """To be noted before the first request is sent."""
-        self.fate = Fate.COMMITTING
-
     def refused(self) -> None:
         """The commit was refused, and no other attempt can have succeeded."""
         self.fate = Fate.NOT_COMMITTED
 
 
 class TransactionHistory:
-    def __init__(self, note: Note) -> None:
-        self._note = note
+    def __init__(self, cluster: ClusterHistory) -> None:
+        self._cluster, self.note = cluster, cluster.note
         self._transactions: dict[str, Transaction] = {}
         self._newest: dict[str, int] = {}  # the newest instance that has a producer id
         self._seen: dict[TopicPartition, dict[int, Origin]] = {}
@@ -92,6 +88,18 @@ class TransactionHistory:
         transaction.sent[origin] = partition
         return origin
 
+    def written(self, transaction: Transaction, origins: Sequence[Origin], base_offset: int) -> None:
+        """These records were acknowledged, from this offset on."""
+        transaction.offsets.update({origin: base_offset + index for index, origin in enumerate(origins)})
+        partition = transaction.sent[origins[0]]
+        self._cluster.on_acknowledged(partition, base_offset + len(origins))
+        self._cluster.spring_traps(partition)
+
+    def commit_asked(self, transaction: Transaction, *, is_last: bool) -> None:
+        """The transaction's commit will be asked for, for the first time; if it is the last, the instance dies."""
+        transaction.fate = Fate.COMMITTING
+        self._cluster.spring_commit_traps(is_last=is_last)
+
     def initialized(self, instance: Instance) -> None:
         """The instance has heard its producer id and epoch: all before it are fenced from now on."""
         self._newest[instance.producer] = max(instance.number, self._newest.get(instance.producer, 0))
@@ -102,11 +110,12 @@ class TransactionHistory:
     def taken_from_fenced(self, instance: Instance, what: str) -> None:
         """Something was accepted that the instance sent when it was fenced."""
         detail = f"{what} of instance {instance.number}, and {self._newest[instance.producer]} has taken over"
-        self._note("zombie", TopicPartition(instance.producer, 0), instance.number, detail)
+        self.note("zombie", TopicPartition(instance.producer, 0), instance.number, detail)
 
     def committed(self, transaction: Transaction) -> None:
         transaction.fate = Fate.COMMITTED
         self.committed_by[transaction.instance.producer] += 1
+        self._cluster.spring_traps(TRANSACTIONS_PARTITION)
 
     @property
     def committed_count(self) -> int:
@@ -120,18 +129,18 @@ class TransactionHistory:
         origin = origin_of(value)
         transaction = self._transactions.get(origin.producer) if origin is not None else None
         if origin is None or transaction is None or transaction.sent.get(origin) != partition:
-            self._note("phantom", partition, offset, f"{reader} sees {origin}, which was never sent there")
+            self.note("phantom", partition, offset, f"{reader} sees {origin}, which was never sent there")
             return
         if not transaction.fate.may_be_seen:
             is_open = transaction.fate is Fate.OPEN and not self.is_fenced(transaction.instance)
             kind = "precommitted read" if is_open else "aborted read"
-            self._note(kind, partition, offset, f"{reader} sees {origin}, and {transaction.fate.value}")
+            self.note(kind, partition, offset, f"{reader} sees {origin}, and {transaction.fate.value}")
         before = self._seen.setdefault(partition, {}).setdefault(offset, origin)
         if before != origin:
-            self._note("two values at one offset", partition, offset, f"seen as {before} and as {origin}")
+            self.note("two values at one offset", partition, offset, f"seen as {before} and as {origin}")
         place = self._places.setdefault(origin, (partition, offset))
         if place != (partition, offset):
-            self._note("duplicate", partition, offset, f"{origin} was seen at {place[1]}")
+            self.note("duplicate", partition, offset, f"{origin} was seen at {place[1]}")
 
     # Offsets of groups
 
@@ -151,11 +160,11 @@ class TransactionHistory:
         found = self._transactions.get(label)
         where = NO_GROUP_PARTITION._replace(topic=group_id)
         if offset > 0 and (found is None or found.consumed is None or found.consumed.end != offset):
-            self._note("phantom commit", where, offset, f"{label!r} has not consumed up to there")
+            self.note("phantom commit", where, offset, f"{label!r} has not consumed up to there")
         elif found is not None and not found.fate.may_be_seen:
-            self._note("pending offset", where, offset, f"is visible, and of {label} {found.fate.value}")
+            self.note("pending offset", where, offset, f"is visible, and of {label} {found.fate.value}")
         elif offset < promised:
-            self._note("commit regression", where, offset, f"{promised} was committed")
+            self.note("commit regression", where, offset, f"{promised} was committed")
 
     # The end
 
@@ -170,7 +179,7 @@ class TransactionHistory:
                     found.setdefault(origin.producer, {})[origin] = offset
             missing = self._seen.get(partition, {}).keys() - {offset for offset, _ in records}
             for offset in sorted(missing):
-                self._note("taken back", partition, offset, f"{self._seen[partition][offset]} was seen")
+                self.note("taken back", partition, offset, f"{self._seen[partition][offset]} was seen")
         for transaction in self._transactions.values():
             self._check_whole(transaction, found.get(transaction.label, {}))
         for group_id, position in positions.items():
@@ -182,9 +191,9 @@ class TransactionHistory:
                 offset = transaction.offsets.get(origin, -1)
                 if origin not in found:
                     kind = "torn transaction" if found else "lost write"
-                    self._note(kind, partition, offset, f"{origin} is not there, and {transaction.fate.value}")
+                    self.note(kind, partition, offset, f"{origin} is not there, and {transaction.fate.value}")
                 elif offset >= 0 and found[origin] != offset:
-                    self._note("altered write", partition, found[origin], f"{origin} was acknowledged at {offset}")
+                    self.note("altered write", partition, found[origin], f"{origin} was acknowledged at {offset}")
 
     def _check_consumed(self, group_id: str, position: int, found: Mapping[str, object]) -> None:
         where, due = NO_GROUP_PARTITION._replace(topic=group_id), 0
@@ -193,7 +202,7 @@ class TransactionHistory:
         for each in sorted(each for each in consumed if each.group_id == group_id):
             if each.start != due:
                 kind = "consumed twice" if each.start < due else "skipped record"
-                self._note(kind, where, each.start, f"{due} was due")
+                self.note(kind, where, each.start, f"{due} was due")
             due = each.end
         if position != due:
-            self._note("torn transaction", where, position, f"is committed, and what was written goes to {due}")
+            self.note("torn transaction", where, position, f"is committed, and what was written goes to {due}")

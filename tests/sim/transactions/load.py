@@ -9,9 +9,10 @@ from flowstone.types import TopicPartition
 from flowstone.wire.message import Message
 from tests.sim.client import Client, Unanswered
 from tests.sim.consumer import PartitionFetches
+from tests.sim.history import ClusterHistory
 
 from .group_offsets import GroupOffsets
-from .history import Note, TransactionHistory
+from .history import TransactionHistory
 from .producer import Account, TransactionalProducer
 from .reader import CommittedReader
 from .requests import V1_VERSIONS, V2_VERSIONS, TransactionRequests, TransactionRequestsV2
@@ -25,17 +26,16 @@ MakeClient = Callable[[dict[type[Message], int] | None], Client]
 
 
 class TransactionLoad:
-    def __init__(self, make_client: MakeClient, note: Note, racks: list[str]) -> None:
+    def __init__(self, make_client: MakeClient, history: ClusterHistory, racks: list[str]) -> None:
         self._make_client = make_client
-        self.history = TransactionHistory(note)
+        self.history = TransactionHistory(history)
         client = make_client(None)
         self._client, random = client, client.random
         self.partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
         self._readers = [
-            CommittedReader(make_client(None), self.history, note, partition, random.choice(("", *racks)))
+            CommittedReader(make_client(None), self.history, partition, random.choice(("", *racks)))
             for partition in self.partitions
         ]
-        self._note = note
         self.groups = [
             GroupOffsets(make_client(None), self.history, f"x{number}-group", self.partitions[0])
             for number in range(PRODUCERS)
@@ -84,7 +84,7 @@ class TransactionLoad:
         while waiting := await _until_answered(self._client, self._unstable):
             if clock.monotonic() > until_s:
                 for partition, detail in waiting.items():
-                    self._note("stuck last stable offset", partition, 0, detail)
+                    self.history.note("stuck last stable offset", partition, 0, detail)
                 return
             await self._client.back_off()
 
@@ -99,7 +99,7 @@ class TransactionLoad:
         return waiting
 
     def _reader(self, partition: TopicPartition) -> CommittedReader:
-        return CommittedReader(self._client, self.history, self._note, partition)
+        return CommittedReader(self._client, self.history, partition)
 
     async def judge(self) -> None:
         """Read everything and hold it to what is known. Nothing is written any more."""

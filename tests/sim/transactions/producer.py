@@ -119,7 +119,7 @@ class ProducerInstance:
         if ending is Ending.CRASH:
             raise InstanceOver
         if ending is Ending.CRASH_AT_COMMIT:
-            transaction.commit_asked()
+            self._history.commit_asked(transaction, is_last=True)
             self._last_words = asyncio.ensure_future(self._ask_in_vain())
             raise InstanceOver
         if ending is Ending.TIME_OUT:
@@ -183,7 +183,7 @@ class ProducerInstance:
         async def produce() -> ErrorCode:
             code, base_offset = await self._requests.produce(partition, batch)
             if code is ErrorCode.NONE and base_offset >= 0:
-                transaction.offsets.update({origin: base_offset + index for index, origin in enumerate(origins)})
+                self._history.written(transaction, origins, base_offset)
             return ErrorCode.NONE if code in ACKNOWLEDGED else code
 
         self._is_broken = True
@@ -202,7 +202,7 @@ class ProducerInstance:
     # The end
 
     async def _commit(self, transaction: Transaction) -> None:
-        transaction.commit_asked()
+        self._history.commit_asked(transaction, is_last=False)
         try:
             await self._repeat("EndTxn", lambda: self._requests.end(is_commit=True))
         except MustAbort as refusal:

@@ -17,16 +17,14 @@ from tests.sim.client import Client, Unanswered
 from tests.sim.consumer import END_ASKED_SHARE, PAUSE_S_MAX, READ_COMMITTED, PartitionFetches
 from tests.support.wire_client import whole_batches
 
-from .history import Note, TransactionHistory
+from .history import TransactionHistory
 
 NO_OFFSET = -1
 
 
 class CommittedReader:
-    def __init__(
-        self, client: Client, history: TransactionHistory, note: Note, partition: TopicPartition, rack: str = ""
-    ) -> None:
-        self.client, self._history, self._note, self._partition = client, history, note, partition
+    def __init__(self, client: Client, history: TransactionHistory, partition: TopicPartition, rack: str = "") -> None:
+        self.client, self._history, self._partition = client, history, partition
         self._name = f"reader in {rack!r}" if rack else "reader"
         self._fetches = PartitionFetches(client, partition, rack, READ_COMMITTED)
         self.position = self._end_told = 0
@@ -101,5 +99,5 @@ class CommittedReader:
         return records
 
     def _complain(self, kind: str, offset: int, detail: str) -> None:
-        self._note(kind, self._partition, offset, f"{self._name}: {detail}")
+        self._history.note(kind, self._partition, offset, f"{self._name}: {detail}")
         self.is_stopping = True
