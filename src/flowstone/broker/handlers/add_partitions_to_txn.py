@@ -4,6 +4,9 @@ Versions 0 to 3 are sent by clients: one partition that does not exist keeps the
 5 are sent by brokers, for producers that write without having added the partition: many transactions, each to be added
 to or only to be verified (KIP-890). Partitions of internal topics are refused, but for those of group offsets, which
 only brokers add by this API. Versions before 2 do not know PRODUCER_FENCED.
+
+A client's request that comes while its transaction before is being ended waits for that, for a short time at most
+(`waiting_additions`).
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ async def _add_for_client(services: Services, request: AddPartitionsToTxnRequest
         frozenset(partitions),
         V1,
     )
-    return await _ask(services, add, verify_only=False)
+    return await _ask(services, add, verify_only=False, may_wait=True)
 
 
 async def _add_for_broker(
@@ -84,14 +87,15 @@ async def _add_for_broker(
         frozenset(partitions),
         V2,
     )
-    return await _ask(services, add, verify_only=transaction.verify_only)
+    # A broker's requests share a connection, on which nothing may wait for one of many transactions.
+    return await _ask(services, add, verify_only=transaction.verify_only, may_wait=False)
 
 
 async def _ask(
-    services: Services, add: AddPartitionsRequest, *, verify_only: bool
+    services: Services, add: AddPartitionsRequest, *, verify_only: bool, may_wait: bool
 ) -> Mapping[TopicPartition, ErrorCode]:
     try:
-        return await services.transactions.add_or_verify_here(add, verify_only=verify_only)
+        return await services.transactions.add_or_verify_here(add, verify_only=verify_only, may_wait=may_wait)
     except ApiError as error:
         return dict.fromkeys(add.partitions, error.code)
 

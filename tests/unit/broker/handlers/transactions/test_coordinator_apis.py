@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flowstone.broker.coordinators import waiting_additions
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
 from tests.support.running_app import RunningApp
@@ -137,6 +138,18 @@ def test_partitions_become_part_of_the_transaction(producer: TransactionClient, 
     described = producer.describe()
     assert described.transaction_state == "Ongoing"
     assert {each.topic: list(each.partitions) for each in described.topics} == {TOPIC: [0, 1], OTHER: [0]}
+
+
+def test_the_next_transaction_begins_as_soon_as_the_last_is_complete(
+    producer: TransactionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EndTxn is answered before the markers are written: a client that goes on at once need not ask twice."""
+    monkeypatch.setattr(waiting_additions, "WAIT_MS_MAX", 10_000)  # for a disk that is busy
+    for number in range(50):
+        assert producer.add((TOPIC, [0, 1]), (OTHER, [0])) == [NONE, NONE, NONE], f"transaction {number}"
+        assert producer.end(commit=COMMIT, version=4).error_code == NONE
+        assert producer.add_offsets("g") == NONE, f"transaction {number}"
+        assert producer.end(commit=ABORT, version=4).error_code == NONE
 
 
 def test_one_partition_that_does_not_exist_keeps_the_others_out(producer: TransactionClient) -> None:
