@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from flowstone.cli.cluster.elect import run_election
-from flowstone.cli.cluster.moves import move, throttle, unthrottle, watch
+from flowstone.cli.cluster.moves import Throttle, move, throttle, unthrottle, watch
 from flowstone.cli.cluster.plans import plan_empty, plan_leaders_off
 from flowstone.cli.cluster.state import ClusterReader, ClusterState
 from flowstone.cli.common.clients import DEFAULT_BOOTSTRAP, Bootstrap
 from flowstone.cli.common.errors import CommandError
 from flowstone.cli.common.json_output import JsonOutput, print_document
-from flowstone.cli.common.numbers import BROKER_MAX, THROTTLE_MAX
+from flowstone.cli.common.numbers import BROKER_MAX
 from flowstone.cli.common.text import counted
 from flowstone.cluster.decisions.elections import ElectionType
 
@@ -27,16 +27,7 @@ def drain(
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Move its replicas to other brokers too, and wait for that.")
     ] = False,
-    throttle_bytes: Annotated[
-        int | None,
-        typer.Option(
-            "--throttle",
-            metavar="BYTES/S",
-            min=1,
-            max=THROTTLE_MAX,
-            help="How fast each broker may send and take what moves.",
-        ),
-    ] = None,
+    throttle_bytes: Throttle = None,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
