@@ -101,7 +101,7 @@ def test_versions_that_are_asked_for_again_are_asked_for_in_the_newest_version_o
 
 
 def test_a_broker_that_does_not_tell_its_versions_is_refused() -> None:
-    with pytest.raises(BadAnswer, match="does not say what it speaks: error 29"):
+    with pytest.raises(BadAnswer, match="does not list its versions: error 29"):
         session().agree(ApiVersionsResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
 

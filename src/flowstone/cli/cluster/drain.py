@@ -48,13 +48,13 @@ def drain(
         print(f"broker {broker} leads {counted(led, 'partition')} and has {counted(held, 'replica')}")
     if replicas and held:
         raise CommandError(
-            f"broker {broker} still has {counted(held, 'replica')}: it got them, or moves were cancelled, meanwhile. "
-            f"Run `flowstone cluster drain {broker} --replicas` again"
+            f"broker {broker} still has {counted(held, 'replica')}: it was given some, or moves were cancelled, "
+            f"meanwhile. Run `flowstone cluster drain {broker} --replicas` again"
         )
     if led:
         raise CommandError(
-            f"broker {broker} still leads {counted(led, 'partition')} that nobody else could: see "
-            "`flowstone cluster status --verbose`; --replicas moves what has no other replica"
+            f"broker {broker} still leads {counted(led, 'partition')} without another in-sync replica: see "
+            "`flowstone cluster status --verbose`; --replicas moves them to other brokers"
         )
 
 

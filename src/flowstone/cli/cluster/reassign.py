@@ -32,10 +32,8 @@ class Choice(NamedTuple):
 
 
 def reassign(
-    topic: Annotated[
-        list[str] | None, typer.Option(help="Which topic; may be given again (default: all of them).")
-    ] = None,
-    partition: Annotated[list[int] | None, typer.Option(help="Which partition of it; may be given again.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="A topic to move; repeatable (default: all topics).")] = None,
+    partition: Annotated[list[int] | None, typer.Option(help="A partition of the topic; repeatable.")] = None,
     brokers: Annotated[
         str | None, typer.Option(metavar="1,2,4", help="Spread the partitions over these brokers.")
     ] = None,
@@ -49,10 +47,11 @@ def reassign(
         ),
     ] = None,
     file: Annotated[
-        str | None, typer.Option(metavar="PLAN.json", help="Move as this file of kafka-reassign-partitions says.")
+        str | None,
+        typer.Option(metavar="PLAN.json", help="Make the moves in this file, as kafka-reassign-partitions writes it."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan; with --json it is one for --file.")
+        bool, typer.Option("--dry-run", help="Only show the plan; with --json in the format of --file.")
     ] = False,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Cancel the moves in progress, of these topics or of all.")
