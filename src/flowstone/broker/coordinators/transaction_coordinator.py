@@ -29,6 +29,7 @@ from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.runtime import HostedShard, Token
 from flowstone.coordinator.transactions import record_format as transaction_records
 from flowstone.coordinator.transactions.config import TransactionConfig
+from flowstone.coordinator.transactions.counts import OpenTransactions, TransactionCounts
 from flowstone.coordinator.transactions.messages import V2, AddPartitionsRequest
 from flowstone.coordinator.transactions.shard import TransactionShard
 from flowstone.errors import ApiError, ErrorCode
@@ -63,6 +64,7 @@ class TransactionCoordinator:
         self._node_id, self._clock, self._metadata = config.node_id, services.clock, services.metadata
         self.local_markers = local_markers
         self.memory = MemoryBudget(config.transaction_memory_max_bytes, self._memory_refused)
+        self.counts = TransactionCounts()
         self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
         self.producer_ids = ProducerIdStock(services.metadata, services.clock)
         self._peers, self._marker_peers = make_peers(), make_peers()
@@ -74,7 +76,8 @@ class TransactionCoordinator:
             transactions_topic(config),
             transaction_records,
             lambda leader_epoch: TransactionShard(
-                transaction_config, leader_epoch, self.producer_ids.take, self._transaction_version, self.memory
+                *(transaction_config, leader_epoch, self.producer_ids.take, self._transaction_version, self.memory),
+                self.counts,
             ),
             services,
             self._sender.send,
@@ -110,6 +113,10 @@ class TransactionCoordinator:
     def request_all(self, call: TransactionCall) -> list[Token]:
         """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
+
+    def open_transactions(self) -> list[OpenTransactions]:
+        """Return what each loaded shard has open."""
+        return [machine.open_transactions() for machine in self._host.machines()]
 
     # For partition leaders and group coordinators
 
