@@ -21,6 +21,7 @@ from flowstone.broker.coordinators.internal_topics import transactions_topic
 from flowstone.broker.coordinators.local_markers import LocalMarkers
 from flowstone.broker.coordinators.marker_sender import MarkerSender
 from flowstone.broker.coordinators.producer_id_stock import ProducerIdStock
+from flowstone.broker.coordinators.transaction_search import FoundTransaction, listing_of, search
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import NO_LEADER
 from flowstone.cluster.image.features import TRANSACTION_VERSION
@@ -67,7 +68,7 @@ class TransactionCoordinator:
         self.counts = TransactionCounts()
         self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
         self.producer_ids = ProducerIdStock(services.metadata, services.clock)
-        self._peers, self._marker_peers = make_peers(), make_peers()
+        self._peers, self._marker_peers, self._search_peers = make_peers(), make_peers(), make_peers()
         self._sender = MarkerSender(
             config.node_id, services.metadata, services.clock, local_markers, self._marker_peers, self._is_hosted
         )
@@ -90,6 +91,7 @@ class TransactionCoordinator:
         self.producer_ids.close()
         self._peers.close()
         self._marker_peers.close()
+        self._search_peers.close()
 
     async def wait_loaded(self, timeout_s: float) -> None:
         """Return when each shard hosted now has been loaded or has failed to load, or after `timeout_s`."""
@@ -117,6 +119,17 @@ class TransactionCoordinator:
     def open_transactions(self) -> list[OpenTransactions]:
         """Return what each loaded shard has open."""
         return [machine.open_transactions() for machine in self._host.machines()]
+
+    async def find_by_producer(self, producer_id: int) -> FoundTransaction | None:
+        """Return the transactional id that has the producer id, or None if no coordinator of the cluster knows one.
+
+        Raises ApiError if a coordinator could not be asked.
+        """
+        asked = listing_of(producer_id)
+        tokens = self.request_all(lambda shard, now_ms, token: shard.list_transactions(now_ms, token, asked))
+        others = [each for each, broker in self._metadata.image.brokers.items() if not broker.is_fenced]
+        others = [each for each in others if each != self._node_id]
+        return await search(tokens, self._search_peers, others, producer_id)
 
     # For partition leaders and group coordinators
 
