@@ -30,6 +30,8 @@ from flowstone.ports.network import Stream
 from flowstone.wire.apis import Api
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
     AlterPartitionReassignmentsRequest,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -38,6 +40,7 @@ from flowstone.wire.messages import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     ElectLeadersRequest,
+    EndTxnRequest,
     FetchRequest,
     FindCoordinatorRequest,
     InitProducerIdRequest,
@@ -48,6 +51,7 @@ from flowstone.wire.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     ProduceRequest,
+    TxnOffsetCommitRequest,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
     WriteTxnMarkersRequest,
@@ -58,7 +62,11 @@ _HINT = ": Flowstone, and Apache Kafka from 3.0 on, have one"
 
 # The API versions that this client is written for. Topic names are needed in requests, so versions with ids only are
 # left out. Kafka 3.0 and later have a version in each range; of DescribeCluster, which is to tell of dead brokers, 4.0.
+# Transactions use the first version of their protocol (see `transactions`): later versions of AddPartitionsToTxn,
+# EndTxn, Produce and TxnOffsetCommit than these belong to the second.
 VERSIONS: dict[type[Message], VersionRange] = {
+    AddOffsetsToTxnRequest: (1, 4),
+    AddPartitionsToTxnRequest: (1, 3),
     AlterPartitionReassignmentsRequest: (0, 1),
     ApiVersionsRequest: (0, 4),
     DescribeClusterRequest: (2, 2),
@@ -66,6 +74,7 @@ VERSIONS: dict[type[Message], VersionRange] = {
     DescribeProducersRequest: (0, 0),
     DescribeTransactionsRequest: (0, 0),
     ElectLeadersRequest: (1, 2),
+    EndTxnRequest: (1, 4),
     FetchRequest: (10, 12),
     FindCoordinatorRequest: (4, 6),
     InitProducerIdRequest: (1, 5),
@@ -75,7 +84,8 @@ VERSIONS: dict[type[Message], VersionRange] = {
     MetadataRequest: (7, 12),
     OffsetCommitRequest: (6, 9),
     OffsetFetchRequest: (8, 9),
-    ProduceRequest: (7, 12),
+    ProduceRequest: (7, 11),
+    TxnOffsetCommitRequest: (3, 4),
     UnregisterBrokerRequest: (0, 0),
     UpdateFeaturesRequest: (1, 2),
     WriteTxnMarkersRequest: (1, 2),

@@ -102,6 +102,7 @@ class Spread(NamedTuple):
 
     order: ctypes.Array[ctypes.c_int32]
     slot_ends: ctypes.Array[ctypes.c_int64]  # the end of each slot's rows in `order`
+    slot_of_row: ctypes.Array[ctypes.c_int32]
 
 
 class Built(NamedTuple):
