@@ -18,6 +18,7 @@ from flowstone.coordinator.transactions.records import (
     TransactionStored,
 )
 from flowstone.coordinator.transactions.state import Turn
+from flowstone.errors import ErrorCode
 
 
 class Scan:
@@ -52,8 +53,9 @@ def abort_if_timed_out(turn: Turn, stored: TransactionStored) -> None:
     """Abort the transaction if its timeout has passed. Without a new producer id the next scan tries again."""
     if stored.state is not TransactionState.ONGOING or stored.timeout_ms == NO_TIMEOUT_MS:
         return
-    if turn.now_ms - stored.start_ms >= stored.timeout_ms:
-        fence(turn, stored, last_epoch=NO_PRODUCER_EPOCH)
+    is_due = turn.now_ms - stored.start_ms >= stored.timeout_ms
+    if is_due and fence(turn, stored, last_epoch=NO_PRODUCER_EPOCH) is ErrorCode.NONE:
+        turn.shard.counts.timed_out += 1
 
 
 def remove_if_expired(turn: Turn, stored: TransactionStored) -> None:
