@@ -72,6 +72,8 @@ class WireSession:
         if answer.error_code:
             raise BadAnswer(f"the broker at {self._broker} does not say what it speaks: error {answer.error_code}")
         self._served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        # The first request must be understood by every broker; later ones show all supported features (version 4).
+        self._versions.clear()
 
     def _version(self, api: Api) -> int:
         version = self._versions.get(api.key)

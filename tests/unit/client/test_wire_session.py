@@ -79,10 +79,17 @@ def test_a_response_of_absurd_size_is_refused(size_bytes: int) -> None:
 
 
 def test_versions_are_asked_for_in_the_oldest_version_once_the_newest_is_refused() -> None:
-    asking = session()
+    asking = WireSession("broker:9092", "client", lambda _: (0, 4), "")
     assert asking.encode(asking.versions_request())[0].version == API_VERSIONS_VERSION
     asking.ask_oldest_versions()
     assert asking.encode(asking.versions_request())[0].version == 0
+
+
+def test_versions_are_asked_for_again_in_the_newest_version_that_both_sides_have() -> None:
+    asking = WireSession("broker:9092", "client", lambda _: (0, 4), "")
+    api_versions = ApiVersionsResponseApiVersion(api_key=18, min_version=0, max_version=4)
+    asking.agree(ApiVersionsResponse(api_keys=[api_versions]))
+    assert asking.encode(asking.versions_request())[0].version == 4
 
 
 def test_a_broker_that_does_not_tell_its_versions_is_refused() -> None:
