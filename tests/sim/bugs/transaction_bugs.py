@@ -13,6 +13,9 @@ from flowstone.coordinator.transactions.endings import _decide
 from flowstone.coordinator.transactions.records import TransactionState, TransactionStored
 from flowstone.coordinator.transactions.state import Turn
 from flowstone.errors import ErrorCode
+from flowstone.kernel.compaction import FilteredRecords
+from flowstone.log.compaction.filter import GroupFilter
+from flowstone.log.compaction.walk import StoppedAt
 from flowstone.log.lifecycle import log_recovery
 from flowstone.log.partition import aborted_transactions, derived_state
 from flowstone.log.partition.producer_state import ProducerStates
@@ -148,6 +151,19 @@ def keep_the_epoch_at_a_timeout() -> Patches:
     yield patch.object(scans, "fence", abort)
 
 
+def drop_markers_at_once() -> Patches:
+    """Compaction drops a marker as soon as its transaction has no records left, not a delete.retention.ms later."""
+    filter_marker = GroupFilter._filter_marker
+
+    def filter_at_once(self: GroupFilter, at: StoppedAt) -> FilteredRecords | None:
+        if at.header.base_offset not in self._transactions().finished_markers:
+            return filter_marker(self, at)
+        self.removed_markers.add(at.header.base_offset)
+        return None
+
+    yield patch.object(GroupFilter, "_filter_marker", filter_at_once)
+
+
 _SEEN_TOO_EARLY = ("precommitted read", "aborted read", "last stable offset")
 _BROKEN = ("torn transaction", "lost write", "aborted read", "precommitted read", "taken back", "consumed twice")
 
@@ -176,6 +192,12 @@ BUGS: dict[str, Bug] = {
         Bug(show_pending_offsets, ("pending offset", "phantom commit"), ("kill",), loads=TRANSACTIONS),
         Bug(apply_markers_twice, _BROKEN, ("kill",), loads=TRANSACTIONS),
         Bug(forget_open_transactions_in_recovery, _SEEN_TOO_EARLY, ("kill", "restart"), loads=TRANSACTIONS),
+        Bug(
+            drop_markers_at_once,
+            (*_BROKEN, "stuck last stable offset", "unseen"),
+            ("fill_disk", "separate", "kill"),
+            loads=TRANSACTIONS,
+        ),
         Bug(keep_the_epoch_at_a_timeout, _BROKEN, ("kill",), loads=TRANSACTIONS),
     )
 }
