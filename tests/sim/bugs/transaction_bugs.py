@@ -151,17 +151,14 @@ def keep_the_epoch_at_a_timeout() -> Patches:
     yield patch.object(scans, "fence", abort)
 
 
-def drop_markers_at_once() -> Patches:
-    """Compaction drops a marker as soon as its transaction has no records left, not a delete.retention.ms later."""
-    filter_marker = GroupFilter._filter_marker
+def drop_markers_before_their_records() -> Patches:
+    """Compaction drops every marker, and leaves the records of committed transactions without one."""
 
-    def filter_at_once(self: GroupFilter, at: StoppedAt) -> FilteredRecords | None:
-        if at.header.base_offset not in self._transactions().finished_markers:
-            return filter_marker(self, at)
+    def drop(self: GroupFilter, at: StoppedAt) -> FilteredRecords | None:
         self.removed_markers.add(at.header.base_offset)
         return None
 
-    yield patch.object(GroupFilter, "_filter_marker", filter_at_once)
+    yield patch.object(GroupFilter, "_filter_marker", drop)
 
 
 _SEEN_TOO_EARLY = ("precommitted read", "aborted read", "last stable offset")
@@ -193,9 +190,10 @@ BUGS: dict[str, Bug] = {
         Bug(apply_markers_twice, _BROKEN, ("kill",), loads=TRANSACTIONS),
         Bug(forget_open_transactions_in_recovery, _SEEN_TOO_EARLY, ("kill", "restart"), loads=TRANSACTIONS),
         Bug(
-            drop_markers_at_once,
-            (*_BROKEN, "stuck last stable offset", "unseen"),
+            drop_markers_before_their_records,
+            (*_BROKEN, "stuck last stable offset", "unseen", "end went back"),
             ("fill_disk", "separate", "kill"),
+            first_seed=12,
             loads=TRANSACTIONS,
         ),
         Bug(keep_the_epoch_at_a_timeout, _BROKEN, ("kill",), loads=TRANSACTIONS),
