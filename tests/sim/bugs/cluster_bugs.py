@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from flowstone.broker.coordinators.internal_logs import PartitionInternalLog
 from flowstone.cluster.decisions import elections, in_sync_changes, withdrawals
 from flowstone.cluster.image.cluster_image import NO_LEADER, NO_VERSION, PartitionImage
 from flowstone.cluster.image.replay import apply
@@ -135,10 +136,10 @@ def write_with_an_old_epoch() -> Patches:
 def answer_before_the_commit() -> Patches:
     """A coordinator answers once its records are appended."""
 
-    def when_committed(self: ShardLog, callback: Callable[[ErrorCode], None]) -> None:
+    def when_committed(self: PartitionInternalLog, callback: Callable[[ErrorCode], None]) -> None:
         callback(ErrorCode.NONE)
 
-    yield patch.object(ShardLog, "when_committed", when_committed)
+    yield patch.object(PartitionInternalLog, "when_committed", when_committed)
 
 
 def lose_group_state_at_failover() -> Patches:
