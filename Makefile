@@ -46,7 +46,7 @@ memory: setup    ## every means to fill a broker's memory, and half a million sh
 	FLOWSTONE_MEMORY_LONG=1 $(PY) -m pytest -rP tests/hostile/test_memory.py
 	$(PY) -m tests.hostile.churn --operations $${FLOWSTONE_CHURN_OPERATIONS:-500000}
 
-sim: setup       ## whole clusters simulated from ten thousand seeds (an hour; FLOWSTONE_SIM_SEEDS for fewer)
+sim: setup       ## whole clusters simulated from ten thousand seeds (1.5 hours; FLOWSTONE_SIM_SEEDS for fewer)
 	$(PY) -m tests.sim.run --seeds $${FLOWSTONE_SIM_SEEDS:-10000}
 
 chaos: setup     ## kills, cuts, full disks, power losses on a cluster of processes (about 15 minutes; needs root)
