@@ -29,7 +29,7 @@ from .transfers import Claims, View
 
 ACCOUNTS_TOPIC, ORDERS_TOPIC, ERRANDS_TOPIC = "accounts", "orders", "errands"
 ACCOUNT_PARTITIONS = 4
-TELLERS_PER_DESK = 4
+TELLERS_PER_DESK = 6
 FIXED_GROUP, MEMBERS_GROUP = "tellers", "members"
 ORDERS_PER_PARTITION_S = 8.0
 FEED_S = 0.5
@@ -131,8 +131,8 @@ class Bank:
             self._inputs = {FIXED_GROUP: orders, MEMBERS_GROUP: errands}
             for group, partitions in self._inputs.items():
                 self._commit_start(group, partitions)
-            feeder = Feeder(cluster.bootstrap, [*orders, *errands])
-            self._stack.callback(feeder.close)
+            self._feeder = Feeder(cluster.bootstrap, [*orders, *errands])
+            self._stack.callback(self._feeder.close)
             desks = fixed_desks(FIXED_GROUP, ORDERS_TOPIC, fixed_desk_count, TELLERS_PER_DESK)
             desks.append(Desk(MEMBERS_GROUP, ERRANDS_TOPIC, IN_GROUP, 0, TELLERS_PER_DESK))
             till = Till(cluster.bootstrap, ACCOUNTS_TOPIC, ACCOUNT_PARTITIONS, log)
@@ -250,6 +250,7 @@ class Bank:
     def finish(self) -> None:
         """Let the tellers end, and see that all there is can be read and is right."""
         self.tellers.rest()
+        self._feeder.close()
         self.anomalies += [Anomaly("teller failed", self.accounts[0], -1, each) for each in self.tellers.failures]
         ends: dict[TopicPartition, tuple[int, int]] = {}
 
