@@ -49,10 +49,15 @@ class Scan:
 
 
 def abort_if_timed_out(turn: Turn, stored: TransactionStored) -> None:
-    """Abort the transaction once it is as old as its timeout; without a new producer id, at the next scan."""
+    """Abort the transaction once it is as old as its timeout; without a new producer id, at the next scan.
+
+    One that began later than now by more than its timeout was timed by a coordinator whose clock was wrong. It is
+    aborted too: otherwise it would stay open until the time at which it seems to have begun.
+    """
     if stored.state is not TransactionState.ONGOING or stored.timeout_ms == NO_TIMEOUT_MS:
         return
-    if turn.now_ms - stored.start_ms >= stored.timeout_ms:
+    age_ms = turn.now_ms - stored.start_ms
+    if age_ms >= stored.timeout_ms or age_ms < -stored.timeout_ms:
         fence(turn, stored, last_epoch=NO_PRODUCER_EPOCH)
 
 
