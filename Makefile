@@ -61,8 +61,9 @@ mutants: setup   ## small changes to the code that tests must notice (300 of the
 fixture: setup   ## the pytest plugin in a project and an environment of its own, three clients, xdist
 	$(PY) tests/fixture_project/run.py
 
-cluster: setup   ## clients, suites and Spark against three brokers, one of which is killed under clients and Spark (about 15 minutes)
+cluster: setup   ## clients, suites and Spark against three brokers that are killed under clients, transactions and Spark (about 25 minutes)
 	$(PY) -m tests.clients.hunted
+	$(PY) -m tests.chaos.clients.run
 	FLOWSTONE_CLUSTER_LONG=1 $(PY) -m pytest tests/cluster_spark tests/cluster/test_ensemble.py
 	$(PY) scripts/clients.py --cluster
 
