@@ -61,11 +61,11 @@ class Host(Protocol):
         """Create a topic. Raises ApiError if the broker refuses it."""
         ...
 
-    def records(self, topic: str) -> list[Record]:
+    def records(self, topic: str, *, read_committed: bool) -> list[Record]:
         """Return the topic's records by partition and offset. Raises ApiError if the topic does not exist."""
         ...
 
-    def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
+    def wait_for(self, topic: str, count: int, timeout: float, *, read_committed: bool) -> list[Record]:
         """Wait until the topic exists and has `count` records, and return them. Raises TimeoutError if it has not."""
         ...
 
@@ -73,4 +73,4 @@ class Host(Protocol):
 def timed_out(topic: str, count: int, timeout: float, found: int | None) -> TimeoutError:
     """Return the error for a wait that timed out; `found` is None if the topic does not exist."""
     seen = f"there is no topic {topic!r}" if found is None else f"{topic!r} has {found}"
-    return TimeoutError(f"{count} records were waited for, after {timeout:g} s {seen}")
+    return TimeoutError(f"waited {timeout:g} s for {count} records: {seen}")

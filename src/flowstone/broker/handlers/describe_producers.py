@@ -1,11 +1,11 @@
-"""DescribeProducers, version 0: the producers that a partition remembers, and where their open transactions begin.
+"""DescribeProducers, version 0: lists a partition's producers and the first offsets of their open transactions.
 
-Leader and followers answer, each with what its own log says: `kafka-transactions.sh find-hanging --broker-id` asks one
-broker about all partitions of which it has a replica. Whose open transaction holds back the last stable offset shows
-here. A partition that is named several times is described once.
+Leader and followers respond, each from its own log: `kafka-transactions.sh find-hanging --broker-id` asks one broker
+about all partitions of which it has a replica, to find the transaction that holds back the last stable offset. A
+partition that is named several times is described once.
 
-Deviations: so many producers are described at most (`PRODUCERS_DESCRIBED_MAX`); the partitions after them are refused
-with INVALID_REQUEST, and must be asked about in another request.
+Deviations: at most `PRODUCERS_DESCRIBED_MAX` producers are described; the partitions after them are refused with
+INVALID_REQUEST, and must be requested again.
 """
 
 from __future__ import annotations
