@@ -98,11 +98,6 @@ class History:
         for number in sorted(self._open):
             self.end(number, commit=commit)
 
-    @property
-    def open_producer(self) -> int:
-        """Return the number of the producer whose open transaction began first."""
-        return min(self._open, key=lambda number: self._first_offset(self._open[number]))
-
     def _first_offset(self, transaction: int) -> int:
         return next(each.offset for each in self.written if each.transaction == transaction)
 
@@ -111,14 +106,19 @@ class History:
         firsts = [self._first_offset(transaction) for transaction in self._open.values()]
         return max(log_start, min(firsts)) if firsts else None
 
+    def is_committed(self, record: Written) -> bool:
+        return record.transaction == PLAIN or self._outcomes.get(record.transaction, False)
+
+    def is_aborted(self, record: Written) -> bool:
+        return not self._outcomes.get(record.transaction, True)
+
     def expected(self, start: int = 0) -> list[bytes]:
         """Return the labels of what a read_committed reader must see from an offset on."""
         stable = self.stable_offset()
         return [
             each.label
             for each in self.written
-            if start <= each.offset < (each.offset + 1 if stable is None else stable)
-            and (each.transaction == PLAIN or self._outcomes.get(each.transaction, False))
+            if start <= each.offset < (each.offset + 1 if stable is None else stable) and self.is_committed(each)
         ]
 
     def seen(self, topic: str = "", start: int = 0) -> list[bytes]:
