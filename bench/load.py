@@ -9,7 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
@@ -37,29 +38,13 @@ def measure(target: Target, worker: Worker, connections: int, size_bytes: int) -
 
     A worker sends None when connected, then a `Phase` for each of two triggers.
     """
-    context = multiprocessing.get_context("fork")
-    pipes, processes = [], []
-    try:
-        for index in range(connections):
-            ours, theirs = context.Pipe()
-            processes.append(context.Process(target=worker, args=(theirs, index), daemon=True))
-            processes[-1].start()
-            theirs.close()  # so that the end of a process is the end of its pipe
-            pipes.append(ours)
-        _collect(pipes)  # connected
+    with started(worker, connections) as pipes:
+        collect(pipes)  # connected
         cpu_before = target.cpu_seconds()
-        produced = _collect(_go(pipes))
+        produced = collect(trigger(pipes))
         cpu_between = target.cpu_seconds()
-        fetched = _collect(_go(pipes))
+        fetched = collect(trigger(pipes))
         cpu_after = target.cpu_seconds()
-        for process in processes:
-            process.join(WORKER_EXIT_TIMEOUT_SECONDS)
-    finally:
-        for process in processes:
-            process.kill()  # workers of a failed round wait for a trigger that is never sent
-            process.join()
-        for pipe in pipes:
-            pipe.close()
     return {
         **_rates("produce", produced, size_bytes),
         "produce_cpu_s_per_gb": (cpu_between - cpu_before) * 1e9 / size_bytes,
@@ -68,18 +53,42 @@ def measure(target: Target, worker: Worker, connections: int, size_bytes: int) -
     }
 
 
+@contextmanager
+def started(worker: Worker, count: int) -> Iterator[Sequence[Pipe[Any, Any]]]:
+    """Yield the pipes of worker processes; afterwards all of them have ended, killed if they wait for a trigger."""
+    context = multiprocessing.get_context("fork")
+    pipes, processes = [], []
+    try:
+        for index in range(count):
+            ours, theirs = context.Pipe()
+            processes.append(context.Process(target=worker, args=(theirs, index), daemon=True))
+            processes[-1].start()
+            theirs.close()  # so that the end of a process is the end of its pipe
+            pipes.append(ours)
+        yield pipes
+        for process in processes:
+            process.join(WORKER_EXIT_TIMEOUT_SECONDS)
+    finally:
+        for process in processes:
+            process.kill()  # workers of a failed round wait for a trigger that is never sent
+            process.join()
+        for pipe in pipes:
+            pipe.close()
+
+
 def percentile_ms(seconds: Sequence[float], share: float) -> float:
     ordered = sorted(seconds)
     return ordered[int(len(ordered) * share)] * 1e3
 
 
-def _go(pipes: Sequence[Pipe[Any, Any]]) -> Sequence[Pipe[Any, Any]]:
+def trigger(pipes: Sequence[Pipe[Any, Any]]) -> Sequence[Pipe[Any, Any]]:
+    """Have every worker begin its next phase; return the pipes, on which the results come."""
     for pipe in pipes:
         pipe.send(None)
     return pipes
 
 
-def _collect(pipes: Sequence[Pipe[Any, Any]]) -> list[Phase]:
+def collect(pipes: Sequence[Pipe[Any, Any]]) -> list[Any]:
     """Return one result per worker; the first one that failed or is late fails the round."""
     deadline = time.monotonic() + PHASE_TIMEOUT_SECONDS
     phases = []

@@ -31,6 +31,7 @@ MAGIC = 2
 EARLIEST_TIMESTAMP = -2
 REQUEST_TIMEOUT_MS = 30_000
 FETCH_MAX_WAIT_MS = 500
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NO_SESSION = (0, -1)
 NEW_SESSION = (0, 0)
 FETCH_MAX_BYTES = 8 << 20
@@ -59,13 +60,13 @@ class Batch:
 def record_batch(size_bytes: int, value_bytes: int, timestamp_ms: int) -> Batch:
     """Return the largest uncompressed batch within `size_bytes`: records without a key, with random values."""
     records: list[bytes] = []
-    room = size_bytes - BATCH_HEADER_BYTES
+    left_bytes = size_bytes - BATCH_HEADER_BYTES
     while True:
         record = _record(len(records), os.urandom(value_bytes))
-        if len(record) > room:
+        if len(record) > left_bytes:
             break
         records.append(record)
-        room -= len(record)
+        left_bytes -= len(record)
     if not records:
         raise ValueError(f"a value of {value_bytes} bytes does not fit a batch of {size_bytes}")
     count = len(records)
@@ -122,10 +123,11 @@ def fetch_request(
     max_wait_ms: int = FETCH_MAX_WAIT_MS,
     partition_max_bytes: int = PARTITION_MAX_BYTES,
     session: tuple[int, int] = NO_SESSION,
+    isolation: int = READ_UNCOMMITTED,
 ) -> bytes:
     """Return a fetch from each (partition, offset); in a session (id, epoch), only changes are named."""
     partitions = [pack(">iiqqi", partition, -1, offset, -1, partition_max_bytes) for partition, offset in offsets]
-    body = pack(">iiiibii", -1, max_wait_ms, 1, FETCH_MAX_BYTES, 0, *session)
+    body = pack(">iiiibii", -1, max_wait_ms, 1, FETCH_MAX_BYTES, isolation, *session)
     if partitions:
         body += pack(">i", 1) + _string(topic) + pack(">i", len(partitions)) + b"".join(partitions)
     else:

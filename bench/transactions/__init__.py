@@ -1,0 +1,1 @@
+"""Transactions benchmark: transactional producers and read_committed fetches, beside Apache Kafka."""
