@@ -91,6 +91,11 @@ def test_a_marker_that_was_compacted_away_ends_its_transaction() -> None:
     assert verdict([ENTRIES[0], ENTRIES[2]], segment) is None
 
 
+def test_the_entry_of_a_marker_that_a_repair_has_replaced_is_left_alone() -> None:
+    filler = parse_header(SEGMENT[0])._replace(base_offset=14, record_count=0)
+    assert verdict(ENTRIES, [*SEGMENT[:4], encode_header(filler, b""), *SEGMENT[5:]]) is None
+
+
 def test_a_control_batch_of_another_kind_ends_none() -> None:
     other = build_batch(
         [Record(17, 1, b"\0\0\0\2", b"")], base_offset=17, producer_id=8, is_transactional=True, is_control=True
