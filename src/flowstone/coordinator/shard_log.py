@@ -76,6 +76,11 @@ class ShardLog:
         for batch in batches:
             self._log.append(batch)
 
+    @property
+    def is_committed(self) -> bool:
+        """Return whether everything appended so far is known to be committed."""
+        return self._log.is_committed
+
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Call back once everything appended so far is committed, or cannot be."""
         self._log.when_committed(self._log.log_end_offset, callback)

@@ -5,6 +5,8 @@ marker would ever end it there (KIP-890). So the first batch of a transaction in
 has been asked; those that follow need not. A client of the first protocol has added the partition itself, which is
 verified; for one of the second, the coordinator adds it now. The version of the Produce request says which it is.
 
+A coordinator on the same broker is looked at instead, where its state is committed: then nothing waits.
+
 Order: all batches of a producer whose transactions are being verified wait in one queue, in the order in which they
 came, over whatever connection. Other producers do not wait. What waits is a copy of the request's records. Its bytes
 are limited (`HELD_BYTES_MAX`), and a producer that holds much is refused before one that holds little.
@@ -60,6 +62,11 @@ _TOLD_AS_IT_IS = frozenset(
 
 class AddsPartitions(Protocol):
     """The part of the transaction coordinator that is asked."""
+
+    def is_verified(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Return whether the partition is known at once to be part of the producer's transaction."""
 
     def add_or_verify(
         self,
@@ -193,6 +200,7 @@ class ProducedTransaction:
         self._producer: tuple[int, int] | None = None  # id and epoch
         self._has_turn = False
         self._asked: dict[Partition, _Asked] = {}
+        self._verified: Partition | None = None  # for the append that follows in the same iteration of the loop
 
     @property
     def producer_id(self) -> int | None:
@@ -213,17 +221,28 @@ class ProducedTransaction:
     def is_due(self, partition: Partition, records: Bytes) -> bool:
         """Return whether the batch must wait: for the coordinator, or for other batches of its producer that do.
 
-        Raises ApiError if it is no batch.
+        If not, it must be appended at once, before anything else happens. Raises ApiError if it is no batch.
         """
         if self._has_turn or not is_transactional(records):
             return False
         header = parse_header(records)
-        return self._verification.is_busy(header.producer_id) or not _needs_no_coordinator(partition, header)
+        if self._verification.is_busy(header.producer_id):
+            return True
+        if _needs_no_coordinator(partition, header):
+            return False
+        is_verified = not self._is_implicit and self._coordinator.is_verified(
+            self._transactional_id, header.producer_id, header.producer_epoch, partition.topic_partition
+        )
+        self._verified = partition if is_verified else None
+        return not is_verified
 
     def version_for(self, partition: Partition, records: Bytes) -> int:
         """Return the transaction version with which the batch is to be appended now. Raises ApiError if it must not."""
         if not is_transactional(records):
             return UNVERIFIED
+        verified, self._verified = self._verified, None
+        if verified is partition:
+            return self._transaction_version
         if _needs_no_coordinator(partition, parse_header(records)):
             return self._transaction_version
         asked = self._asked.get(partition)
