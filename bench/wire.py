@@ -60,13 +60,13 @@ class Batch:
 def record_batch(size_bytes: int, value_bytes: int, timestamp_ms: int) -> Batch:
     """Return the largest uncompressed batch within `size_bytes`: records without a key, with random values."""
     records: list[bytes] = []
-    room = size_bytes - BATCH_HEADER_BYTES
+    left_bytes = size_bytes - BATCH_HEADER_BYTES
     while True:
         record = _record(len(records), os.urandom(value_bytes))
-        if len(record) > room:
+        if len(record) > left_bytes:
             break
         records.append(record)
-        room -= len(record)
+        left_bytes -= len(record)
     if not records:
         raise ValueError(f"a value of {value_bytes} bytes does not fit a batch of {size_bytes}")
     count = len(records)

@@ -15,7 +15,10 @@ class Histogram:
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds` must ascend. A value equal to a bound counts as below it; values above the last are counted too."""
+        """Create an empty histogram; `bounds` must ascend.
+
+        A value equal to a bound counts as below it; values above the last bound are counted too.
+        """
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0

@@ -1,10 +1,10 @@
 """All errors of the broker, in three kinds, and Kafka's error codes.
 
-- `ApiError(code)` becomes an error field of a response: the request cannot be fulfilled.
-- `ProtocolError` closes the connection: the peer sent invalid bytes.
-- `StorageFault` takes a partition or a log directory offline: the disk failed or returned wrong data.
+- An `ApiError(code)` becomes an error field of a response: the request cannot be fulfilled.
+- A `ProtocolError` closes the connection: the peer sent invalid bytes.
+- A `StorageFault` takes a partition or a log directory offline: the disk failed or returned wrong data.
 
-`ConfigError` and `StartupError` carry a message for users that says in one sentence why the broker cannot start.
+Every `ConfigError` or `StartupError` has a message for users that says in one sentence why the broker cannot start.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class MemoryBudget:
     """The memory limit and the total bytes of all owners."""
 
     def __init__(self, limit_bytes: int, on_refused: Callable[[], None] = lambda: None) -> None:
-        """`on_refused` is called each time an owner is refused."""
+        """Create a budget without owners; `on_refused` is called each time an owner is refused."""
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.refused_count = 0

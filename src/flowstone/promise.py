@@ -15,64 +15,66 @@ Result = TypeVar("Result")
 
 
 class Promise(Generic[Result]):
-    """The part of asyncio.Future that a request needs, with the same names; it can also be awaited."""
+    """The part of asyncio.Future that a request needs, with the same names; it can also be awaited.
 
-    __slots__ = ("_callbacks", "_error", "_is_cancelled", "_is_done", "_result")
+    `is_done` and `error` are what `done` and `exception` return, for code that never has a future in their place. Only
+    the promise itself sets them.
+    """
+
+    __slots__ = ("_callbacks", "_is_cancelled", "_result", "error", "is_done")
 
     _result: Result
 
     def __init__(self) -> None:
-        self._is_done = self._is_cancelled = False
-        self._error: BaseException | None = None
+        self.is_done = self._is_cancelled = False
+        self.error: BaseException | None = None
         self._callbacks: list[Callable[[Any], object]] = []
 
     def done(self) -> bool:
-        return self._is_done
+        return self.is_done
 
     def cancelled(self) -> bool:
         return self._is_cancelled
 
     def result(self) -> Result:
-        assert self._is_done
-        if self._error is not None:
-            raise self._error
+        assert self.is_done
+        if self.error is not None:
+            raise self.error
         return self._result
 
     def exception(self) -> BaseException | None:
-        assert self._is_done
-        return self._error
+        assert self.is_done
+        return self.error
 
     def set_result(self, result: Result) -> None:
-        self._result = result
-        self._settle()
-
-    def set_exception(self, error: BaseException) -> None:
-        self._error = error
-        self._settle()
-
-    def cancel(self) -> None:
-        """Cancel the promise, because its result is not needed any more; no effect if it is done."""
-        if not self._is_done:
-            self._error = asyncio.CancelledError()
-            self._is_cancelled = True
-            self._settle()
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        """Call `callback` once with this promise when it is done, now if it already is, in order of addition."""
-        if self._is_done:
-            callback(self)
-        else:
-            self._callbacks.append(callback)
-
-    def _settle(self) -> None:
-        assert not self._is_done
-        self._is_done = True
+        assert not self.is_done
+        self.is_done, self._result = True, result
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
 
+    def set_exception(self, error: BaseException) -> None:
+        assert not self.is_done
+        self.is_done, self.error = True, error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    def cancel(self) -> None:
+        """Cancel the promise, because its result is not needed any more; no effect if it is done."""
+        if not self.is_done:
+            self._is_cancelled = True
+            Promise.set_exception(self, asyncio.CancelledError())  # a subclass may make a result of other errors
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        """Call `callback` once with this promise when it is done, now if it already is, in order of addition."""
+        if self.is_done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
     def __await__(self) -> Generator[Any, None, Result]:
-        if not self._is_done:
+        if not self.is_done:
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
             def wake(_: object) -> None:

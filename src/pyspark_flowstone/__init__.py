@@ -10,6 +10,7 @@ messages). `load()` calls only `schema`. A batch query calls `reader` or `writer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyspark
@@ -25,6 +26,7 @@ from pyspark_flowstone.reporting import reported
 from pyspark_flowstone.values import OptionError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from pyspark_flowstone.options import SourceOptions
@@ -75,22 +77,29 @@ class DefaultSource(DataSource):
     @reported
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         _check_pyspark_version()
-        from pyspark_flowstone.sink import FlowstoneWriter
+        from pyspark_flowstone.exactly_once_sink import batch_writer
 
-        return FlowstoneWriter(self.options, schema, overwrite)
+        return batch_writer(self.options, schema, overwrite)
 
     @reported
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         _check_pyspark_version()
-        from pyspark_flowstone.sink import FlowstoneStreamWriter
+        from pyspark_flowstone.exactly_once_sink import stream_writer
 
-        return FlowstoneStreamWriter(self.options, schema)
+        return stream_writer(self.options, schema)
 
     def _source_options(self) -> SourceOptions:
         _check_pyspark_version()
         from pyspark_flowstone.options import parse_options
 
         return parse_options(self.options)
+
+
+def exactly_once(df: DataFrame, *, bootstrap: str, topic: str | Sequence[str]) -> DataFrame:
+    """Return the rows prepared for a sink with `delivery=exactly-once`; see `placement.exactly_once`."""
+    from pyspark_flowstone import placement
+
+    return placement.exactly_once(df, bootstrap=bootstrap, topic=topic)
 
 
 def _check_pyspark_version() -> None:

@@ -12,11 +12,11 @@ from pyspark_flowstone.offsets import OffsetRange, Offsets, limit_bytes, limit_o
 from pyspark_flowstone.options import SourceOptions
 
 
-def admit(cluster: Cluster, options: SourceOptions, start: Offsets, ends: Offsets, *, is_patient: bool) -> Offsets:
+def admit(cluster: Cluster, options: SourceOptions, start: Offsets, ends: Offsets, *, may_wait: bool) -> Offsets:
     """Return the end of a micro-batch; `start` if the minimum is not reached and the query may still wait."""
     ranges = ranges_between(start, ends)
     available = sum(each.offset_count for each in ranges)
-    if is_patient and ranges and available < (options.offsets_per_trigger_min or 0):
+    if may_wait and ranges and available < (options.offsets_per_trigger_min or 0):
         return start
     end = ends
     if options.offsets_per_trigger_max is not None:

@@ -83,8 +83,8 @@ class StreamPlanner:
         end = ends
         if is_limited:
             waited_ms = (time.monotonic() - self._moved_on_s) * 1000
-            is_patient = self._target is None and waited_ms < self._options.trigger_delay_max_ms
-            end = admit(self._cluster, self._options, known, ends, is_patient=is_patient)
+            may_wait = self._target is None and waited_ms < self._options.trigger_delay_max_ms
+            end = admit(self._cluster, self._options, known, ends, may_wait=may_wait)
         now = time.monotonic()
         if end == start:
             self._found_nothing_s = now

@@ -6,8 +6,7 @@ them. Nothing waits for the driver's commit: a failed task, or a micro-batch tha
 again and writes its rows again. Delivery is therefore at least once; within one run of a task, the producer's sequence
 numbers prevent duplicates by retries.
 
-To make a micro-batch and its record of completion atomic, a transaction would enclose `_write_rows`, the only place
-where records reach a producer.
+`exactly_once_sink` encloses `write_rows`, the only place where records reach a producer, in a transaction.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class RowWriter:
     deadline_s = DEADLINE_S  # for how long the driver tries to reach a broker
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        """Raises OptionError if rows of this schema cannot be written with these options."""
+        """Check the options and the schema. Raises OptionError if such rows cannot be written."""
         self._options = parse_sink_options(given)
         self._columns = columns_written(schema, self._options.topic)
         if self._options.topic is not None:
@@ -59,7 +58,7 @@ class RowWriter:
         first = next(batches, None)
         if first is not None:  # a task without rows, which is common after a shuffle, sends no request
             with _producer(self._options) as (cluster, producer):
-                _write_rows(chain([first], batches), self._options, cluster, producer)
+                write_rows(chain([first], batches), self._options, cluster, producer)
         return WriterCommitMessage()
 
 
@@ -78,7 +77,7 @@ class FlowstoneStreamWriter(RowWriter, DataSourceStreamArrowWriter):
     """The writer of streaming queries. In complete mode each micro-batch appends the whole result."""
 
 
-def _write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Cluster, producer: Producer) -> None:
+def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Cluster, producer: Producer) -> None:
     """Write all rows and return when they are stored.
 
     Raises ClientError, or an error that names the row, if a row cannot be written.

@@ -8,6 +8,7 @@ what is written and are not supported are refused by name.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -27,7 +28,11 @@ from pyspark_flowstone.values import GivenOptions, OptionError
 BOOTSTRAP = "kafka.bootstrap.servers"
 ACKS, COMPRESSION, IDEMPOTENCE = "kafka.acks", "kafka.compression.type", "kafka.enable.idempotence"
 DELIVERY_TIMEOUT, REQUEST_SIZE = "kafka.delivery.timeout.ms", "kafka.max.request.size"
-NAMES = ("topic", BOOTSTRAP, ACKS, COMPRESSION, IDEMPOTENCE, DELIVERY_TIMEOUT, REQUEST_SIZE)
+DELIVERY, SINK_NAME, TRANSACTION_TIMEOUT = "delivery", "sinkName", "kafka.transaction.timeout.ms"
+NAMES = (
+    *("topic", BOOTSTRAP, ACKS, COMPRESSION, IDEMPOTENCE, DELIVERY_TIMEOUT, REQUEST_SIZE),
+    *(DELIVERY, SINK_NAME, TRANSACTION_TIMEOUT),
+)
 _SPELLED = {name.lower(): name for name in NAMES}
 
 # Spark also passes its own options.
@@ -36,6 +41,9 @@ OF_SPARK = frozenset({"checkpointlocation", "path", "queryname"})
 ACKS_BY_NAME = {"all": -1, "-1": -1, "1": 1, "0": 0}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DELIVERY_TIMEOUT_DEFAULT_MS = 120_000
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
+TRANSACTION_TIMEOUT_DEFAULT_MS = 900_000  # the longest that brokers allow by default
+_SINK_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 # Kafka's default. A larger record is refused with its row's number; brokers also allow for the batch's header.
 REQUEST_BYTES_DEFAULT = 1 << 20
 
@@ -81,8 +89,7 @@ REFUSED = {
     "key.serializer": _SERIALIZING,
     "partitioner.class": _PARTITIONING,
     "partitioner.ignore.keys": _PARTITIONING,
-    "transaction.timeout.ms": "the sink does not write in transactions",
-    "transactional.id": "the sink writes at least once, not in transactions; leave it out",
+    "transactional.id": "the sink chooses it; say delivery=exactly-once and sinkName for transactions",
     "value.serializer": _SERIALIZING,
 }
 REFUSED_PREFIXES = {
@@ -100,6 +107,12 @@ class SinkOptions:
     compression: str
     delivery_timeout_s: float
     record_bytes_max: int
+    sink_name: str | None = None  # of a sink that delivers exactly once
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_DEFAULT_MS
+
+    @property
+    def is_exactly_once(self) -> bool:
+        return self.sink_name is not None
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -125,7 +138,26 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         compression=options.one_of(COMPRESSION, CODECS, "none"),
         delivery_timeout_s=(options.count(DELIVERY_TIMEOUT) or DELIVERY_TIMEOUT_DEFAULT_MS) / 1000,
         record_bytes_max=options.count(REQUEST_SIZE) or REQUEST_BYTES_DEFAULT,
+        sink_name=_sink_name(options, acks, idempotent),
+        transaction_timeout_ms=options.count(TRANSACTION_TIMEOUT) or TRANSACTION_TIMEOUT_DEFAULT_MS,
     )
+
+
+def _sink_name(options: GivenOptions, acks: int, idempotent: bool) -> str | None:
+    """Return the name of an exactly-once sink, or None if delivery is at least once. Raises OptionError."""
+    delivery, name = options.one_of(DELIVERY, (AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE), options.get(SINK_NAME)
+    if delivery == AT_LEAST_ONCE:
+        for each in (SINK_NAME, TRANSACTION_TIMEOUT):
+            if options.get(each) is not None:
+                raise OptionError(f"{each}: it applies only to {DELIVERY}={EXACTLY_ONCE}")
+        return None
+    if name is None:
+        raise OptionError(f"{SINK_NAME}: {EXACTLY_ONCE} delivery needs it: a name of this sink that no other one has")
+    if not _SINK_NAME.fullmatch(name):
+        raise OptionError(f"{SINK_NAME}: {name!r} is not 1 to 200 letters, digits, dots, hyphens or underscores")
+    if acks != -1 or not idempotent:
+        raise OptionError(f"{DELIVERY}: {EXACTLY_ONCE} needs {ACKS}=all and {IDEMPOTENCE}=true")
+    return name
 
 
 def _check_name(name: str, value: str) -> None:

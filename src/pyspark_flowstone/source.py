@@ -39,7 +39,7 @@ def make_reader(options: SourceOptions) -> DataSourceReader:
 
 class FlowstoneReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
-        """Raises OptionError if an option does not apply to a batch read."""
+        """Create a reader. Raises OptionError if an option does not apply to a batch read."""
         self._options = options
         self._starting, self._ending = options.batch_bounds()
         self._narrowing = Narrowing()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 class FlowstoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
-        """Raises OptionError if an option does not apply to a stream."""
+        """Create a reader. Raises OptionError if an option does not apply to a stream."""
         options.stream_start()
         settle_process()
         self._options = options

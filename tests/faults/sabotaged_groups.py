@@ -18,7 +18,6 @@ from flowstone.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from flowstone.coordinator.groups import commits
 from flowstone.coordinator.groups.classic import membership, rebalancing
 from flowstone.coordinator.groups.messages import CommittedOffset
-from flowstone.coordinator.shard_log import ShardLog
 from flowstone.errors import ErrorCode
 
 OFTEN_BYTES, OFTEN_MS = 8 * 1024, 20
@@ -42,7 +41,7 @@ def answer_before_the_log_has_it() -> None:
         return self.log_end_offset
 
     _replace(PartitionInternalLog, "append", later)
-    _replace(ShardLog, "when_committed", lambda self, callback: callback(ErrorCode.NONE))
+    _replace(PartitionInternalLog, "when_committed", lambda self, callback: callback(ErrorCode.NONE))
 
 
 def let_fenced_members_commit() -> None:

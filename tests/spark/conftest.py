@@ -44,6 +44,8 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.streaming.stopTimeout", "20s")
+        # What delivery=exactly-once needs.
+        .config("spark.stage.maxConsecutiveAttempts", "1")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

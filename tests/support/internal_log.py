@@ -23,7 +23,7 @@ class MemoryInternalLog:
         self.log_start_offset = self.log_end_offset = self.committed_offset = 0
         self.batches: list[bytes] = []
         self.producers = ProducerStates()
-        self._waiting: list[tuple[int, Callable[[ErrorCode], None]]] = []
+        self._waiting: list[Callable[[ErrorCode], None]] = []
 
     def check_producer(self, batch: bytes, transaction_version: int) -> None:
         self.producers.check_own(batch, parse_header(batch), transaction_version)
@@ -57,11 +57,11 @@ class MemoryInternalLog:
         self.batches = [batch for batch in self.batches if parse_header(batch).next_offset <= self.log_end_offset]
         self._call_back(code)
 
-    def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        if offset <= self.committed_offset:
+    def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
+        if self.log_end_offset <= self.committed_offset:
             callback(ErrorCode.NONE)
         else:
-            self._waiting.append((offset, callback))
+            self._waiting.append(callback)
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
         data = b""
@@ -74,5 +74,5 @@ class MemoryInternalLog:
 
     def _call_back(self, code: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, []
-        for _offset, callback in waiting:
+        for callback in waiting:
             callback(code)

@@ -104,7 +104,7 @@ UNUSED_LIBRARIES = {
     *("typer", "click", "rich", "argparse", "starlette", "uvicorn", "h11", "httptools", "difflib"),
 }
 UNUSED_MODULES = {
-    *("flowstone.cli", "flowstone.client", "flowstone.arrow"),
+    *("flowstone.cli", "flowstone.client.cluster", "flowstone.client.connection", "flowstone.arrow"),
     *("flowstone.broker.http.pages", "flowstone.broker.clustering.cluster_node"),
     *("flowstone.cluster.zookeeper.consensus", "flowstone.cluster.memory_ensemble"),
     *("flowstone.embedded.cluster", "flowstone.embedded.process_host", "flowstone.embedded.zookeeper_server"),

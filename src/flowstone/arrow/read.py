@@ -60,8 +60,8 @@ def read(
     `end` beyond the log's end means the log's end. `columns` are those of Spark's Kafka source, plus "headers".
     `read_committed` omits records of open and aborted transactions.
 
-    Raises ValueError if an argument is invalid, and `flowstone.client.ClientError` if the cluster cannot return the
-    records: `OffsetsLost` if retention has deleted some of them, `GaveUp` if no broker answers within
+    Raises ValueError if an argument is invalid, and a `flowstone.client.ClientError` if the cluster cannot return the
+    records: an `OffsetsLost` if retention has deleted some of them, a `GaveUp` if no broker answers within
     `connect_deadline_s` or reading makes no progress for `deadline_s` afterwards.
     """
     return read_batches(

@@ -25,7 +25,7 @@ class AbortedTransactions:
             heappush(self._listed, (first_offset, producer_id))
 
     def leaves_out(self, header: BatchHeader) -> bool:
-        """Return whether the batch's records must be omitted. Must be called for every batch, in order."""
+        """Return whether the batch's records must be omitted. Call it for every batch, in order."""
         while self._listed and self._listed[0][0] <= header.last_offset:
             first_offset, producer_id = heappop(self._listed)
             if first_offset > self._ended_at.get(producer_id, -1):

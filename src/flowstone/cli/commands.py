@@ -17,6 +17,7 @@ GROUPS = {
     "consume": "flowstone.cli.records.consume",
     "generate": "flowstone.cli.records.generate",
     "group": "flowstone.cli.group.commands",
+    "txn": "flowstone.cli.txn.commands",
     "branch": "flowstone.cli.topic.branch",
     "replay": "flowstone.cli.records.replay",
     "explain": "flowstone.cli.records.explain",

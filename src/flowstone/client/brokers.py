@@ -67,6 +67,11 @@ class Brokers:
                 failures.append(error)
         raise Disconnected("; ".join(dict.fromkeys(map(str, failures[-FAILURES_TOLD_MAX:])))) from failures[-1]
 
+    @property
+    def node_ids(self) -> list[int]:
+        """Return the ids of the brokers that the last `describe` told of."""
+        return sorted(self._nodes)
+
     def any_node_id(self) -> int | None:
         """Return the id of a broker that the last `describe` told of, or None if it told of none."""
         return min(self._nodes, default=None)

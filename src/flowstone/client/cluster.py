@@ -18,11 +18,12 @@ from flowstone.client.arrivals import wait_for_records
 from flowstone.client.brokers import Brokers
 from flowstone.client.errors import Retriable
 from flowstone.client.fetching import FETCH_BYTES_MAX, Fetched, RangeReader
-from flowstone.client.groups import GroupOffsets
+from flowstone.client.groups import CommittedOffset, GroupOffsets
 from flowstone.client.offsets import ListedOffset, list_offsets
 from flowstone.client.response_buffers import ReceiveBuffers
 from flowstone.client.retry_deadline import RetryDeadline
 from flowstone.client.topics import ensure_topics, partition_counts
+from flowstone.client.transactions import Identity, Transaction, begin
 from flowstone.types import TopicPartition
 
 DEADLINE_S = 60.0
@@ -87,6 +88,18 @@ class Cluster:
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; partitions without one are absent."""
         return self._groups.committed(group, partitions, RetryDeadline(self._deadline_s))
+
+    def stable_offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """Return all offsets of the group, after waiting until no open transaction can change one."""
+        return self._groups.all_stable(group, RetryDeadline(self._deadline_s))
+
+    def begin_transaction(self, transactional_id: str, timeout_ms: int) -> Transaction:
+        """Begin a transaction as the only producer of the transactional id; see `transactions.begin`."""
+        return begin(self.brokers, transactional_id, timeout_ms, self._deadline_s)
+
+    def transaction(self, identity: Identity) -> Transaction:
+        """Return a transaction that another process has begun."""
+        return Transaction(self.brokers, identity, self._deadline_s)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commit offsets as a consumer outside the group's membership. Raises Refused if the group has members."""

@@ -30,23 +30,31 @@ from flowstone.ports.network import Stream
 from flowstone.wire.apis import Api
 from flowstone.wire.message import Message
 from flowstone.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
     AlterPartitionReassignmentsRequest,
     ApiVersionsRequest,
     ApiVersionsResponse,
     DescribeClusterRequest,
     DescribeConfigsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
     ElectLeadersRequest,
+    EndTxnRequest,
     FetchRequest,
     FindCoordinatorRequest,
     InitProducerIdRequest,
     ListOffsetsRequest,
     ListPartitionReassignmentsRequest,
+    ListTransactionsRequest,
     MetadataRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
     ProduceRequest,
+    TxnOffsetCommitRequest,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
+    WriteTxnMarkersRequest,
 )
 
 CONNECT_TIMEOUT_S = 10.0
@@ -54,23 +62,33 @@ _HINT = ": Flowstone, and Apache Kafka from 3.0 on, have one"
 
 # The API versions that this client is written for. Topic names are needed in requests, so versions with ids only are
 # left out. Kafka 3.0 and later have a version in each range; of DescribeCluster, which is to tell of dead brokers, 4.0.
+# Transactions use the first version of their protocol (see `transactions`): later versions of AddPartitionsToTxn,
+# EndTxn, Produce and TxnOffsetCommit than these belong to the second.
 VERSIONS: dict[type[Message], VersionRange] = {
+    AddOffsetsToTxnRequest: (1, 4),
+    AddPartitionsToTxnRequest: (1, 3),
     AlterPartitionReassignmentsRequest: (0, 1),
     ApiVersionsRequest: (0, 4),
     DescribeClusterRequest: (2, 2),
     DescribeConfigsRequest: (1, 4),
+    DescribeProducersRequest: (0, 0),
+    DescribeTransactionsRequest: (0, 0),
     ElectLeadersRequest: (1, 2),
+    EndTxnRequest: (1, 4),
     FetchRequest: (10, 12),
     FindCoordinatorRequest: (4, 6),
     InitProducerIdRequest: (1, 5),
     ListOffsetsRequest: (4, 9),
     ListPartitionReassignmentsRequest: (0, 0),
+    ListTransactionsRequest: (0, 2),
     MetadataRequest: (7, 12),
     OffsetCommitRequest: (6, 9),
     OffsetFetchRequest: (8, 9),
-    ProduceRequest: (7, 12),
+    ProduceRequest: (7, 11),
+    TxnOffsetCommitRequest: (3, 4),
     UnregisterBrokerRequest: (0, 0),
     UpdateFeaturesRequest: (1, 2),
+    WriteTxnMarkersRequest: (1, 2),
 }
 
 

@@ -1,6 +1,6 @@
 """The errors that the client raises: one sentence for people, and a type for programs.
 
-`Retriable` stays inside the package until the deadline: it is caught, and the call is retried (`retry_deadline`). The
+A `Retriable` stays inside the package until the deadline: it is caught, and the call is retried (`retry_deadline`). The
 other errors are final. `refusal` turns an error code of the cluster into one or the other, so that every caller retries
 the same errors.
 """
@@ -121,6 +121,7 @@ _BUSY = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -129,7 +130,14 @@ _BUSY = frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
+_FENCED = "another producer uses this transactional id now"
 _ADVICE = {
+    ErrorCode.PRODUCER_FENCED: _FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED,
+    ErrorCode.INVALID_TXN_STATE: "the transaction has ended: it was aborted, or took longer than its timeout",
+    ErrorCode.TRANSACTION_ABORTABLE: "the transaction has ended: it was aborted, or took longer than its timeout",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "its timeout is longer than the brokers allow (transaction.max.timeout.ms)",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this client may not use the transactional id: ask for the right",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client may not use the topic: ask for the right to",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this client may not use the group: ask for the right to",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members, and only they may commit: choose another group",

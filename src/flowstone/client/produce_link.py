@@ -41,12 +41,13 @@ class Batch(NamedTuple):
 class PartitionQueue:
     """The batches of one partition, in order; the first may be in flight."""
 
-    __slots__ = ("batches", "deadline", "end_offset", "partition", "sequence")
+    __slots__ = ("batches", "deadline", "end_offset", "partition", "record_count", "sequence")
 
     def __init__(self, partition: TopicPartition, deadline_s: float) -> None:
         self.partition, self.deadline = partition, RetryDeadline(deadline_s)
         self.batches: deque[Batch] = deque()
-        self.sequence = 0
+        self.sequence = 0  # of the next record
+        self.record_count = 0  # of all batches ever added
         self.end_offset: int | None = None
 
 
@@ -56,8 +57,17 @@ Settle = Callable[[PartitionQueue, Outcome], None]
 
 
 class ProduceLink:
-    def __init__(self, brokers: Brokers, address: Address, acks: int, request_bytes_max: int, settle: Settle) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        address: Address,
+        acks: int,
+        transactional_id: str | None,
+        request_bytes_max: int,
+        settle: Settle,
+    ) -> None:
         self._brokers, self._address, self._acks = brokers, address, acks
+        self._transactional_id = transactional_id
         self._request_bytes_max, self._settle = request_bytes_max, settle
         self._connection: Connection | None = None
         self._ready: deque[PartitionQueue] = deque()
@@ -136,6 +146,7 @@ class ProduceLink:
             part = ProduceRequestPartition(index=queue.partition.partition, records=queue.batches[0].data)
             topics.setdefault(queue.partition.topic, []).append(part)
         return ProduceRequest(
+            transactional_id=self._transactional_id,
             acks=self._acks,
             timeout_ms=PRODUCE_TIMEOUT_MS,
             topic_data=[ProduceRequestTopic(name=name, partition_data=parts) for name, parts in topics.items()],

@@ -6,11 +6,15 @@ partitions, and other leaders, are in flight meanwhile.
 
 Fails for good: after a `DeliveryFailed` the sequence numbers of that partition have a hole, so the producer takes no
 more. To continue, create another producer.
+
+With a transaction, the batches carry its producer id and epoch and become part of it; several producers, in processes
+of their own, may write in one transaction if each partition is written by only one of them. Who began the transaction
+ends it (`transactions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from types import TracebackType
 from typing import Self
@@ -20,6 +24,7 @@ from flowstone.client.connection import Address
 from flowstone.client.errors import ClientError, DeliveryFailed, GaveUp, LeaderMoved, Retriable, UnknownTopic, refusal
 from flowstone.client.produce_link import NOT_ANSWERED, Batch, Outcome, PartitionQueue, ProduceLink
 from flowstone.client.retry_deadline import RetryDeadline, monotonic
+from flowstone.client.transactions import Transaction
 from flowstone.errors import ErrorCode
 from flowstone.ports.network import wait_readable
 from flowstone.types import TopicPartition
@@ -31,6 +36,7 @@ from flowstone.wire.record_batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     SEQUENCE_MAX,
+    TRANSACTIONAL_FLAG,
     compute_crc,
 )
 
@@ -43,6 +49,7 @@ TRANSACTION_TIMEOUT_MS = 60_000  # brokers check it even without transactions
 
 _PRODUCER = Struct(">qhi")  # id, epoch, base sequence
 _PRODUCER_POSITION = 43
+_ATTRIBUTES_POSITION = 22  # of their lower byte
 _CHECKSUM = Struct(">I")
 _CHECKSUM_POSITION = CHECKSUM_START - _CHECKSUM.size
 
@@ -54,18 +61,22 @@ class Producer:
         *,
         acks: int = ACKS_ALL,
         idempotent: bool = True,
+        transaction: Transaction | None = None,
         request_bytes_max: int = REQUEST_BYTES_MAX,
         deadline_s: float = DEADLINE_S,
     ) -> None:
         """Create a producer that retries a batch for `deadline_s`. Raises ValueError if the arguments conflict."""
         if acks not in (ACKS_ALL, NOT_ANSWERED, 1):
             raise ValueError(f"acks is 0, 1 or -1, not {acks}")
+        if transaction is not None and not idempotent:
+            raise ValueError("a producer with a transaction is idempotent")
         if idempotent and acks != ACKS_ALL:
             raise ValueError(f"an idempotent producer needs acks=-1, not {acks}: say idempotent=False to do without")
         self._brokers = cluster.brokers
         self._acks, self._idempotent, self._request_bytes_max = acks, idempotent, request_bytes_max
         self._deadline_s = deadline_s
-        self._identity: tuple[int, int] | None = None
+        self._transaction = transaction
+        self._identity = None if transaction is None else transaction.identity.pair
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._links: dict[Address, ProduceLink] = {}
         self._resting: list[tuple[float, PartitionQueue]] = []
@@ -94,15 +105,25 @@ class Producer:
         assert len(batch) >= HEADER_BYTES
         queue = self._queues.get(partition)
         if queue is None:
-            queue = self._queues[partition] = PartitionQueue(partition, self._deadline_s)
+            self.enlist([partition])
+            queue = self._queues[partition]
         self._stamp(queue, batch, record_count)
         queue.batches.append(Batch(batch, record_count))
+        queue.record_count += record_count
         self._queued_bytes += len(batch)
         if len(queue.batches) == 1:
             self._make_ready(queue)
         self._turn(wait=False)
         while self._queued_bytes > QUEUED_BYTES_MAX:
             self._turn(wait=True)
+
+    def enlist(self, partitions: Iterable[TopicPartition]) -> None:
+        """Make partitions part of the transaction, if there is one: in one request instead of one for each `send`."""
+        new = [each for each in dict.fromkeys(partitions) if each not in self._queues]
+        if self._transaction is not None and new:
+            self._transaction.add_partitions(new)
+        for each in new:
+            self._queues[each] = PartitionQueue(each, self._deadline_s)
 
     def flush(self) -> dict[TopicPartition, int]:
         """Wait for everything sent; return the offset after the last record written, per partition. Raises
@@ -114,6 +135,11 @@ class Producer:
         while self._queued_bytes:
             self._turn(wait=True)
         return {each.partition: each.end_offset for each in self._queues.values() if each.end_offset is not None}
+
+    @property
+    def record_counts(self) -> dict[TopicPartition, int]:
+        """How many records were passed to `send`, per partition."""
+        return {each.partition: each.record_count for each in self._queues.values() if each.record_count}
 
     def close(self) -> None:
         """Drop what was not flushed: it may be written or not."""
@@ -129,6 +155,8 @@ class Producer:
             if self._identity is None:
                 self._identity = self._init_producer_id()
             _PRODUCER.pack_into(batch, _PRODUCER_POSITION, *self._identity, queue.sequence)
+            if self._transaction is not None:
+                batch[_ATTRIBUTES_POSITION] |= TRANSACTIONAL_FLAG
             queue.sequence = queue.sequence + record_count & SEQUENCE_MAX
         else:
             _PRODUCER.pack_into(batch, _PRODUCER_POSITION, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
@@ -184,7 +212,12 @@ class Producer:
         link = self._links.get(leader.address)
         if link is None:
             link = self._links[leader.address] = ProduceLink(
-                self._brokers, leader.address, self._acks, self._request_bytes_max, self._settle
+                self._brokers,
+                leader.address,
+                self._acks,
+                None if self._transaction is None else self._transaction.identity.transactional_id,
+                self._request_bytes_max,
+                self._settle,
             )
         link.add(queue)
 

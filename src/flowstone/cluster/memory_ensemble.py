@@ -206,7 +206,7 @@ class MemoryConsensus:
         self.log.heal()
 
     def hear(self, changes: int, members: tuple[Member, ...]) -> None:
-        """Note the members after this many changes, unless this broker knows newer ones."""
+        """Store the list of members after `changes` changes, unless this broker has a newer list."""
         if changes <= self._membership_changes or not self._reachable.is_set() or self._is_aborted:
             return
         self._membership_changes = changes

@@ -1,11 +1,11 @@
-"""When a coordinator's shards append records that can wait: at once under low load, in rounds under high load.
+"""Schedules the appends of a coordinator's shards: at once under low load, in rounds under high load.
 
-Most of the cost of a commit is not its own work but waking up for it: a write, a flush, a thread and an answer each. A
-round serves all shards that have records by then, one right after the other. Kafka does the same with
-`group.coordinator.append.linger.ms`, but per partition, and every commit waits.
+Most of the cost of a commit is fixed: a write, a flush, a thread switch and a response each. A round serves all shards
+that have records by then, one right after the other. Kafka does the same with `group.coordinator.append.linger.ms`, but
+per partition, and every commit waits.
 
-Here a single client that commits again and again, waiting for each answer, is never delayed: an append waits only if
-several shards appended in the interval before. Time is the event loop's own, so that a virtual clock does not delay
+Here a single client that commits repeatedly and waits for each response is never delayed: an append waits only if
+several shards appended in the previous interval. Time is the event loop's own, so that a virtual clock does not delay
 clients.
 """
 

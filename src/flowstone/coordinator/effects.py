@@ -25,7 +25,7 @@ CoordinatorRecord = tuple[bytes, bytes | None]
 
 
 class TransactionalProducer(NamedTuple):
-    """The producer in whose transaction a batch is written: its records count once its marker says commit."""
+    """The producer in whose transaction a batch is written; the records take effect with its commit marker."""
 
     producer_id: int
     producer_epoch: int

@@ -37,8 +37,8 @@ class InternalLog(Protocol):
         """Append like an acks=all produce; return the log's end after it. Raises ApiError if nothing was appended."""
         ...
 
-    def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back once, now or later, when all records below `offset` are committed, or with the reason why not."""
+    def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back once, now or later, when all records appended so far are committed, or with the reason why not."""
         ...
 
     async def read(self, offset: int, max_bytes: int) -> bytes:

@@ -73,7 +73,7 @@ class StateMachine(ReplayedState, Protocol):
     def next_deadline(self) -> int | None: ...
 
     def close(self) -> None:
-        """Release what it holds of limits shared with others: it is not called any more."""
+        """Release its share of the limits that it has in common with others; it is not called afterwards."""
         ...
 
 
@@ -84,7 +84,7 @@ Token = Promise[Any]
 
 
 def refuse_task(shard: HostedShard[Any], task: Any) -> None:
-    """Fail: this coordinator's state machine must not return tasks."""
+    """Raise AssertionError: this coordinator's state machine must not return tasks."""
     raise AssertionError(f"no Host.perform for {task!r}")
 
 
@@ -110,6 +110,7 @@ class HostedShard(Generic[Machine]):
         self._name, self._host, self._clock = name, host, host.clock
         self.leader_epoch = leader_epoch
         self._log = ShardLog(name, log, host.codec, host.skipped)
+        self._when_committed = log.when_committed
         self._epoch_ms = host.clock.time_ms() - host.clock.monotonic() * 1000
         # None while the shard loads, cannot be loaded, or is closed; clients then get the error below.
         self._machine: Machine | None = None
@@ -234,10 +235,10 @@ class HostedShard(Generic[Machine]):
         self._host.reports.appended(self._name)
 
     def _refuse_fenced(self, effects: Effects[Any], error: ProducerFenced) -> None:
-        """Refuse the request of a fenced producer in the log's words; the state machine stays."""
+        """Refuse the request of a fenced producer with the log's error code; the state machine continues."""
         for token, _ in effects.replies:
             self._unanswered.discard(token)
-            if not token.done():
+            if not token.is_done:
                 token.set_exception(error)
 
     def _append_in_round(self) -> None:
@@ -276,7 +277,7 @@ class HostedShard(Generic[Machine]):
         if self._held_back or self._held_tasks:
             replies, self._held_back = self._held_back, []
             tasks, self._held_tasks = self._held_tasks, []
-            self._log.when_committed(partial(self._release, machine, replies, tasks))
+            self._when_committed(partial(self._release, machine, replies, tasks))
 
     def _release(
         self, machine: Machine, replies: Sequence[tuple[Token, Any]], tasks: Sequence[Any], code: ErrorCode
@@ -285,7 +286,7 @@ class HostedShard(Generic[Machine]):
             self._failed(code, f"a commit failed with {code.name}")
         for token, response in replies:
             self._uncommitted.discard(token)
-            if token.done():  # the client may be gone; its request was carried out all the same
+            if token.is_done:  # the client may be gone; its request was carried out all the same
                 continue
             if code is ErrorCode.NONE:
                 token.set_result(response)
@@ -386,6 +387,6 @@ def _told(code: ErrorCode) -> ErrorCode:
 def _refuse(tokens: set[Token], code: ErrorCode) -> None:
     """Reject all tokens with the error code, and empty the set."""
     for token in tokens:
-        if not token.done():
+        if not token.is_done:
             token.set_exception(ApiError(code))
     tokens.clear()

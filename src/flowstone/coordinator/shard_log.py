@@ -10,7 +10,7 @@ Records of an unknown kind, and control records that are not markers, are skippe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from flowstone.coordinator.effects import TransactionalProducer
@@ -26,7 +26,7 @@ LOAD_STEP_BYTES = 64 * 1024
 
 
 class ProducerFenced(ApiError):
-    """The log takes nothing of this producer or of this transaction coordinator: another epoch has replaced it."""
+    """The log refuses a producer or transaction coordinator because its epoch has been replaced."""
 
 
 class ReplayedState(Protocol):
@@ -35,7 +35,7 @@ class ReplayedState(Protocol):
         ...
 
     def replay_marker(self, producer: TransactionalProducer, marker: EndMarker) -> None:
-        """Commit or drop what the producer has written since its last marker, maybe with an older epoch."""
+        """Commit or drop the producer's records since its last marker; they may have an older epoch than the marker."""
         ...
 
 
@@ -44,7 +44,7 @@ class ShardLog:
         self._name, self._log, self._codec, self._skipped = name, log, codec, skipped
 
     def append(self, records: Sequence[Any], now_ms: int) -> None:
-        """Append records. Raises ApiError if the log does not take them all; the first ones may be in it then."""
+        """Append records. Raises ApiError if the log does not take all of them; the first ones may be appended."""
         self.append_batches(encode_batches(self._codec, records, now_ms, self._log.batch_bytes_max))
 
     def transaction_batches(
@@ -72,7 +72,7 @@ class ShardLog:
         return batches
 
     def append_batches(self, batches: Sequence[bytes]) -> None:
-        """Append batches. Raises ApiError if the log does not take them all; the first ones may be in it then."""
+        """Append batches. Raises ApiError if the log does not take all of them; the first ones may be appended."""
         for batch in batches:
             self._log.append(batch)
 
@@ -81,14 +81,10 @@ class ShardLog:
         """Return whether everything appended so far is known to be committed."""
         return self._log.is_committed
 
-    def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back once everything appended so far is committed, or cannot be."""
-        self._log.when_committed(self._log.log_end_offset, callback)
-
     async def wait_committed(self) -> None:
         """Wait until everything appended so far is committed. Raises ApiError if it cannot be."""
         outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self.when_committed(lambda code: None if outcome.done() else outcome.set_result(code))
+        self._log.when_committed(lambda code: None if outcome.done() else outcome.set_result(code))
         code = await outcome
         if code is not ErrorCode.NONE:
             raise ApiError(code)

@@ -17,6 +17,7 @@ from flowstone.broker.lag.group_status import GroupMember, GroupStatus, Partitio
 from flowstone.embedded.broker import Broker, BrokerClock
 from flowstone.embedded.faults import Fault
 from flowstone.embedded.host import NotInProcessMode, NotServing, Record
+from flowstone.embedded.transaction_reader import TransactionStatus
 
 if TYPE_CHECKING:
     from flowstone.embedded.cluster import Cluster
@@ -32,6 +33,7 @@ __all__ = [
     "NotServing",
     "PartitionLag",
     "Record",
+    "TransactionStatus",
 ]
 
 

@@ -20,6 +20,7 @@ from flowstone.embedded.faults import Fault, Faults
 from flowstone.embedded.host import BROKERS_DEFAULT, Host, NotInProcessMode, Record
 from flowstone.embedded.settings import HOST, broker_settings
 from flowstone.embedded.thread_host import ThreadHost
+from flowstone.embedded.transaction_reader import TransactionStatus, check_state
 from flowstone.errors import ErrorCode
 
 WAIT_TIMEOUT_S = 10.0
@@ -110,19 +111,22 @@ class Broker:
         """Create a topic with `partitions` partitions, by default `num.partitions`. Raises ApiError if refused."""
         self._host.create_topic(name, BROKERS_DEFAULT if partitions is None else partitions, configs or {})
 
-    def records(self, topic: str) -> list[Record]:
+    def records(self, topic: str, *, read_committed: bool = False) -> list[Record]:
         """Return all records that a consumer could read now, by partition and offset.
 
-        Raises ApiError if the topic does not exist.
+        `read_committed` omits aborted records, and ends where the oldest open transaction begins. Raises ApiError if
+        the topic does not exist.
         """
-        return self._host.records(topic)
+        return self._host.records(topic, read_committed=read_committed)
 
-    def wait_for(self, topic: str, n: int, timeout: float = WAIT_TIMEOUT_S) -> list[Record]:
+    def wait_for(
+        self, topic: str, n: int, timeout: float = WAIT_TIMEOUT_S, *, read_committed: bool = False
+    ) -> list[Record]:
         """Return the topic's records as soon as there are `n`; the topic may be created meanwhile.
 
         Raises TimeoutError if there are fewer after `timeout` seconds.
         """
-        return self._host.wait_for(topic, n, timeout)
+        return self._host.wait_for(topic, n, timeout, read_committed=read_committed)
 
     def groups(self) -> dict[str, GroupStatus]:
         """Return every consumer group by name, with members, partitions and lag. Thread mode only."""
@@ -137,6 +141,22 @@ class Broker:
         """
         host = self._in_thread("only a broker in thread mode waits for groups")
         return host.wait_for_group(group_id, members, timeout)
+
+    def transactions(self) -> dict[str, TransactionStatus]:
+        """Return every transactional id that this broker coordinates, with its state. Thread mode only."""
+        return self._in_thread("only a broker in thread mode shows its transactions").transactions()
+
+    def wait_for_transaction(
+        self, transactional_id: str, state: str, timeout: float = WAIT_TIMEOUT_S
+    ) -> TransactionStatus:
+        """Return the transactional id as soon as it has the state, for example "CompleteAbort".
+
+        Thread mode only. Raises ValueError if there is no such state, and TimeoutError if that takes longer than
+        `timeout` seconds.
+        """
+        check_state(state)
+        host = self._in_thread("only a broker in thread mode waits for transactions")
+        return host.wait_for_transaction(transactional_id, state, timeout)
 
     # Control
 

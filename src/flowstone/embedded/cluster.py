@@ -11,6 +11,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -150,26 +151,29 @@ class Cluster:
             BROKERS_DEFAULT if replication_factor is None else replication_factor,
         )
 
-    def records(self, topic: str) -> list[Record]:
+    def records(self, topic: str, *, read_committed: bool = False) -> list[Record]:
         """Return all records that a consumer could read now, by partition and offset.
 
-        Raises ApiError if the topic does not exist.
+        `read_committed` omits records of aborted and open transactions. Raises ApiError if the topic does not exist.
         """
         image = self.image
         if topic not in image.topics:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
         leaders = {placed.leader for placed in image.topics[topic].partitions}
         hosts = [self._host(node_id) for node_id in sorted(leaders) if node_id in self.brokers]
-        return sorted(record for host in hosts if host.is_running for record in host.led_records(topic))
+        found = [host.led_records(topic, read_committed=read_committed) for host in hosts if host.is_running]
+        return sorted(chain.from_iterable(found))
 
-    def wait_for(self, topic: str, n: int, timeout: float = WAIT_TIMEOUT_S) -> list[Record]:
+    def wait_for(
+        self, topic: str, n: int, timeout: float = WAIT_TIMEOUT_S, *, read_committed: bool = False
+    ) -> list[Record]:
         """Return the topic's records as soon as there are `n`; the topic may be created meanwhile.
 
         Raises TimeoutError if there are fewer after `timeout` seconds.
         """
         found: list[Record] | None = None
         for _ in _tries(timeout):
-            found = self.records(topic) if topic in self.image.topics else None
+            found = self.records(topic, read_committed=read_committed) if topic in self.image.topics else None
             if found is not None and len(found) >= n:
                 return found
         raise timed_out(topic, n, timeout, None if found is None else len(found))

@@ -61,11 +61,11 @@ class Host(Protocol):
         """Create a topic. Raises ApiError if the broker refuses it."""
         ...
 
-    def records(self, topic: str) -> list[Record]:
+    def records(self, topic: str, *, read_committed: bool) -> list[Record]:
         """Return the topic's records by partition and offset. Raises ApiError if the topic does not exist."""
         ...
 
-    def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
+    def wait_for(self, topic: str, count: int, timeout: float, *, read_committed: bool) -> list[Record]:
         """Wait until the topic exists and has `count` records, and return them. Raises TimeoutError if it has not."""
         ...
 

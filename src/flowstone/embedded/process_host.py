@@ -83,13 +83,13 @@ class ProcessHost:
         self._check_serving()
         self._reader.create_topic(name, partitions, configs)
 
-    def records(self, topic: str) -> list[Record]:
+    def records(self, topic: str, *, read_committed: bool) -> list[Record]:
         self._check_serving()
-        return self._reader.records(topic)
+        return self._reader.records(topic, read_committed=read_committed)
 
-    def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
+    def wait_for(self, topic: str, count: int, timeout: float, *, read_committed: bool) -> list[Record]:
         self._check_serving()
-        return self._reader.wait_for(topic, count, timeout)
+        return self._reader.wait_for(topic, count, timeout, read_committed=read_committed)
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:

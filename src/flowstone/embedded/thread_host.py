@@ -26,10 +26,12 @@ from flowstone.embedded.faults import Faults
 from flowstone.embedded.group_reader import GroupReader
 from flowstone.embedded.host import BROKERS_DEFAULT, NotServing, Record, timed_out
 from flowstone.embedded.topic_reader import TopicReader, decode
+from flowstone.embedded.transaction_reader import TransactionReader, TransactionStatus
 from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import SystemClock, VirtualClock
 from flowstone.ports.loops import new_event_loop
 from flowstone.ports.network import Network
+from flowstone.replication.readers import Reader
 from flowstone.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsRequestConfig,
@@ -56,7 +58,7 @@ class Surroundings(Protocol):
 
 class ThreadHost:
     def __init__(self, values: Mapping[str, str], faults: Faults, surroundings: Surroundings | None = None) -> None:
-        """`surroundings` is None for a single broker."""
+        """Create a host that is not started; `surroundings` is None for a single broker."""
         self._values, self._faults, self._surroundings = values, faults, surroundings
         self.clock = VirtualClock()
         self._thread: threading.Thread | None = None
@@ -125,25 +127,26 @@ class ThreadHost:
         if answer.error_code:
             raise ApiError(ErrorCode(answer.error_code), answer.error_message or "")
 
-    def records(self, topic: str) -> list[Record]:
-        return decode(self._call(self._reader.read(topic)))
+    def records(self, topic: str, *, read_committed: bool) -> list[Record]:
+        return decode(self._call(self._reader.read(topic, _reader(read_committed))))
 
-    def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
+    def wait_for(self, topic: str, count: int, timeout: float, *, read_committed: bool) -> list[Record]:
         monotonic = SystemClock().monotonic  # clients that write the records use real time
         deadline, offsets = monotonic() + timeout, count
         while True:
             try:
-                found = self._call(self._reader.wait(topic, offsets), max(deadline - monotonic(), 0))
+                wait = self._reader.wait(topic, offsets, _reader(read_committed))
+                found = self._call(wait, max(deadline - monotonic(), 0))
             except TimeoutError:
-                raise timed_out(topic, count, timeout, self._count(topic)) from None
-            records = self.records(topic)
+                raise timed_out(topic, count, timeout, self._count(topic, read_committed=read_committed)) from None
+            records = self.records(topic, read_committed=read_committed)
             if len(records) >= count:
                 return records
-            offsets = found + count - len(records)  # some offsets no longer have a record
+            offsets = found + count - len(records)  # some offsets have no record, or no longer
 
-    def led_records(self, topic: str) -> list[Record]:
+    def led_records(self, topic: str, *, read_committed: bool) -> list[Record]:
         """Return the records of the partitions that this broker of a cluster leads."""
-        return decode(self._call(self._reader.read_led(topic)))
+        return decode(self._call(self._reader.read_led(topic, _reader(read_committed))))
 
     def image(self) -> ClusterImage:
         """Return this broker's image of the cluster metadata."""
@@ -161,9 +164,21 @@ class ThreadHost:
             state = self._call(self._group_reader.describe(group_id))
             raise TimeoutError(f"group {group_id!r} was to be stable{wanted}, after {timeout:g} s {state}") from None
 
-    def _count(self, topic: str) -> int | None:
+    def transactions(self) -> dict[str, TransactionStatus]:
+        return self._call(self._transaction_reader.read())
+
+    def wait_for_transaction(self, transactional_id: str, state: str, timeout: float) -> TransactionStatus:
         try:
-            return len(self.records(topic))
+            return self._call(self._transaction_reader.wait_state(transactional_id, state), timeout)
+        except TimeoutError:
+            found = self._call(self._transaction_reader.find(transactional_id))
+            told = "it does not exist" if found is None else f"it is {found.state}"
+            message = f"transactional id {transactional_id!r} was to be {state}, after {timeout:g} s {told}"
+            raise TimeoutError(message) from None
+
+    def _count(self, topic: str, *, read_committed: bool) -> int | None:
+        try:
+            return len(self.records(topic, read_committed=read_committed))
         except ApiError:
             return None
 
@@ -225,6 +240,7 @@ class ThreadHost:
         await self._app.start()
         self._reader = TopicReader(self._app.services)
         self._group_reader = GroupReader(self._app.services, self._app.survey)
+        self._transaction_reader = TransactionReader(self._app.services)
         self._loop = asyncio.get_running_loop()
         self._ending: asyncio.Future[bool] = self._loop.create_future()
         self._main = asyncio.current_task()
@@ -254,6 +270,10 @@ class ThreadHost:
             retention = directory.housekeeping.retention
             if retention is not None and not retention.done():
                 await asyncio.wait((retention,))
+
+
+def _reader(read_committed: bool) -> Reader:
+    return Reader.COMMITTED if read_committed else Reader.UNCOMMITTED
 
 
 def _resolve(ending: asyncio.Future[bool], clean: bool) -> None:

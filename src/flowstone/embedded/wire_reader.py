@@ -34,18 +34,19 @@ class WireReader:
         except KafkaException as error:
             raise _api_error(error) from error
 
-    def records(self, topic: str) -> list[Record]:
-        with _Reading({**self._config, "fetch.wait.max.ms": END_WAIT_MS}, topic) as reading:
+    def records(self, topic: str, *, read_committed: bool) -> list[Record]:
+        config = {**self._config, **_isolation(read_committed), "fetch.wait.max.ms": END_WAIT_MS}
+        with _Reading(config, topic) as reading:
             if not reading.find_topic():
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
             while not reading.is_at_end:
                 reading.poll(POLL_S)
             return sorted(reading.records)
 
-    def wait_for(self, topic: str, count: int, timeout: float) -> list[Record]:
+    def wait_for(self, topic: str, count: int, timeout: float, *, read_committed: bool) -> list[Record]:
         monotonic = SystemClock().monotonic
         deadline = monotonic() + timeout
-        with _Reading(self._config, topic) as reading:
+        with _Reading({**self._config, **_isolation(read_committed)}, topic) as reading:
             has_topic = False
             while len(reading.records) < count or not has_topic:
                 left_s = deadline - monotonic()
@@ -113,6 +114,10 @@ class _Reading:
                 self._unfinished.discard(message.partition())
             else:
                 raise _api_error(KafkaException(error))
+
+
+def _isolation(read_committed: bool) -> dict[str, str]:
+    return {"isolation.level": "read_committed" if read_committed else "read_uncommitted"}
 
 
 def _record(message: Any) -> Record:

@@ -37,8 +37,8 @@ _addressof = ctypes.addressof
 
 def spread_rows(rows: Rows, slots: Slots) -> Spread:
     check_buffers(rows)
-    spread = Spread((ctypes.c_int32 * rows.row_count)(), (ctypes.c_int64 * slots.slot_count)())
-    slot_of_row = (ctypes.c_int32 * rows.row_count)()
+    row_numbers = ctypes.c_int32 * rows.row_count
+    spread = Spread(row_numbers(), (ctypes.c_int64 * slots.slot_count)(), row_numbers())
     call = SpreadCall(
         row_count=rows.row_count,
         topic_count=slots.topic_count,
@@ -52,7 +52,7 @@ def spread_rows(rows: Rows, slots: Slots) -> Spread:
         first_slots=_addressof(slots.first_slots),
         keyless_partitions=_addressof(slots.keyless_partitions),
         keyless_bytes=_addressof(slots.keyless_bytes),
-        slots=_addressof(slot_of_row),
+        slots=_addressof(spread.slot_of_row),
         order=_addressof(spread.order),
         slot_ends=_addressof(spread.slot_ends),
     )

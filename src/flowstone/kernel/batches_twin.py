@@ -59,7 +59,8 @@ def spread_rows(rows: Rows, slots: Slots) -> Spread:
         counts[slot] += 1
     ends = (ctypes.c_int64 * slots.slot_count)(*(sum(counts[: slot + 1]) for slot in range(slots.slot_count)))
     by_slot = sorted(range(rows.row_count), key=slot_of_row.__getitem__)
-    return Spread((ctypes.c_int32 * rows.row_count)(*by_slot), ends)
+    row_numbers = ctypes.c_int32 * rows.row_count
+    return Spread(row_numbers(*by_slot), ends, row_numbers(*slot_of_row))
 
 
 def _place(rows: Rows, row: int, slots: Slots) -> int:

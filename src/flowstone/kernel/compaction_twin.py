@@ -52,7 +52,9 @@ _WINDOW = 16  # records that are read before the first of them is mapped
 
 class OffsetMap:
     def __init__(self, memory: memoryview, seed: bytes) -> None:
-        """`memory` limits the number of keys. Use a random `seed`, so that nobody can construct colliding keys."""
+        """Create an empty map; `memory` limits the number of keys, and a random `seed` prevents constructed
+        collisions.
+        """
         self.capacity = map_capacity(len(memory), seed)
         self.mapped_end = 0  # all requested records below this offset are mapped
         self._seed = seed
@@ -139,7 +141,9 @@ class RecordFilter:
         kept_offsets: Sequence[int],
         output_bytes: int,
     ) -> None:
-        """`kept_offsets` are sorted last offsets of batches that are kept even if they become empty."""
+        """Create a filter. `kept_offsets` are sorted last offsets of batches that are kept even if they become
+        empty.
+        """
         self._map = offset_map
         self._mapped_end = offset_map.mapped_end
         self._now_ms = now_ms

@@ -81,7 +81,9 @@ class Slots:
     """The target topics by number: the slots of their partitions, and the current slot of rows without a key."""
 
     def __init__(self, partition_counts: Sequence[int], keyless: Sequence[tuple[int, int]], keyless_bytes_max: int):
-        """`keyless`: for each topic, the partition for rows without a key and the bytes it has received so far."""
+        """Number the partitions of all topics; `keyless` has the current partition and its bytes for rows without a
+        key.
+        """
         if not all(count > 0 for count in partition_counts):
             raise ValueError(f"a topic without partitions: {list(partition_counts)}")
         numbers = _Int64 * len(partition_counts)
@@ -100,6 +102,7 @@ class Spread(NamedTuple):
 
     order: ctypes.Array[ctypes.c_int32]
     slot_ends: ctypes.Array[ctypes.c_int64]  # the end of each slot's rows in `order`
+    slot_of_row: ctypes.Array[ctypes.c_int32]
 
 
 class Built(NamedTuple):

@@ -107,7 +107,7 @@ class _VirtualTimer:
     __slots__ = ("_callback", "_handle", "_timers", "due")
 
     def __init__(self, timers: set[_VirtualTimer], due: float, callback: Callable[[], None]) -> None:
-        """`timers` is the clock's list of timers, which contains this one until it has run."""
+        """Create a timer, which `timers`, the clock's set, contains until it has run."""
         self.due = due
         self._timers, self._callback = timers, callback
         self._handle: asyncio.TimerHandle | None = None

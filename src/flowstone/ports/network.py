@@ -149,7 +149,7 @@ class Acceptor:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accepted: Callable[[Socket, str], None]
     ) -> None:
-        """`accepted` is called with each connection and its peer's address."""
+        """Accept on `sock`; `accepted` is called with each connection and its peer's address."""
         self._loop, self._socket, self._accepted = loop, sock, accepted
         self._resting: asyncio.TimerHandle | None = None
 
@@ -189,7 +189,7 @@ class Acceptor:
 
 class SocketListener(Acceptor):
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accept: Accept) -> None:
-        """Accepted sockets inherit the buffer sizes of `sock`."""
+        """Create a listener on `sock`, whose buffer sizes accepted sockets inherit."""
         super().__init__(loop, sock, lambda accepted, peer: accept(SocketChannel(loop, accepted, peer)))
 
 

@@ -32,7 +32,7 @@ _END = b""
 
 class SimulatedChannel:
     def __init__(self, peer: str, link: Link | None = None) -> None:
-        """`link` is the direction to the peer; without it, data arrives immediately."""
+        """Create a channel to `peer`; without `link`, the direction to the peer, data arrives immediately."""
         self.peer = peer
         self.other: SimulatedChannel
         self.capacity_bytes = BUFFER_BYTES_MAX

@@ -98,7 +98,7 @@ class InSyncReplicas:
         self.decided(state, now_s)
 
     def decided(self, state: PartitionState, now_s: float) -> None:
-        """Take up a decision of the cluster in the same leader epoch; it voids a proposal to the one before."""
+        """Apply a decision of the cluster in the same leader epoch; it voids a proposal made for the state before."""
         taken_out = self._expected_isr() - set(state.isr)
         known, self._followers = self._followers, {}
         for node_id in state.replicas:

@@ -48,7 +48,7 @@ class LeaderRole:
     # What the cluster decides
 
     def decided(self, state: PartitionState) -> None:
-        """Take up a decision of the cluster in the same leader epoch."""
+        """Apply a decision of the cluster in the same leader epoch."""
         self._state = state
         self.in_sync.decided(state, self._services.monotonic())
 

@@ -168,7 +168,7 @@ class LocalReplica:
             self.unflushed = add_waiter(self.unflushed, offset, callback)
 
     def position_moved(self) -> None:
-        """Answer those who waited for the replica's `position` to get where it is."""
+        """Call the callbacks that wait for offsets up to the replica's `position`."""
         if self.unflushed:
             answer_reached(self.unflushed, self.position.offset)
 
@@ -231,7 +231,7 @@ class LocalReplica:
             self._watchers_committed.advanced(ANY_SIZE_BYTES)
 
     def begin_epoch(self) -> None:
-        """Forget what requests waited for in the previous leader epoch: uncommitted records may be lost."""
+        """Drop the callbacks that wait for commits of the previous leader epoch: uncommitted records may be lost."""
         self._positions.forget()
         self.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

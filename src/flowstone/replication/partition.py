@@ -89,7 +89,7 @@ class Partition:
     # What the cluster decides
 
     def update(self, state: PartitionState, node_id: int) -> None:
-        """Take up a decision of the cluster: a newer one than the last, or the same again."""
+        """Apply a decision of the cluster: a newer one than the last, or the same again."""
         assert state.leader_epoch >= self.leader_epoch
         is_new_epoch = state.leader_epoch > self.leader_epoch
         if not is_new_epoch and state.partition_epoch == self.partition_epoch:
@@ -164,7 +164,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed consumers may see."""
+        """Return the offset up to which read_committed consumers may see records."""
         return self.local.visible_end(Reader.COMMITTED)
 
     @property

@@ -56,19 +56,15 @@ class Watcher(Protocol):
 class Watchers:
     """The watchers of one bound of a partition, such as its high watermark."""
 
-    __slots__ = ("_watchers",)
+    __slots__ = ("_watchers", "unwatch", "watch")
 
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
+        self.watch: Callable[[Watcher], None] = self._watchers.add
+        self.unwatch: Callable[[Watcher], None] = self._watchers.discard
 
     def __len__(self) -> int:
         return len(self._watchers)
-
-    def watch(self, watcher: Watcher) -> None:
-        self._watchers.add(watcher)
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
 
     def advanced(self, size_bytes: int) -> None:
         for watcher in tuple(self._watchers):

@@ -41,7 +41,9 @@ class DecoderSource:
         elements_max: int | None = None,
         in_slices: bool = False,
     ) -> None:
-        """`nested_max` limits the total elements of nested arrays, `elements_max` those of all arrays."""
+        """Prepare a decoder. `nested_max` limits the total elements of nested arrays, `elements_max` those of all
+        arrays.
+        """
         self._in_slices = in_slices
         self._version = version
         self._flexible = flexible

@@ -42,9 +42,9 @@ def end_marker(producer_id: int, producer_epoch: int, coordinator_epoch: int, is
 
 
 def read_end_marker(view: Bytes, position: int, header: BatchHeader) -> EndMarker | None:
-    """Return what the control batch at `position` says of its producer's transaction, or None if it is no end marker.
+    """Return the end marker in the control batch at `position`, or None if it is another kind of control batch.
 
-    A control batch whose record was compacted away says nothing: all of its transaction is gone.
+    A control batch whose record was compacted away has no marker: nothing of its transaction is left.
     """
     if not header.record_count or header.size_bytes > END_MARKER_BYTES_MAX:
         return None

@@ -108,7 +108,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether the base timestamp is the time until which compaction keeps the batch's tombstones."""
+        """Return whether the base timestamp is the time until which compaction keeps the batch's tombstones."""
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
     @property
@@ -117,7 +117,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence number; 0 follows 2^31 - 1."""
+        """Return the last record's sequence number; 0 follows 2^31 - 1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
@@ -348,10 +348,7 @@ def build_batch(
 
 
 def join_records(records: Sequence[bytes], timestamp: int, producer: tuple[int, int] | None = None) -> bytes:
-    """A batch of records encoded with the offset deltas 0, 1, 2 and so on, which all have the same timestamp.
-
-    With a producer id and epoch, as a coordinator writes them, it is a part of that producer's transaction.
-    """
+    """Return a batch of encoded records with the offset deltas 0, 1, 2 and so on and the same timestamp."""
     assert records, "a batch holds at least one record"
     payload, count = b"".join(records), len(records)
     attributes = 0 if producer is None else TRANSACTIONAL_FLAG

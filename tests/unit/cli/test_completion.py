@@ -18,7 +18,7 @@ Prepare = Callable[..., None]
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["t"], ["topic"]),
+        (["t"], ["topic", "txn"]),
         (["--v"], ["--version"]),
         (["topic", "de"], ["delete", "describe"]),
         (["topic", "alter", "t", "--p"], ["--partitions"]),

@@ -196,6 +196,40 @@ def test_a_marker_is_removed_some_time_after_its_transactions_last_batch(log: Tr
     assert found == [([(2, b"a")], [1]), ([(2, b"a")], [1]), ([(2, b"a")], []), ([(2, b"a")], [])]
 
 
+@pytest.mark.parametrize("kind", [COMMIT, ABORT])
+def test_records_with_the_key_of_a_marker_do_not_remove_it_nor_it_them(log: TransactionalLog, kind: int) -> None:
+    """KAFKA-14055: the keys of markers are those of the integers 0 and 1 in Kafka's encoding."""
+    commit, abort = MARKER_KEY.pack(0, COMMIT), MARKER_KEY.pack(0, ABORT)
+    log.write(-1, commit, abort)
+    log.write(9, b"aborted")
+    log.end(9, ABORT)
+    log.write(7, b"a")
+    log.end(7, kind)
+    log.write(8, b"b")
+    log.end(8, kind)
+    log.write(-1, b"c")
+    log.open()
+
+    log.compact()
+
+    kept = [(4, b"a"), (6, b"b")] if kind == COMMIT else []
+    assert log.data() == [(0, commit), (1, abort), *kept, (8, b"c")]
+    assert log.markers() == [3, 5, 7]
+
+
+@pytest.mark.parametrize("kind", [COMMIT, ABORT])
+def test_a_later_record_with_the_key_of_a_marker_leaves_the_marker(log: TransactionalLog, kind: int) -> None:
+    log.write(7, b"a")
+    log.end(7, kind)
+    log.write(-1, MARKER_KEY.pack(0, kind))
+    log.open()
+
+    log.compact()
+
+    assert log.data() == [*[(0, b"a")] * (kind == COMMIT), (2, MARKER_KEY.pack(0, kind))]
+    assert log.markers() == [1]
+
+
 def test_the_last_batch_of_a_live_producer_stays_without_its_aborted_records(log: TransactionalLog) -> None:
     log.write(7, b"a", b"b", base_sequence=3)
     log.end(7, ABORT)

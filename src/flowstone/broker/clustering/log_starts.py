@@ -34,9 +34,9 @@ class LogStarts:
     def wait(self, services: Services, partition: Partition, offset: int, timeout_ms: int) -> Promise[ErrorCode]:
         """Return a promise of NONE once no live replica has anything below `offset`, or of why not."""
         wait = LogStartWait(services, partition, offset)
-        if not wait.done() and (timeout_ms <= 0 or self._count >= LOG_START_WAITS_MAX):
+        if not wait.is_done and (timeout_ms <= 0 or self._count >= LOG_START_WAITS_MAX):
             wait.timed_out()
-        if wait.done():
+        if wait.is_done:
             return wait
         if not self._follows_metadata:
             self._follows_metadata = True
@@ -79,7 +79,7 @@ class LogStartWait(Promise[ErrorCode]):
         self.check()
 
     def check(self) -> None:
-        if not self._is_done:
+        if not self.is_done:
             code = self._outcome()
             if code is not None:
                 self.set_result(code)

@@ -1,21 +1,24 @@
 """Connections to the other brokers of the cluster for the requests of coordinators, one connection per broker.
 
-A connection is made when it is first needed, and again after it has failed. A broker that asks about retries does so
-itself. Requests to one broker share its connection, which answers in order.
+A connection is made when it is first needed, and again after it has failed. Callers retry failed requests themselves.
+Requests to one broker share its connection, which answers in order.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from flowstone.client.connection import Address
 from flowstone.client.errors import Disconnected
-from flowstone.client.peer import Peer
-from flowstone.client.wire_session import Response
 from flowstone.cluster.metadata import Metadata
 from flowstone.ports.clock import Clock
 from flowstone.ports.network import Network
 from flowstone.wire.message import Message
+
+if TYPE_CHECKING:
+    from flowstone.client.connection import Address
+    from flowstone.client.peer import Peer
+    from flowstone.client.wire_session import Response
 
 CONNECT_TIMEOUT_S = 5.0
 CLIENT_ID = "transaction-coordinator"
@@ -23,7 +26,7 @@ CLIENT_ID = "transaction-coordinator"
 
 class BrokerPeers:
     def __init__(self, listener_name: str, metadata: Metadata, clock: Clock, network: Network) -> None:
-        """`listener_name` is the listener on which brokers reach each other."""
+        """Create the set without any connection; `listener_name` is the listener on which brokers reach each other."""
         self._listener_name, self._metadata = listener_name, metadata
         self._clock, self._network = clock, network
         self._connections: dict[int, tuple[Address, asyncio.Task[Peer]]] = {}
@@ -39,6 +42,9 @@ class BrokerPeers:
         self._connections.clear()
 
     def _connection(self, node_id: int) -> asyncio.Task[Peer]:
+        from flowstone.client.connection import Address  # a broker that is alone has no use for them
+        from flowstone.client.peer import Peer
+
         endpoint = self._metadata.image.endpoint(node_id, self._listener_name)
         if endpoint is None:
             raise Disconnected(f"broker {node_id} has no address on the listener {self._listener_name}")

@@ -1,9 +1,9 @@
 """The shards of one coordinator on this broker: one for each partition of its internal topic that the broker leads.
 
-Owns which shards are hosted, in step with the metadata: a partition that this broker comes to lead is loaded, one that
-it leads no more, or leads in another epoch, is closed. What was loaded in an earlier epoch may have been decided
-otherwise since. Also owns the creation of the topic. What requests mean is the coordinator's business, which is a small
-class around a host; what they do is its state machine's.
+Owns which shards are hosted, following the metadata: a partition that this broker begins to lead is loaded. One that it
+leads no longer, or in another epoch, is closed, because its log may have been changed by another leader since. Also
+owns the creation of the topic. The coordinator, a small class around a host, defines requests; its state machine
+handles them.
 
 A key's shard is found by Kafka's rule for all of its coordinators (`partition_for`).
 """
@@ -47,7 +47,7 @@ MachineCall = Callable[[Machine, int, Token], Effects[Any]]
 
 @dataclass(frozen=True, slots=True)
 class HostServices:
-    """What every coordinator's host needs of its broker."""
+    """The parts of the broker that the host of every coordinator needs."""
 
     config: BrokerConfig
     clock: Clock
@@ -65,7 +65,11 @@ class CoordinatorHost(Generic[Machine]):
         services: HostServices,
         perform: Callable[[HostedShard[Machine], Any], None] = refuse_task,
     ) -> None:
-        """`new_machine` is given the leader epoch of a shard's partition; `perform` begins a task of a shard."""
+        """Create a host without shards. `new_machine` makes a state machine, given the leader epoch of the shard's
+        partition.
+
+        `perform` starts a task that a shard's state machine has returned.
+        """
         self._topic, self._services, self._metadata = topic, services, services.metadata
         self._host = Host(
             clock=services.clock,
@@ -85,13 +89,13 @@ class CoordinatorHost(Generic[Machine]):
         self._metadata.on_change(self._follow)
 
     def close(self) -> None:
-        """Answer everybody who waits, and take no more requests: the broker stops."""
+        """Refuse all waiting and further requests, because the broker stops."""
         self._closed = True
         for shard in self._shards.values():
             shard.close(ErrorCode.NOT_COORDINATOR)
 
     async def wait_loaded(self, timeout_s: float) -> None:
-        """Return when what is hosted now has been loaded, or has failed to; or when it has taken too long."""
+        """Return when each shard hosted now has been loaded or has failed to load, or after `timeout_s`."""
         finished = asyncio.Event()
         loads = {shard.loading for shard in self._shards.values()}
 
@@ -110,14 +114,14 @@ class CoordinatorHost(Generic[Machine]):
     # The topic
 
     def partition_of(self, key: str) -> TopicPartition | None:
-        """Return the partition that has the key's state, or None while the topic has not been created."""
+        """Return the partition that has the key's state, or None while the topic does not exist."""
         topic = self._metadata.image.topics.get(self._topic.name)
         if topic is None:
             return None
         return TopicPartition(topic.name, partition_for(key, len(topic.partitions)))
 
     async def create_topic(self) -> None:
-        """Create the internal topic, unless it is there. Raises ApiError if that is not possible."""
+        """Create the internal topic unless it exists. Raises ApiError if that fails."""
         config = self._services.config
         results = await self._metadata.change(
             lambda image: create_topics(
@@ -130,7 +134,10 @@ class CoordinatorHost(Generic[Machine]):
     # Requests
 
     def request(self, key: str, call: MachineCall[Machine], token: Token | None = None) -> Token:
-        """Hand a request to the key's shard; its response, or ApiError, comes with the promise: the one given."""
+        """Pass a request to the key's shard; return the promise of its response, `token` if given.
+
+        The promise raises ApiError if the request fails.
+        """
         shard = self.shard_of(key)
         if shard is not None:
             return shard.request(call, token)
@@ -139,11 +146,11 @@ class CoordinatorHost(Generic[Machine]):
         return token
 
     def request_all(self, call: MachineCall[Machine]) -> list[Token]:
-        """Hand a request to every shard."""
+        """Pass a request to every shard; return the promises of their responses."""
         return [shard.request(call) for shard in self._shards.values()]
 
     def execute_all(self, call: Call[Machine]) -> None:
-        """Have every shard do something that nobody waits for."""
+        """Call the state machine of every shard, for an event that has no response."""
         for shard in self._shards.values():
             shard.execute(call)
 
@@ -184,7 +191,7 @@ class CoordinatorHost(Generic[Machine]):
         self._host_shards(after)
 
     def _host_shards(self, image: ClusterImage) -> None:
-        """Load what is led here and not hosted yet; close what is led elsewhere, or was led in another epoch."""
+        """Load the shards of partitions that this broker leads now; close those led elsewhere or in another epoch."""
         topic = image.topics.get(self._topic.name)
         for index in range(len(topic.partitions)) if topic is not None else ():
             place = TopicPartition(self._topic.name, index)

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic has the state of a key; the topic is created when it is first asked for."""
+"""Lookup of the internal partition that has a key's state; creates the internal topic on the first request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowstone.types import TopicPartition
 
 
 class LocatesKeys(Protocol):
-    """The part of a coordinator that says where keys are."""
+    """The part of a coordinator that finds the partition of a key."""
 
     def partition_of(self, key: str, /) -> TopicPartition | None: ...
 

@@ -1,7 +1,7 @@
-"""From what the group coordinator says, now or later, to the answer a handler gives.
+"""Converts the group coordinator's results, which may come later, to responses of handlers.
 
-A join or a sync may wait for minutes. Its answer is a promise and no coroutine, so that the connection goes on reading.
-When the connection goes away only the answer is dropped: the coordinator keeps what was asked of it.
+A join or a sync may wait for minutes. Its response is a promise and not a coroutine, so that the connection reads on.
+If the connection closes only the response is dropped: the coordinator continues with the request.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Response = TypeVar("Response")
 def answer(
     token: Token, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]
 ) -> Response | Promise[Response]:
-    """As `Answer`, for a token that must outlive the connection."""
-    if token.done():
-        error = token.exception()
+    """Return the response, or the promise of it, for a token that must outlive the connection: see `Answer`."""
+    if token.is_done:
+        error = token.error
         if error is None:
             return respond(token.result())
         if isinstance(error, ApiError):
@@ -33,14 +33,16 @@ def answer(
 
 
 def answer_all(tokens: Sequence[Token], respond: Callable[[Sequence[Any]], Response]) -> Response | Promise[Response]:
-    """`respond` to the outcomes, in the tokens' order: responses, and ApiError where there is none."""
-    waiting = sum(not token.done() for token in tokens)
+    """Return the response made of the results of all tokens, in their order: responses, or the ApiError of a failed
+    one.
+    """
+    waiting = sum(not token.is_done for token in tokens)
     if not waiting:
         return respond([_outcome(token) for token in tokens])
     promise: Promise[Response] = Promise()
     count = _Countdown(waiting, lambda: _resolve(promise, lambda: respond([_outcome(token) for token in tokens])))
     for token in tokens:
-        if not token.done():
+        if not token.is_done:
             token.add_done_callback(count)
     return promise
 
@@ -58,23 +60,23 @@ def settle(outcome: Any, respond: Callable[[Any], Response], refuse: Callable[[E
 
 
 class Answer(Promise[Response]):
-    """What the coordinator says, turned into the response when it comes: a token that is the handler's answer.
+    """A token whose result is converted to the handler's response as soon as the coordinator resolves it.
 
-    When the connection goes away it counts as answered. What may wait for long must not: see `answer`.
+    It counts as answered when the connection closes. A request that may wait for long must use `answer` instead.
     """
 
     __slots__ = ("_refuse", "_respond")
 
     def __init__(self, respond: Callable[[Any], Response], refuse: Callable[[ErrorCode], Response]) -> None:
-        """`respond` to the coordinator's response, or `refuse` with the code of its ApiError."""
+        """Create an unanswered token: `respond` converts the result, `refuse` the code of an ApiError."""
         super().__init__()
         self._respond, self._refuse = respond, refuse
 
     def hear(self, token: Token) -> None:
-        """What has become of a token that the coordinator keeps for longer than the connection lasts."""
-        if self.done():  # the connection is gone
+        """Take the result of a token that the coordinator keeps for longer than the connection lasts."""
+        if self.is_done:  # the connection is gone
             return
-        error = token.exception()
+        error = token.error
         if error is None:
             self.set_result(token.result())
         else:
@@ -109,7 +111,7 @@ class _Countdown:
 
 
 def _resolve(promise: Promise[Response], respond: Callable[[], Response]) -> None:
-    if promise.done():  # the connection is gone
+    if promise.is_done:  # the connection is gone
         return
     try:
         promise.set_result(respond())
@@ -118,7 +120,7 @@ def _resolve(promise: Promise[Response], respond: Callable[[], Response]) -> Non
 
 
 def _outcome(token: Token) -> Any:
-    error = token.exception()
+    error = token.error
     if error is None:
         return token.result()
     if isinstance(error, ApiError):

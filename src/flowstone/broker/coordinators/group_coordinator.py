@@ -1,8 +1,8 @@
 """The group coordinator of this broker: consumer groups and their offsets, in `__consumer_offsets`.
 
-Owns what is about groups and about all of a broker's shards together: how many requests wait for other members, how
-much memory groups take, which offsets go when a topic is deleted. Where shards are hosted is `CoordinatorHost`'s
-business, what becomes of a request the state machine's.
+Owns what concerns all of the broker's shards together: how many requests wait for other members, how much memory groups
+take, which offsets are removed when a topic is deleted. `CoordinatorHost` decides where shards are hosted, and the
+state machine handles requests.
 """
 
 from __future__ import annotations
@@ -63,26 +63,26 @@ class GroupCoordinator:
         self.memory = MemoryBudget(config.group_memory_max_bytes, self._memory_refused)
         self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
         self._closed = False
-        group_config = _group_config(config)
+        group_config, topics = _group_config(config), _Topics(metadata)
         self._host = CoordinatorHost(
             offsets_topic(config),
             group_records,
-            lambda _leader_epoch: GroupShard(group_config, _new_member_id, self.memory),
+            lambda _leader_epoch: GroupShard(group_config, _new_member_id, self.memory, topics),
             HostServices(config, clock, metadata, partitions, workers),
         )
         metadata.on_change(self._follow)
 
     def close(self) -> None:
-        """Answer everybody who waits, and take no more requests: the broker stops."""
+        """Refuse all waiting and further requests, because the broker stops."""
         self._closed = True
         self._host.close()
 
     async def wait_loaded(self, timeout_s: float) -> None:
-        """Return when what is hosted now has been loaded, or has failed to; or when it has taken too long."""
+        """Return when each shard hosted now has been loaded or has failed to load, or after `timeout_s`."""
         await self._host.wait_loaded(timeout_s)
 
     def partition_of(self, group_id: str) -> TopicPartition | None:
-        """Return the partition that has the group's state, or None while the topic has not been created."""
+        """Return the partition that has the group's state, or None while the topic does not exist."""
         return self._host.partition_of(group_id)
 
     def shard_of(self, group_id: str) -> HostedShard[GroupShard] | None:
@@ -90,7 +90,7 @@ class GroupCoordinator:
         return self._host.shard_of(group_id)
 
     async def create_topic(self) -> None:
-        """Create `__consumer_offsets`, unless it is there. Raises ApiError if that is not possible."""
+        """Create `__consumer_offsets` unless it exists. Raises ApiError if that fails."""
         await self._host.create_topic()
 
     def _memory_refused(self) -> None:
@@ -106,18 +106,20 @@ class GroupCoordinator:
             )
 
     def request(self, group_id: str, call: GroupCall, token: Token | None = None, *, may_wait: bool = False) -> Token:
-        """Hand a request to the group's shard; its response, or ApiError, comes with the promise: the one given.
+        """Pass a request to the group's shard; return the promise of its response, `token` if given.
 
-        Of those that may wait for other members only so many are taken, so that the rest always gets through.
+        The promise raises ApiError if the request fails. The number of requests that may wait for other members is
+        limited, so that the others are always accepted.
         """
-        if not may_wait:
+        shard = self._host.shard_of(group_id) if may_wait else None
+        if shard is None:
             return self._host.request(group_id, call, token)
         token = Promise() if token is None else token
-        if len(self._waiting) >= self._waiting_max and self._host.shard_of(group_id) is not None:
+        if len(self._waiting) >= self._waiting_max:
             token.set_exception(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return token
-        self._host.request(group_id, call, token)
-        if not token.done():
+        shard.request(call, token)
+        if not token.is_done:
             self._waiting.add(token)
             token.add_done_callback(self._waiting.discard)
         return token
@@ -133,9 +135,9 @@ class GroupCoordinator:
     ) -> Promise[None]:
         """End a producer's transaction in a partition of `__consumer_offsets`.
 
-        The promise is kept once the marker is committed and all commits and fetches see what it has decided. The
-        promise fails with the log's ApiError if the producer or its coordinator has been replaced, and with
-        NOT_LEADER_OR_FOLLOWER if the marker must be sent again: the partition is loaded, or led elsewhere.
+        The promise is resolved once the marker is committed and commits and fetches see the result. It fails with the
+        log's ApiError if the producer or its coordinator has been replaced, and with NOT_LEADER_OR_FOLLOWER if the
+        marker must be sent again, because the partition is being loaded or led elsewhere.
         """
         written: Promise[None] = Promise()
         shard = self._host.shard_at(index)
@@ -152,7 +154,7 @@ class GroupCoordinator:
         return written
 
     def request_all(self, call: GroupCall) -> list[Token]:
-        """Hand a request to every shard."""
+        """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
 
     def _follow(self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord]) -> None:
@@ -169,14 +171,25 @@ class GroupCoordinator:
             self.remove_offsets(dict.fromkeys(partition for topic in deleted for partition in _partitions(topic)))
 
     def remove_offsets(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove what groups have committed in these partitions; nobody waits for it."""
+        """Remove the offsets that groups have committed in these partitions, without waiting."""
         self._host.execute_all(lambda machine, now_ms: machine.remove_partitions(now_ms, partitions))
 
 
+class _Topics:
+    """The topics in the newest metadata, for groups."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def partition_count(self, name: str) -> int:
+        topic = self._metadata.image.topics.get(name)
+        return 0 if topic is None else len(topic.partitions)
+
+
 def _settle_marker(written: Promise[None], token: Token) -> None:
-    if written.done():  # it was cancelled
+    if written.is_done:  # it was cancelled
         return
-    error = token.exception()
+    error = token.error
     if isinstance(error, ApiError) and error.code not in _MARKER_ERRORS:
         error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
     if error is None:

@@ -1,4 +1,4 @@
-"""Partitions of internal topics as coordinators see them: `coordinator.internal_log`, over a partition of ours."""
+"""Implementation of `coordinator.internal_log` over the partitions of this broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PartitionInternalLog:
 
     @property
     def log_end_offset(self) -> int:
-        return self._partition.log.log_end_offset
+        return self._partition.log.end.offset
 
     @property
     def batch_bytes_max(self) -> int:
@@ -47,17 +47,20 @@ class PartitionInternalLog:
     def append(self, batch: bytes) -> int:
         return self._partition.append(batch, ACKS_ALL, is_own=True).last_offset + 1
 
-    def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Without the lease there may be another coordinator, who knows of later commits: then reads fail, too."""
-        try:
-            self._partition.local.check_serving()  # one that is offline or closed would never call back
-        except ApiError as error:
-            callback(error.code)
+    def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back when everything appended so far is committed; fail without the lease, reads included.
+
+        Without the lease another broker may already coordinate, with newer commits.
+        """
+        partition, local = self._partition, self._partition.local
+        if local.fault is not None:  # such a partition would never call back, nor would a closed one
+            callback(ErrorCode.KAFKA_STORAGE_ERROR)
+        elif local.closed_with is not None:
+            callback(local.closed_with)
+        elif partition.holds_lease:
+            partition.when_committed(partition.log.end.offset, callback)
         else:
-            if self._partition.holds_lease:
-                self._partition.when_committed(offset, callback)
-            else:
-                callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
         find = partial(self._partition.local.read_as, Reader.UNCOMMITTED, offset, max_bytes, at_least_one=True)

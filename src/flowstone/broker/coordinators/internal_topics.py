@@ -1,4 +1,4 @@
-"""The topics in which coordinators keep their state, as they are created when a coordinator is first asked for.
+"""The internal topics of coordinators, created on the first request that needs them.
 
 Their names are in `cluster.decisions.topic_names`, their settings in the broker's configuration.
 """
@@ -34,7 +34,7 @@ class InternalTopic:
 
 
 def offsets_topic(config: BrokerConfig) -> InternalTopic:
-    """Return `__consumer_offsets` as the broker's configuration has it."""
+    """Return `__consumer_offsets` with the settings of the broker's configuration."""
     return InternalTopic(
         CONSUMER_OFFSETS,
         config.offsets_topic_num_partitions,
@@ -49,7 +49,7 @@ def offsets_topic(config: BrokerConfig) -> InternalTopic:
 
 
 def transactions_topic(config: BrokerConfig) -> InternalTopic:
-    """Return `__transaction_state` as the broker's configuration has it."""
+    """Return `__transaction_state` with the settings of the broker's configuration."""
     return InternalTopic(
         TRANSACTION_STATE,
         config.transaction_state_log_num_partitions,
@@ -66,9 +66,9 @@ def transactions_topic(config: BrokerConfig) -> InternalTopic:
 
 
 def new_topic(topic: InternalTopic, image: ClusterImage) -> NewTopic:
-    """Return the request that creates the topic in this cluster, with no more replicas than there are brokers.
+    """Return the request that creates the topic in this cluster, with at most one replica per broker.
 
-    A broker that is away gets replicas if too few others are there: it will be back.
+    Brokers that are down are given replicas only if too few others are alive, because they are expected to return.
     """
     count = topic.partition_count
     racks = {broker.node_id: broker.rack for broker in image.brokers.values()}

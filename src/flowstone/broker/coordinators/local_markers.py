@@ -1,7 +1,7 @@
-"""End markers of transactions in the partitions that this broker leads, for its own coordinator and for other brokers'.
+"""Writes end markers of transactions to partitions that this broker leads, for its own and for other coordinators.
 
-A marker in a partition of `__consumer_offsets` is the group coordinator's to write, because the offsets of the
-transaction become visible in its state with it.
+The group coordinator writes the markers of partitions of `__consumer_offsets`, because a marker also makes the
+transaction's offsets visible in its state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flowstone.wire.end_markers import end_marker
 
 
 class Marker(NamedTuple):
-    """What a transaction's marker says, the same in all of its partitions."""
+    """The content of a transaction's end marker, the same in all of its partitions."""
 
     producer_id: int
     producer_epoch: int
@@ -48,7 +48,7 @@ class LocalMarkers:
         self._partitions, self._metadata, self._clock, self._groups = partitions, metadata, clock, groups
 
     def write(self, where: TopicPartition, marker: Marker) -> Promise[None]:
-        """Append a marker. The promise is kept once it is committed, and fails with an ApiError if that fails."""
+        """Append a marker. The promise is resolved once it is committed, and raises an ApiError if that fails."""
         try:
             return self._append(where, marker)
         except ApiError as error:

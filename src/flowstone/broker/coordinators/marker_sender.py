@@ -1,14 +1,14 @@
 """The sender of end markers: has the leaders of a decided transaction's partitions write them.
 
 Each marker waits in the queue of the broker that leads its partition. A queue has one worker, which writes markers
-itself where this broker leads and sends WriteTxnMarkers to another broker, one request at a time. A marker that fails
-for a reason that passes is routed anew after a pause, to whoever leads then. A partition that is gone from the metadata
-needs no marker.
+itself if this broker leads, and otherwise sends WriteTxnMarkers, one request at a time. A marker that fails for a
+temporary reason is routed again after a pause, to the partition's leader at that time. A partition that is no longer in
+the metadata needs no marker.
 
-Of a producer there is at most one marker on its way to a partition, since a producer has one transaction at a time: a
-second one (its shard was loaded again meanwhile) waits for the first to be answered. What is queued is bounded by the
-memory of transactional ids (`transaction.memory.max.bytes`): a task replaces the one of the same transactional id, and
-the markers of a shard that is not hosted any more are dropped.
+At most one marker of a producer is in flight to a partition, since a producer has one transaction at a time. A second
+one, which a shard sends again after it was reloaded, waits for the response to the first. The queues are bounded by the
+memory of transactional ids (`transaction.memory.max.bytes`): a task replaces the previous one of its transactional id,
+and the markers of a shard that is not hosted any more are dropped.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _REFUSALS = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A task of a shard's state machine, the shard that hears of it, and how many markers are not written yet."""
+    """A task of a shard's state machine, with the shard to notify and the number of markers still to be written."""
 
     shard: HostedShard[TransactionShard]
     task: SendMarkers
@@ -90,9 +90,9 @@ class MarkerSender:
         is_hosted: Callable[[HostedShard[TransactionShard], str], bool],
         on_ended: Callable[[str], None],
     ) -> None:
-        """`is_hosted` says whether a shard still has the state of a transactional id on this broker.
+        """Create a sender with empty queues; `is_hosted` returns whether a shard is still hosted by this broker.
 
-        `on_ended` is told of the transactional id once all markers are written and its shard knows.
+        `on_ended` is called with the transactional id once all markers are written and its shard has been told.
         """
         self._node_id, self._metadata, self._clock = node_id, metadata, clock
         self._local, self._peers, self._is_hosted = local, peers, is_hosted
@@ -106,7 +106,7 @@ class MarkerSender:
         self._is_closed = False
 
     def send(self, shard: HostedShard[TransactionShard], task: SendMarkers) -> None:
-        """Begin to write the markers of a task; its shard is told as they are written, or that they are refused."""
+        """Start writing the markers of a task; the shard is called when some are written, or when they are refused."""
         if self._is_closed:
             return
         job = self._jobs[task.transactional_id] = _Job(shard, task, len(task.partitions))
@@ -125,7 +125,7 @@ class MarkerSender:
     # Routing
 
     def _route(self, markers: Iterable[_Queued]) -> None:
-        """Queue markers at the brokers that lead their partitions now."""
+        """Append each marker to the queue of the broker that leads its partition now."""
         image = self._metadata.image
         gone: list[_Queued] = []
         for each in markers:
@@ -145,7 +145,7 @@ class MarkerSender:
                 self._workers[node_id] = asyncio.ensure_future(self._work(node_id, queue))
 
     def _is_wanted(self, job: _Job) -> bool:
-        """Return whether no newer task of the transactional id has taken this one's place, and its shard is hosted."""
+        """Return whether the task is the newest of its transactional id and its shard is still hosted."""
         transactional_id = job.task.transactional_id
         if self._jobs.get(transactional_id) is not job:
             return False
@@ -185,7 +185,7 @@ class MarkerSender:
                 self._answered(dict.fromkeys(batch, ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _next_batch(self, node_id: int, queue: deque[_Queued]) -> list[_Queued]:
-        """Take markers out of the queue and note that they are under way."""
+        """Take markers out of the queue and note that they are in flight."""
         batch: list[_Queued] = []
         while queue and len(batch) < MARKERS_PER_REQUEST_MAX:
             each = queue.popleft()
@@ -200,7 +200,7 @@ class MarkerSender:
         return batch
 
     async def _write_here(self, batch: Sequence[_Queued]) -> None:
-        """Append markers to partitions that this broker leads; the shards hear of each once it is committed."""
+        """Append markers to partitions that this broker leads; their shards are notified once each is committed."""
         slices = TimeSlices(self._clock.monotonic)
         async for each in slices.over(batch):
             try:
@@ -280,7 +280,7 @@ def _note_written(
 
 
 def _by_job(markers: Iterable[_Queued]) -> list[list[_Queued]]:
-    """Return the markers in a list for each transaction."""
+    """Return the markers grouped by transaction."""
     groups: defaultdict[_Job, list[_Queued]] = defaultdict(list)
     for each in markers:
         groups[each.job].append(each)
@@ -288,7 +288,7 @@ def _by_job(markers: Iterable[_Queued]) -> list[list[_Queued]]:
 
 
 def _marker_of(group: Sequence[_Queued]) -> WriteTxnMarkersRequestMarker:
-    """Return the request's entry for markers of one transaction."""
+    """Return the entry of WriteTxnMarkers for the markers of one transaction."""
     indexes: defaultdict[str, list[int]] = defaultdict(list)
     for each in group:
         indexes[each.where.topic].append(each.where.partition)

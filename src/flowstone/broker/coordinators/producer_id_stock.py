@@ -1,7 +1,7 @@
-"""A small stock of producer ids for the transaction coordinator, whose state machine cannot wait for one.
+"""A small reserve of producer ids for the transaction coordinator, whose state machine cannot wait for one.
 
-Ids come from `Metadata.next_producer_id`, which is asynchronous because a block of them is reserved in the metadata
-log. An id that is taken is never given again; those left when the broker stops are lost.
+Ids come from `Metadata.next_producer_id`, which is asynchronous because blocks of ids are reserved in the metadata log.
+An id is used at most once; those left when the broker stops are never used.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class ProducerIdStock:
         self._filling: asyncio.Task[None] | None = None
 
     def take(self) -> int | None:
-        """Return an id that was never given before, or None if there is none at hand; more are then on their way."""
+        """Return an unused id, or None if none is available; in any case request more ids if the reserve is low."""
         taken = self._ids.popleft() if self._ids else None
         if len(self._ids) <= STOCK_LOW:
             self._fill()
         return taken
 
     async def wait_filled(self, timeout_s: float) -> None:
-        """Return when there is an id to take, or when `timeout_s` has passed."""
+        """Return when an id is available, or when `timeout_s` has passed."""
         if not self._ids:
             await done_within(self._clock, self._fill(), timeout_s)
 

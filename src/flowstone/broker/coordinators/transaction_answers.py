@@ -1,4 +1,4 @@
-"""What clients are told of the transaction coordinator's answers, by API and version."""
+"""Error codes of the transaction coordinator as clients receive them, by API and version."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from flowstone.errors import ErrorCode
 
 
 def told(api_key: int, api_version: int, code: ErrorCode) -> ErrorCode:
-    """Return the error code for a client of this version.
+    """Return the error code of a response in this API's version.
 
-    A mistake of the broker is COORDINATOR_NOT_AVAILABLE: to UNKNOWN_SERVER_ERROR clients react in ways of their own,
-    and one that does not know how its transaction ended must ask again.
+    A bug in the broker is reported as COORDINATOR_NOT_AVAILABLE: clients differ in how they handle
+    UNKNOWN_SERVER_ERROR, and a client that does not know how its transaction ended must ask again.
     """
     if code is ErrorCode.UNKNOWN_SERVER_ERROR:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,11 +1,11 @@
 """The transaction coordinator of this broker: transactional ids and their transactions, in `__transaction_state`.
 
-Owns what is about transactions and about all of a broker's shards together: the memory they take, the producer ids they
-give, and the markers that end their transactions. Where shards are hosted is the business of `CoordinatorHost`, what
-becomes of a request that of the state machine (`coordinator.transactions`).
+Owns what concerns all of the broker's shards together: the memory of transactions, the producer ids they are given, and
+the markers that end them. `CoordinatorHost` decides where shards are hosted, and the state machine
+(`coordinator.transactions`) handles requests.
 
-Leaders of partitions and group coordinators ask it too, for producers that write without having added the partition
-(`add_or_verify`): the shard may be on another broker, which is then asked by AddPartitionsToTxn.
+Partition leaders and group coordinators call it too, for producers that write without having added the partition
+(`add_or_verify`). If the shard is on another broker, that broker is sent an AddPartitionsToTxn.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class TransactionCoordinator:
     def __init__(
         self, services: HostServices, local_markers: LocalMarkers, make_peers: Callable[[], BrokerPeers]
     ) -> None:
-        """`make_peers` makes connections to other brokers. Markers have some of their own: they wait for commits."""
+        """Create a coordinator without shards; `make_peers` makes a set of connections to other brokers.
+
+        Markers have connections of their own, because their requests wait for commits.
+        """
         config = services.config
         self._node_id, self._clock, self._metadata = config.node_id, services.clock, services.metadata
         self.local_markers = local_markers
@@ -86,7 +89,7 @@ class TransactionCoordinator:
         )
 
     def close(self) -> None:
-        """Answer everybody who waits, send no more markers, and take no more requests: the broker stops."""
+        """Refuse all waiting and further requests, and stop sending markers, because the broker stops."""
         self._sender.close()
         self._host.close()
         self.producer_ids.close()
@@ -94,19 +97,22 @@ class TransactionCoordinator:
         self._marker_peers.close()
 
     async def wait_loaded(self, timeout_s: float) -> None:
-        """Return when what is hosted now has been loaded, or has failed to; or when it has taken too long."""
+        """Return when each shard hosted now has been loaded or has failed to load, or after `timeout_s`."""
         await self._host.wait_loaded(timeout_s)
 
     def partition_of(self, transactional_id: str) -> TopicPartition | None:
-        """Return the partition that has the transactional id's state, or None while the topic has not been created."""
+        """Return the partition that has the transactional id's state, or None while the topic does not exist."""
         return self._host.partition_of(transactional_id)
 
     async def create_topic(self) -> None:
-        """Create `__transaction_state`, unless it is there. Raises ApiError if that is not possible."""
+        """Create `__transaction_state` unless it exists. Raises ApiError if that fails."""
         await self._host.create_topic()
 
     def request(self, transactional_id: str, call: TransactionCall, token: Token | None = None) -> Token:
-        """Hand a request to the id's shard; its response, or ApiError, comes with the promise: the one given."""
+        """Pass a request to the transactional id's shard; return the promise of its response, `token` if given.
+
+        The promise raises ApiError if the request fails.
+        """
         return self._host.request(transactional_id, call, token)
 
     def add_partitions(self, asked: AddPartitionsRequest) -> Token:
@@ -117,7 +123,7 @@ class TransactionCoordinator:
         return self._additions.add(asked)
 
     def request_all(self, call: TransactionCall) -> list[Token]:
-        """Hand a request to every shard."""
+        """Pass a request to every shard; return the promises of their responses."""
         return self._host.request_all(call)
 
     # For partition leaders and group coordinators
@@ -143,9 +149,9 @@ class TransactionCoordinator:
         *,
         verify_only: bool,
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """Add partitions to a transaction, or look for them in it; return the coordinator's code of each of them.
+        """Add partitions to a transaction, or verify that they are in it; return the error code of each partition.
 
-        COORDINATOR_NOT_AVAILABLE is the code of all if the coordinator cannot be reached.
+        All codes are COORDINATOR_NOT_AVAILABLE if the coordinator cannot be reached.
         """
         asked = AddPartitionsRequest(transactional_id, producer_id, producer_epoch, frozenset(partitions), V2)
         try:
@@ -160,9 +166,10 @@ class TransactionCoordinator:
     async def add_or_verify_here(
         self, asked: AddPartitionsRequest, *, verify_only: bool, may_wait: bool
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """Do as `add_or_verify` with a shard of this broker. Raises ApiError if it is not here, or not loaded.
+        """Do the same as `add_or_verify` in a shard of this broker. Raises ApiError if it is not hosted here or not
+        loaded.
 
-        `may_wait` says whether an addition waits, as in `add_partitions`.
+        With `may_wait` an addition may wait as in `add_partitions`.
         """
         key = asked.transactional_id
         if verify_only:

@@ -38,24 +38,27 @@ class Slot:
 
     __slots__ = ("_deferred", "_on_answered", "_on_parked", "chunks", "failure", "is_at_work", "size_bytes")
 
-    def __init__(self, chunks: list[Chunk] | None = None, size_bytes: int = 0) -> None:
-        self.chunks, self.size_bytes = chunks, size_bytes
-        self.failure: str | None = None
-        self.is_at_work = False  # whether a coroutine still works on the answer; False while the request is parked
-        self._deferred: Deferred | None = None
-        self._on_answered: Callable[[Slot], None] | None = None
-        self._on_parked: Callable[[], None] | None = None
-
-    def wait_for(
-        self, deferred: Deferred, on_answered: Callable[[Slot], None], on_parked: Callable[[], None] | None = None
+    def __init__(
+        self,
+        answer: list[Chunk] | Deferred,
+        on_answered: Callable[[Slot], None] | None = None,
+        on_parked: Callable[[], None] | None = None,
     ) -> None:
-        """Call `on_answered` when the answer's chunks, or a failure, are known.
+        """Hold an answer that is known, or call `on_answered` when its chunks, or a failure, are.
 
         `on_parked` is called before that if a coroutine ends with a parked request: the connection's later requests may
         then be handled.
         """
-        self._deferred, self._on_answered, self._on_parked = deferred, on_answered, on_parked
-        outcome = deferred.outcome
+        self.size_bytes = 0
+        self.failure: str | None = None
+        self.is_at_work = False  # whether a coroutine still works on the answer; False while the request is parked
+        self.chunks: list[Chunk] | None = None
+        self._deferred: Deferred | None = None
+        self._on_answered, self._on_parked = on_answered, on_parked
+        if isinstance(answer, list):
+            self.chunks = answer
+            return
+        self._deferred, outcome = answer, answer.outcome
         self.is_at_work = isinstance(outcome, asyncio.Task)
         if isinstance(outcome, LargeAnswer):
             self.is_at_work = True

@@ -112,12 +112,12 @@ class Dispatcher:
             stretches = Stretches(self._monotonic)
             encode = partial(self._encode_measured, route, context, request, started, stretches)
             return Deferred(start_measured(response, stretches), encode)
-        outcome = response if isinstance(response, Promise) else asyncio.ensure_future(response)
-        kept = _EMPTY_REQUESTS.get(key, request) if isinstance(response, Promise) else request
-        encode = partial(self._encode_later, route, context, kept, started)
-        if outcome.done():
-            return encode(outcome)
-        return Deferred(outcome, encode)
+        if isinstance(response, Promise):
+            encode = partial(self._encode_later, route, context, _EMPTY_REQUESTS.get(key, request), started)
+            return encode(response) if response.is_done else Deferred(response, encode)
+        future = asyncio.ensure_future(response)
+        encode = partial(self._encode_later, route, context, request, started)
+        return encode(future) if future.done() else Deferred(future, encode)
 
     # Large requests
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from flowstone.broker.fetching.fetch_sessions import FetchSession
 
 
+NOT_TOLD = -1
+
+
 class FetchPartition:
     """One partition of a session: what the client wants and was last told. Notifies the session of news."""
 
@@ -40,7 +43,7 @@ class FetchPartition:
 
     def __init__(self, topic: FetchRequestTopic, wanted: FetchRequestPartition) -> None:
         self.topic, self.topic_id, self.index = topic.topic, topic.topic_id, wanted.partition
-        self.told_high_watermark = self.told_last_stable_offset = self.told_log_start_offset = -1
+        self.told_high_watermark = self.told_last_stable_offset = self.told_log_start_offset = NOT_TOLD
         # Looked up with the first read, and again after it was closed.
         self.partition: Partition | None = None
         self.update(wanted)
@@ -95,6 +98,8 @@ class ReplicaFetchPartition(FetchPartition):
     """A partition of a follower: it reads to the log's end, and gets the high watermark with the next answer.
 
     The fetch offset is the follower's position, which is reported to the partition even if there is nothing to read.
+    A follower that names the partition again is answered even if nothing is new: it may not have taken the last answer,
+    as after a decision that came first, or after its log was cut.
     """
 
     __slots__ = ("_high_watermark_moves", "is_position_told", "log_start_offset")
@@ -105,10 +110,12 @@ class ReplicaFetchPartition(FetchPartition):
         super().update(wanted)
         self.log_start_offset = wanted.log_start_offset
         self.is_position_told = False
+        self.told_last_stable_offset = NOT_TOLD
 
     def knows_all_of(self, partition: Partition) -> bool:
         return (
             self.is_position_told
+            and self.told_last_stable_offset != NOT_TOLD
             and self.fetch_offset == partition.log.log_end_offset
             and self.told_high_watermark == partition.local.high_watermark.offset
             and self.told_log_start_offset == partition.log.log_start_offset

@@ -22,6 +22,7 @@ from flowstone.errors import ApiError, ErrorCode
 from flowstone.ports.clock import Clock
 from flowstone.replication.partition import Partition
 from flowstone.replication.readers import UNCOMMITTED, Reader
+from flowstone.replication.served_partitions import Partitions
 from flowstone.replication.waiters import Watcher
 from flowstone.wire.messages import FetchRequest, FetchRequestTopic
 
@@ -58,37 +59,30 @@ class FetchSession:
         self.next_epoch = INITIAL_EPOCH + 1
         self.is_incremental = False
         self.used_at = 0.0
-        self._partitions: dict[Key, FetchPartition] = {}
+        self.partitions: dict[Key, FetchPartition] = {}
         # Partitions that may have something new, the last served ones at the end: none starves when a response is full.
         self._unsettled: dict[FetchPartition, None] = {}
         self._waiting: set[Watcher] = set()
         self.checked_all_at = 0.0
 
-    @property
-    def partitions(self) -> Iterable[FetchPartition]:
-        return self._partitions.values()
-
     def to_read(self) -> list[FetchPartition]:
         """Return the partitions to read for the next response, at most READ_PARTITIONS_MAX of an incremental one."""
         if self.is_incremental:
             return list(islice(self._unsettled, READ_PARTITIONS_MAX))
-        return list(self._partitions.values())
+        return list(self.partitions.values())
 
     @property
     def has_more_to_read(self) -> bool:
-        """Return whether `to_read` leaves partitions for the next response."""
-        return self.is_incremental and len(self._unsettled) > READ_PARTITIONS_MAX
-
-    def __len__(self) -> int:
-        return len(self._partitions)
+        """Return whether `to_read` leaves partitions of an incremental session for the next response."""
+        return len(self._unsettled) > READ_PARTITIONS_MAX
 
     def add(self, topics: Iterable[FetchRequestTopic]) -> None:
         for topic in topics:
             name: str | bytes = topic.topic_id if self._uses_topic_ids else topic.topic
             for wanted in topic.partitions:
-                known = self._partitions.get((name, wanted.partition))
+                known = self.partitions.get((name, wanted.partition))
                 if known is None:
-                    known = self._partitions[name, wanted.partition] = self._new_partition(topic, wanted)
+                    known = self.partitions[name, wanted.partition] = self._new_partition(topic, wanted)
                 else:
                     known.update(wanted)
                 self._unsettled[known] = None
@@ -101,17 +95,23 @@ class FetchSession:
         for topic in request.forgotten_topics_data:
             name: str | bytes = topic.topic_id if self._uses_topic_ids else topic.topic
             for index in topic.partitions:
-                forgotten = self._partitions.pop((name, index), None)
+                forgotten = self.partitions.pop((name, index), None)
                 if forgotten is not None:
                     self._drop(forgotten)
         self.is_incremental = True
         self.next_epoch = 1 if self.next_epoch == EPOCH_MAX else self.next_epoch + 1
 
-    def found(self, wanted: FetchPartition, partition: Partition) -> None:
+    def find(self, wanted: FetchPartition, partitions: Partitions) -> Partition:
+        """Return the partition, which a session watches from now on. Raises ApiError if it is not served here."""
+        if self._uses_topic_ids:
+            partition = partitions.get_by_id(wanted.topic_id, wanted.index)
+        else:
+            partition = partitions.get(wanted.topic, wanted.index)
         if self.session_id != NO_SESSION:
             wanted.watch(partition, self)
         else:
             wanted.partition = partition
+        return partition
 
     def settled(self, wanted: FetchPartition) -> None:
         """Note that a partition has nothing new; its watcher will notify the session when it has."""
@@ -127,16 +127,16 @@ class FetchSession:
             self._unsettled[wanted] = self._unsettled.pop(wanted)
 
     def check_all(self) -> None:
-        self._unsettled |= dict.fromkeys(self._partitions.values())
+        self._unsettled |= dict.fromkeys(self.partitions.values())
 
     def close(self) -> None:
         """Drop the partitions, stop watching them, and end the parked fetch of the session."""
-        for wanted in self._partitions.values():
+        for wanted in self.partitions.values():
             self._drop(wanted)
         for watcher in tuple(self._waiting):
             watcher.interrupted()
         # Partitions refer to their session: without this, both would wait for the garbage collector.
-        self._partitions, self._unsettled = {}, {}
+        self.partitions, self._unsettled = {}, {}
 
     def _drop(self, wanted: FetchPartition) -> None:
         self._unsettled.pop(wanted, None)
@@ -190,7 +190,7 @@ class FetchSessions:
     def enter(self, session: FetchSession) -> FetchSession:
         """Store a session that was begun, with the partitions that it has by now."""
         if session.session_id != NO_SESSION:
-            self._partition_count += len(session)
+            self._partition_count += len(session.partitions)
         return self._keep(session)
 
     def _keep(self, session: FetchSession) -> FetchSession:
@@ -209,15 +209,15 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.next_epoch:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        known = len(session)
+        known = len(session.partitions)
         if sum(len(topic.partitions) for topic in request.topics) > SESSION_PARTITIONS_MAX:
             self._forget(session.session_id)
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.advance(request)
-        self._partition_count += len(session) - known
+        self._partition_count += len(session.partitions) - known
         if (
             _has_long_names(request)
-            or len(session) > SESSION_PARTITIONS_MAX
+            or len(session.partitions) > SESSION_PARTITIONS_MAX
             or self._partition_count > CACHED_PARTITIONS_MAX
         ):
             self._forget(session.session_id)
@@ -243,7 +243,7 @@ class FetchSessions:
     def _forget(self, session_id: int) -> None:
         forgotten = self._sessions.pop(session_id, None)
         if forgotten is not None:
-            self._partition_count -= len(forgotten)
+            self._partition_count -= len(forgotten.partitions)
             forgotten.close()
 
     def _new_id(self) -> int:

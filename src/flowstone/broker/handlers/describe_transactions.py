@@ -1,4 +1,4 @@
-"""DescribeTransactions, version 0: state, producer and partitions of transactional ids that this broker coordinates."""
+"""DescribeTransactions, version 0: shows the state, producer and partitions of transactional ids coordinated here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""EndTxn, versions 0 to 5: commits or aborts a transaction, and is answered once that is decided for good.
+"""EndTxn, versions 0 to 5: commits or aborts a transaction; the response is sent once the decision is committed.
 
-The markers in the partitions follow. Since version 5 the producer epoch is raised by each transaction, and the response
-has the producer id and epoch of the next one (KIP-890). Versions before 2 do not know PRODUCER_FENCED.
+The markers in the partitions are written afterwards. Since version 5 each transaction raises the producer epoch, and
+the response has the producer id and epoch of the next one (KIP-890). Versions before 2 do not know PRODUCER_FENCED.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""Fetch, versions 4 to 18: committed records from the offsets a consumer asks for; to a follower, all there are.
+"""Fetch, versions 4 to 18: returns records from given offsets on, committed ones to consumers and all to followers.
 
-Records leave as slices of log files, by reference. A response has at least one whole batch, however small the limits,
-or the consumer would be stuck for good. A fetch that finds less than `min_bytes` is parked until there is more or
-`max_wait_ms` is over. Headers that are not in the page cache are read by a worker, and the fetch starts over.
+Records leave as slices of log files, by reference. A response has at least one whole batch, however small the limits
+are, because otherwise the consumer could never continue. A fetch that finds less than `min_bytes` is parked until there
+is more or `max_wait_ms` is over. Headers that are not in the page cache are read by a worker, and the fetch starts
+over.
 
-An answer has records of so many partitions at most (`unsent.RESPONSE_SLICES_MAX`), for each holds a file open; those
-left out come first in the next one.
+A response has records of at most `unsent.RESPONSE_SLICES_MAX` partitions, because each keeps a file open; the others
+come first in the next response.
 
 Consumers read up to the high watermark, or the last stable offset with isolation level read_committed, from the leader
-or, since version 11, from followers. A follower goes by the high watermark that it knows of: what lies between that and
-its log's end is OFFSET_NOT_AVAILABLE for now. Where the cluster has racks a consumer is sent to the replica in its own
-(KIP-392). Whoever asks a broker without a replica, or knows an old leader epoch, is told
-who leads (since version 12, with the address since 16: KIP-951).
+or, since version 11, from followers. A follower uses the high watermark that it knows: an offset between that and its
+log's end is OFFSET_NOT_AVAILABLE for now. If brokers have racks, a consumer is sent to the replica in its own rack
+(KIP-392). A client that reaches a broker without a replica, or has an old leader epoch, is told who leads (since
+version 12, with the address since 16: KIP-951).
 
 Deviations: a replica's id needs its broker's epoch (version 15 and later), or it is refused with
 NOT_LEADER_OR_FOLLOWER.
@@ -68,8 +69,8 @@ PARTITIONS_AT_ONCE = 1_000
 _LED_BY_ANOTHER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answer = FetchResponse | asyncio.Future[FetchResponse] | Promise[FetchResponse] | Coroutine[Any, Any, FetchResponse]
-# By name or id: the first partition that was asked for, and what is told.
-_Topics = dict[str | bytes, tuple[FetchPartition, list[FetchResponsePartition]]]
+# By name or id: a topic of the response, and its list of partitions.
+_Topics = dict[str | bytes, tuple[FetchResponseTopic, list[FetchResponsePartition]]]
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> Answer:
@@ -90,7 +91,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
         fetch.read()
     except NotCached as cold:
         return asyncio.ensure_future(fetch.read_cold(cold))
-    # A follower would ask again at once: there is always room for the few there are.
+    # Parked whatever the limit: a refused follower would ask again at once, and there are few of them.
     waiting = services.waiting
     if fetch.is_satisfied or (replica is None and not waiting.may_park_fetch(fetch.own_partitions)):
         return fetch.respond()
@@ -139,7 +140,7 @@ class _Fetch:
         session: FetchSession,
         replica: ReplicaReader | None,
     ) -> None:
-        """`replica` if it is a follower that fetches."""
+        """Create a fetch of the session's partitions; `replica` is given if a follower sent the request."""
         self._services, self._request, self._session, self._replica = services, request, session, replica
         self._version = version = context.api_version
         self._listener_name = context.session.listener_name
@@ -155,25 +156,22 @@ class _Fetch:
         self._is_urgent = False
         self._leaders: list[int] = []
         self._reading: Partition | None = None
+        # How many partitions only this request remembers: none if they are a session's.
+        self.own_partitions = len(session.partitions) if session.session_id == NO_SESSION else 0
 
     @property
     def is_satisfied(self) -> bool:
-        request = self._request
+        request, session = self._request, self._session
         return (
             self._size_bytes >= request.min_bytes
             or request.max_wait_ms <= 0
             or self._is_urgent
-            or not len(self._session)
-            or self._session.has_more_to_read
+            or not session.partitions
+            or (session.is_incremental and session.has_more_to_read)
         )
 
-    @property
-    def own_partitions(self) -> int:
-        """Return how many partitions only this request remembers: none if they are a session's."""
-        return len(self._session) if self._session.session_id == NO_SESSION else 0
-
     def read(self) -> None:
-        """Reads every partition that may have something new, once. NotCached leaves it to be called again."""
+        """Read once every partition that may have something new. After NotCached it must be called again."""
         self._results, self._watched, self._size_bytes, self._is_urgent = [], [], 0, False
         self._leaders = []
         left_bytes = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
@@ -196,14 +194,15 @@ class _Fetch:
                 await warm(self._services.workers, self._reading, cold)
 
     def _read(self, some: Iterable[FetchPartition], left_bytes: int, left_slices: int) -> tuple[int, int]:
-        """Reads some partitions; how many bytes, and records of how many partitions, the others may still add."""
+        """Read some partitions; return the bytes and the number of partitions with records that are left for the
+        others.
+        """
         session = self._session
         for wanted in some:
             try:
                 partition = wanted.partition
                 if partition is None or partition.local.closed_with is not None:
-                    partition = self._find(wanted)
-                    session.found(wanted, partition)
+                    partition = session.find(wanted, self._services.partitions)
                 self._watched.append(partition)
                 if session.is_incremental and wanted.knows_all_of(partition):
                     session.settled(wanted)
@@ -220,7 +219,7 @@ class _Fetch:
         return left_bytes, left_slices
 
     async def read_cold(self, cold: NotCached) -> FetchResponse:
-        """Reads with the help of a worker and answers with what there is: whoever reads old data does not wait."""
+        """Read with the help of a worker, and return the response without parking: readers of old data do not wait."""
         for _ in range(COLD_READS_MAX):
             assert self._reading is not None
             await warm(self._services.workers, self._reading, cold)
@@ -254,10 +253,13 @@ class _Fetch:
         return self.respond()
 
     def respond(self) -> FetchResponse:
-        """The response; of a session's partitions only those with something new."""
+        """Return the response; in a session it has only the partitions with something new."""
         topics: _Topics = {}
         self._tell(self._results, topics)
-        return self._response([_topic_response(*told) for told in topics.values()])
+        response = FetchResponse(session_id=self._session.session_id, responses=[topic for topic, _ in topics.values()])
+        if self._leaders:
+            self._tell_leaders(response)
+        return response
 
     async def respond_in_slices(self, slices: TimeSlices) -> FetchResponse:
         """Return the response, made in several time slices."""
@@ -265,10 +267,13 @@ class _Fetch:
         for some in batched(self._results):
             self._tell(some, topics)
             await slices.yield_if_due()
-        return self._response([_topic_response(*told) async for told in slices.over(topics.values())])
+        response = FetchResponse(session_id=self._session.session_id, responses=[topic for topic, _ in topics.values()])
+        if self._leaders:
+            self._tell_leaders(response)
+        return response
 
     def _tell(self, results: Iterable[tuple[FetchPartition, FetchResponsePartition]], topics: _Topics) -> None:
-        """Adds to `topics` what the client has not been told."""
+        """Add to `topics` the results that the client does not have yet."""
         session = self._session
         for wanted, result in results:
             is_told = (
@@ -287,32 +292,24 @@ class _Fetch:
             wanted.told_last_stable_offset = result.last_stable_offset
             wanted.told_log_start_offset = result.log_start_offset
             key = wanted.topic_id if self._uses_topic_ids else wanted.topic
-            topics.setdefault(key, (wanted, []))[1].append(result)
+            if key not in topics:
+                told: list[FetchResponsePartition] = []
+                topics[key] = FetchResponseTopic(topic=wanted.topic, topic_id=wanted.topic_id, partitions=told), told
+            topics[key][1].append(result)
             if result.records:
-                session.move_last(wanted)
+                if session.session_id != NO_SESSION:
+                    session.move_last(wanted)
                 if self._replica is None:
-                    self._count_fetched(wanted, len(result.records))
+                    assert wanted.partition is not None
+                    name = wanted.partition.topic_partition.topic
+                    self._services.metrics.topic(name).fetched_bytes += len(result.records)
 
-    def _response(self, topics: list[FetchResponseTopic]) -> FetchResponse:
-        response = FetchResponse(session_id=self._session.session_id, responses=topics)
-        if self._leaders and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
+    def _tell_leaders(self, response: FetchResponse) -> None:
+        if self._version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = [
                 FetchResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
                 for each in node_endpoints(self._services.metadata.image, self._leaders, self._listener_name)
             ]
-        return response
-
-    def _count_fetched(self, wanted: FetchPartition, size_bytes: int) -> None:
-        services = self._services
-        name = services.partitions.topic_name(wanted.topic_id) if self._uses_topic_ids else wanted.topic
-        if name is not None:  # deleted since it was read
-            services.metrics.topic(name).fetched_bytes += size_bytes
-
-    def _find(self, wanted: FetchPartition) -> Partition:
-        partitions = self._services.partitions
-        if self._uses_topic_ids:
-            return partitions.get_by_id(wanted.topic_id, wanted.index)
-        return partitions.get(wanted.topic, wanted.index)
 
     def _refuse(self, wanted: FetchPartition, error: ApiError) -> FetchResponsePartition:
         self._is_urgent = True
@@ -336,7 +333,8 @@ class _Fetch:
             if self._session.hurries_high_watermarks and result.high_watermark != wanted.told_high_watermark:
                 self._is_urgent = True
             return result
-        partition.check_epoch(wanted.current_leader_epoch)
+        if wanted.current_leader_epoch not in (-1, partition.leader_epoch):
+            partition.check_epoch(wanted.current_leader_epoch)
         if not partition.is_leader:
             self._check_follower(partition, wanted.fetch_offset)
         if not self._knows_zstd and partition.log.config.compression_type == "zstd":
@@ -348,7 +346,8 @@ class _Fetch:
                 return near
         local, reader = partition.local, wanted.reader
         high_watermark = local.high_watermark.offset
-        end_offset = local.visible_end(reader)
+        last_stable_offset = partition.log.last_stable_offset(high_watermark)
+        end_offset = last_stable_offset if reader is COMMITTED else high_watermark  # see `LocalReplica.visible_end`
         aborted: list[FetchResponseAbortedTransaction] | None = [] if reader is COMMITTED else None
         if wanted.fetch_offset == end_offset:  # as in most partitions of most fetches
             if local.fault is not None or local.closed_with is not None:
@@ -366,7 +365,7 @@ class _Fetch:
         return FetchResponsePartition(
             partition_index=wanted.index,
             high_watermark=high_watermark,
-            last_stable_offset=end_offset if reader is COMMITTED else partition.log.last_stable_offset(high_watermark),
+            last_stable_offset=last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
             aborted_transactions=aborted,
             records=records if records is not None else b"",
@@ -383,16 +382,15 @@ class _Fetch:
         return send_to_near_replica(image, partition, self._rack, wanted.fetch_offset, self._listener_name)
 
 
-def _topic_response(first: FetchPartition, partitions: list[FetchResponsePartition]) -> FetchResponseTopic:
-    return FetchResponseTopic(topic=first.topic, topic_id=first.topic_id, partitions=partitions)
-
-
 def _aborted(transactions: Iterable[AbortedTransaction]) -> list[FetchResponseAbortedTransaction]:
     return [FetchResponseAbortedTransaction(producer_id=each, first_offset=first) for each, first in transactions]
 
 
 def _trusted(error: ApiError, partition: Partition) -> ApiError:
-    """A leader that may have been replaced does not know where the log ends: who believed it would start over."""
+    """Return the error, made retriable if this leader may have been replaced.
+
+    Such a leader does not know where the log ends, and a client that believed it would reset its position.
+    """
     if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.is_leader and not partition.holds_lease:
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return error

@@ -1,14 +1,14 @@
-"""InitProducerId, versions 0 to 5: the producer id and epoch of an idempotent or transactional producer.
+"""InitProducerId, versions 0 to 5: gives a producer its id and epoch.
 
-An idempotent producer has no identity to come back to, so each request gets a fresh id at epoch 0, whatever id it had
-before. A transactional id has a coordinator, which keeps its producer id and raises the epoch, so that producers with
-the same transactional id from before are fenced; since version 3 the client says which id and epoch it has. Versions
-before 4 do not know PRODUCER_FENCED.
+An idempotent producer without a transactional id gets a new id at epoch 0 with each request, whatever id it had before.
+For a transactional id the coordinator keeps the producer id and raises the epoch, so that earlier producers with the
+same transactional id are fenced; since version 3 the client sends its current id and epoch. Versions before 4 do not
+know PRODUCER_FENCED.
 
-A connection or an address that asks for too many ids is told to ask again later (`producer_admission`).
+A connection or an address that requests too many ids must retry later (`producer_admission`).
 
-Ids are reserved through the metadata log. A broker that is cut off from it says so soon, as Kafka's do: the producer
-then asks another.
+Ids are reserved through the metadata log. A broker that cannot reach it refuses soon, as Kafka's brokers do, and the
+producer asks another broker.
 """
 
 from __future__ import annotations

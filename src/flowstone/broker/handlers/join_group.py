@@ -11,6 +11,7 @@ from functools import partial
 from flowstone.broker.coordinators.group_answers import answer
 from flowstone.broker.requests.context import RequestContext, Services
 from flowstone.coordinator.groups.messages import JoinRequest, JoinResponse
+from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.errors import ErrorCode
 from flowstone.promise import Promise
 from flowstone.wire.messages import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -45,9 +46,7 @@ def handle(
         member_id_required=version >= _MEMBER_ID_REQUIRED_SINCE_VERSION,
         skip_assignment_supported=version >= _SKIP_ASSIGNMENT_SINCE_VERSION,
     )
-    token = services.groups.request(
-        request.group_id, lambda shard, now_ms, token: shard.join(now_ms, token, join), may_wait=True
-    )
+    token = services.groups.request(request.group_id, partial(GroupShard.join, request=join), may_wait=True)
     member_id = request.member_id  # the closure must not keep the request, which may have megabytes
     return answer(
         token,

@@ -1,7 +1,7 @@
-"""ListTransactions, versions 0 to 2: the transactional ids that this broker coordinates, filtered.
+"""ListTransactions, versions 0 to 2: lists the transactional ids that this broker coordinates.
 
-By state and producer id, since version 1 by the time a transaction has been open, since version 2 by a pattern of the
-transactional id.
+Filters: state and producer id; since version 1 the time that a transaction has been open; since version 2 a pattern of
+the transactional id.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def handle_large(
 async def _commit_in_parts(
     services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    """Each part is a commit of its own: what was committed before one is refused stays committed."""
+    """Commit in parts. Each part is a commit of its own: parts stored before one is refused stay committed."""
     topics: list[OffsetCommitResponseTopic] = []
     for part, is_continued in split_topics(request.topics, "partitions"):
         answer = _commit(services, context, request, part, is_kept=False)
@@ -81,7 +81,7 @@ def _commit(
     *,
     is_kept: bool = True,
 ) -> _Response | Promise[_Response]:
-    """Commits offsets of these topics of the request; `is_kept`: the answer may be one that was made before."""
+    """Commit offsets of these topics of the request; `is_kept` allows a cached response."""
     commit = _Commit(services.metadata.image, context.api_version, topics, is_kept)
     if not commit.offsets:
         return commit.respond(CommitResponse(()))
@@ -101,7 +101,7 @@ def _commit(
 
 
 class _Commit:
-    """The offsets that can be committed, and what becomes of each partition that was named."""
+    """The offsets that can be committed, and the error code of each partition that cannot."""
 
     def __init__(
         self, image: ClusterImage, version: int, topics: Sequence[OffsetCommitRequestTopic], is_kept: bool
@@ -147,7 +147,7 @@ class _Commit:
         return self.respond(CommitResponse([code] * len(self.offsets)))
 
     def _codes(self, errors: Sequence[ErrorCode]) -> Sequence[ErrorCode]:
-        """Of all partitions named, in order, from those of the offsets asked for."""
+        """Return the error codes of all named partitions, in order, given those of the committed offsets."""
         told = iter(errors)
         count = len(errors) + len(self._refused)
         return [self._refused[at] if at in self._refused else self._known(next(told)) for at in range(count)]
@@ -165,7 +165,7 @@ def _layout(topics: Sequence[OffsetCommitRequestTopic]) -> _Layout:
 
 
 def _response(layout: _Layout, codes: Iterable[ErrorCode]) -> OffsetCommitResponse:
-    """Of the partitions in `layout`, with their codes in order."""
+    """Return the response with the partitions of `layout` and their error codes, in order."""
     told = iter(codes)
     topics = [
         OffsetCommitResponseTopic(
@@ -183,7 +183,7 @@ def _response(layout: _Layout, codes: Iterable[ErrorCode]) -> OffsetCommitRespon
 
 @lru_cache(ACCEPTANCES_CACHED_MAX)
 def _kept_acceptance(version: int, layout: _Layout) -> EncodedResponse:
-    """The answer that all was taken. Whoever commits again and again names the same partitions each time."""
+    """Return the cached response without errors: a client names the same partitions in each commit."""
     response = _response(layout, repeat(ErrorCode.NONE))
     chunks = cast(list[bytes], response_encoder(OFFSET_COMMIT_KEY, version)(response))
     return EncodedResponse(chunks, Counter())

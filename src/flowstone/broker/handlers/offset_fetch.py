@@ -1,12 +1,12 @@
 """OffsetFetch, versions 1 to 10: one group per request up to version 7, many from 8 on; topics by id in version 10.
 
-Null topics ask for all that the group has committed; where topics are named by id, those that exist no more are left
-out. What was never committed has offset -1 and no error, and so has everything of a group nobody knows. Version 1 has
-room for errors in partitions only.
+Null topics request everything that the group has committed; with topic ids, topics that no longer exist are omitted. A
+partition without a committed offset has offset -1 and no error, as has every partition of an unknown group. In version
+1 only partitions have error codes.
 
-Since version 7 a client may ask for stable offsets only: a partition of which an open transaction has written another
-offset has UNSTABLE_OFFSET_COMMIT, and the client asks again. Null topics then ask for pending offsets, too, which Kafka
-leaves out where nothing else is committed: a reader would begin before what the open transaction has read.
+Since version 7 a client may request stable offsets only: a partition for which an open transaction has written another
+offset has UNSTABLE_OFFSET_COMMIT, and the client retries. Null topics then include pending offsets, which Kafka omits
+if nothing else is committed: a reader would start before the offsets that the open transaction has read.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def handle(
 
 
 def _is_large(group: OffsetFetchRequestGroup) -> bool:
-    """Whether a group's part takes long: all it has committed may be much."""
+    """Return whether a group's part may take long: all of its committed offsets may be many."""
     return group.topics is None or is_large(group.topics, "partition_indexes")
 
 
@@ -118,7 +118,7 @@ async def _fetch_group(
 
 
 def _parts(group: OffsetFetchRequestGroup) -> Iterator[tuple[OffsetFetchRequestGroup, bool]]:
-    """The group's request in parts, and whether each goes on with the last topic of the one before."""
+    """Yield the group's request in parts, each with whether it continues the last topic of the previous part."""
     if group.topics is None or not group.topics:
         yield group, False
         return
@@ -127,7 +127,7 @@ def _parts(group: OffsetFetchRequestGroup) -> Iterator[tuple[OffsetFetchRequestG
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """The one group of an older request in the form of the newer ones."""
+    """Return the single group of an older request in the form of the newer ones."""
     topics = None
     if request.topics is not None:
         topics = [_renamed(topic) for topic in request.topics]
@@ -218,7 +218,7 @@ class _Fetch:
     async def all_topics(
         self, offsets: Mapping[TopicPartition, CommittedOffset], slices: TimeSlices
     ) -> list[OffsetFetchResponseTopics]:
-        """All that the group has committed."""
+        """Return everything that the group has committed."""
         by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
         async for (topic, index), committed in slices.over([*offsets.items()]):
             by_topic.setdefault(topic, []).append(_partition(index, committed))

@@ -1,20 +1,22 @@
-"""Produce, versions 3 to 13: one record batch per partition, appended as it came.
+"""Produce, versions 3 to 13: appends one record batch per partition, unchanged.
 
-acks=0 gets no answer, acks=1 is answered after the write, acks=all once every batch is committed or the request's
-timeout is over. Each partition has its own error; one that is refused does not hold back the others. A batch refused
-because of some of its records names them (KIP-467), so that a producer drops those alone.
+acks=0 has no response; acks=1 is answered after the write, acks=all once every batch is committed or the request's
+timeout is over. Each partition has its own error, and a refused one does not affect the others. If a batch is refused
+because of some of its records, the response names them (KIP-467), so that a producer drops only those.
 
-Batches are appended in the order of the request. One that a worker must prepare first (`preparing`), and a request that
-holds the loop for longer than `SLICE_S`, are continued by a coroutine, with a copy of what is left of the request. The
-connection's next request waits until everything of this one is appended.
+Batches are appended in the order of the request. If a worker must prepare a batch first (`preparing`), or the request
+holds the loop for longer than `SLICE_S`, a coroutine continues with a copy of the rest of the request. The connection's
+next request waits until all of this one is appended.
 
-Whoever asked a broker that does not lead a partition is told who does, since version 10 with its address (KIP-951).
+A client that reaches a broker that does not lead a partition is told who leads, since version 10 with the address
+(KIP-951).
 
-The first batch of a transaction in a partition waits until the transaction coordinator has been asked, in such a
-coroutine too (`transaction_verification`). The request's version selects the protocol: the partition must be part of
-the transaction (up to version 11), or becomes part of it now.
+The first batch of a transaction in a partition waits in such a coroutine until the transaction coordinator has answered
+(`transaction_verification`). The version of the request selects the protocol: up to version 11 the partition must
+already be part of the transaction, from version 12 on it is added now.
 
-Deviations: a transactional batch in a request without a transactional id is refused alone, not with those beside it.
+Deviations: a transactional batch in a request without a transactional id is refused alone; Kafka refuses the whole
+request.
 """
 
 from __future__ import annotations
@@ -82,14 +84,14 @@ def handle(
 
 
 class _Later(NamedTuple):
-    """A batch of the request that is still to be appended."""
+    """A batch of the request that is appended later."""
 
     topic: ProduceRequestTopic
     wanted: ProduceRequestPartition
 
 
 class _Produce:
-    """One request on its way: what was appended, what waits to be committed, and the response so far."""
+    """A produce request in progress: its appended batches, those not yet committed, and the response so far."""
 
     def __init__(self, services: Services, request: ProduceRequest, context: RequestContext) -> None:
         # Not the request: its records are views of a buffer that others use once this is parked.
@@ -109,11 +111,7 @@ class _Produce:
         self._is_led_by_another = False
 
     def append(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> bool:
-        """Append a batch, or note in the response why it is refused; return whether that is done.
-
-        If it is not, a worker must open the batch first, it must wait for another batch of its partition, or its
-        transaction coordinator must be asked.
-        """
+        """Append a batch, or note in the response why it is refused; return False if it must wait."""
         partition: Partition | None = None
         result = ProduceResponsePartition(index=wanted.index)
         try:
@@ -131,7 +129,7 @@ class _Produce:
         return True
 
     def note_producers(self, batches: Iterable[ProduceRequestPartition]) -> None:
-        """Note whose transactional batches these are; the whole request is refused if they are of several producers."""
+        """Note the producer of the transactional batches; refuse the whole request if they have several producers."""
         try:
             for wanted in batches:
                 if self._transaction is not None and wanted.records is not None:
@@ -140,7 +138,7 @@ class _Produce:
             self._refusal = self._refusal or error
 
     def _add(self, topic: ProduceRequestTopic, result: ProduceResponsePartition) -> None:
-        """Add a partition's result to the response. They come in the order of the request."""
+        """Add a partition's result to the response, in the order of the request."""
         if topic is not self._last_topic:
             self._last_topic, self._results = topic, []
             self._topics.append(
@@ -149,7 +147,7 @@ class _Produce:
         self._results.append(result)
 
     def _check(self, topic: ProduceRequestTopic, wanted: ProduceRequestPartition) -> tuple[Partition, Bytes]:
-        """Return the partition and the batch. Raises ApiError if the batch is refused before it is looked into."""
+        """Return the partition and the batch. Raises ApiError if the request is refused before the batch is read."""
         if self._refusal is not None:
             raise self._refusal
         partition, records = self._find(topic, wanted.index), wanted.records
@@ -180,7 +178,7 @@ class _Produce:
     def finish(self) -> Produced:
         self._last_topic = None  # its records are views of the request's bytes too
         if self._acks == 0:
-            # No answer has room for an error: a closed connection is how the producer learns of it, as in Kafka.
+            # There is no response to hold an error: the producer learns of it by a closed connection, as in Kafka.
             results = (result for topic in self._topics for result in topic.partition_responses)
             error = next((result.error_code for result in results if result.error_code), None)
             if error is not None:
@@ -197,7 +195,7 @@ class _Produce:
         return ParkedProduce(self._services.waiting, uncommitted, self._timeout_ms, self._respond)
 
     def append_later(self, later: list[_Later]) -> Produced | Coroutine[Any, Any, Produced]:
-        """Append the batches in a coroutine; the request's bytes are only there until the handler returns."""
+        """Append the batches in a coroutine, from a copy: the request's bytes last only until the handler returns."""
         size_bytes = sum(len(wanted.records) for _, wanted in later if wanted.records is not None)
         try:
             release = self._hold(later, size_bytes)
@@ -213,7 +211,7 @@ class _Produce:
         return self._append_held(later, release)
 
     def _hold(self, later: list[_Later], size_bytes: int) -> Callable[[], None]:
-        """Count what the request keeps in memory; return what takes that back. Raises ApiError if it is too much."""
+        """Reserve memory for the waiting request; return a function that releases it. Raises ApiError at the limit."""
         preparing, verification, transaction = self._services.preparing, self._services.verification, self._transaction
         if transaction is not None:
             self.note_producers(wanted for _, wanted in later)
@@ -225,7 +223,7 @@ class _Produce:
         return partial(preparing.release, size_bytes)
 
     async def _append_held(self, later: list[_Later], release: Callable[[], None]) -> Produced:
-        """Append the batches in order. Returns a promise if they are still to be committed."""
+        """Append the batches in order; return the response, or a promise of it while they are not committed."""
         try:
             if self._transaction is None or self._refusal is not None:
                 await self._append_all(later)
@@ -238,7 +236,7 @@ class _Produce:
         return self.finish()
 
     async def _found(self, later: list[_Later]) -> AsyncIterator[tuple[Partition, Bytes]]:
-        """Yield the batches whose partitions are led here; the others are refused when their turn comes."""
+        """Yield the batches whose partitions are led here; the others are refused later, in their order."""
         async for topic, wanted in TimeSlices(self._services.clock.monotonic).over(later):
             try:
                 partition = self._find(topic, wanted.index)
@@ -331,7 +329,7 @@ class _Produce:
 
 
 def _why_refused(services: Services, request: ProduceRequest) -> ApiError | None:
-    """What speaks against the request as a whole; each partition is told."""
+    """Return the error that refuses the whole request, in every partition, or None."""
     if request.acks not in _VALID_ACKS:
         return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
     if request.acks == ACKS_ALL and services.waiting.is_full:

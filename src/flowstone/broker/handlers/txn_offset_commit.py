@@ -1,15 +1,15 @@
-"""TxnOffsetCommit, versions 0 to 5: offsets of a group as a part of a producer's transaction.
+"""TxnOffsetCommit, versions 0 to 5: commits offsets of a group as a part of a producer's transaction.
 
-The offsets count once the transaction's end marker is written (`coordinator.groups.transactional_commits`). Before they
-are stored the transaction coordinator is asked: up to version 4 whether AddOffsetsToTxn has added the group to the
-transaction; from version 5 on the group is added with the request (KIP-890). Nobody is asked where the transaction is
-open already in the group's partition. A producer's commits and batches are verified in the order in which they came
-(`requests.transaction_verification`). Versions before 3 name no member. Offsets are taken for partitions that exist;
-the others are refused one by one.
+The offsets become visible with the transaction's end marker (`coordinator.groups.transactional_commits`). Before they
+are stored, this broker asks the transaction coordinator. Up to version 4 the coordinator verifies that AddOffsetsToTxn
+has added the group to the transaction; from version 5 on it adds the group (KIP-890). It is not asked if the
+transaction is already open in the group's partition. A producer's commits and batches are verified in the order of
+their arrival (`requests.transaction_verification`). Versions before 3 name no member. Offsets of partitions that do not
+exist are refused one by one.
 
-Errors of the transaction coordinator that will pass are told as COORDINATOR_LOAD_IN_PROGRESS, with which clients try
-again where they are; others would have them look for the group coordinator, or give up. TRANSACTION_ABORTABLE is known
-from version 4 on, PRODUCER_FENCED in no version.
+Temporary errors of the transaction coordinator become COORDINATOR_LOAD_IN_PROGRESS, after which clients retry with the
+same broker; after other codes they would look up the group coordinator or fail. TRANSACTION_ABORTABLE is sent from
+version 4 on, PRODUCER_FENCED in no version.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def handle(
 
 
 class _Transaction:
-    """The transaction that a request writes in. The coordinator is asked once, when the first offsets are stored."""
+    """The transaction of a request; the coordinator is asked once, before the first offsets are stored."""
 
     def __init__(self, services: Services, version: int, request: TxnOffsetCommitRequest) -> None:
         self._services, self._version, self._request = services, version, request
@@ -87,7 +87,7 @@ class _Transaction:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for the producer's turn. What the coordinator was asked in it is forgotten at its end."""
+        """Wait until all earlier requests of the producer are finished; forget the coordinator's answer at the end."""
         producer_id = self._request.producer_id
         async with self._services.verification.turn(producer_id):
             try:
@@ -97,7 +97,7 @@ class _Transaction:
                     self._guard.end()
 
     async def store(self, offsets: Sequence[OffsetToCommit]) -> Token:
-        """Append offsets, if the transaction is verified; their CommitResponse comes with the promise."""
+        """Append offsets if the transaction is verified; return the promise of their CommitResponse."""
         if self._verified is None:
             self._verified = await self._verify()
         code, group_id = self._verified or self._outdated(), self._request.group_id
@@ -111,7 +111,7 @@ class _Transaction:
         )
 
     def _outdated(self) -> ErrorCode:
-        """Return why what the coordinator said does not hold any more, or NONE."""
+        """Return NONE while the coordinator's answer is still valid, or else the error code for the client."""
         if self._services.groups.shard_of(self._request.group_id) is not self._shard:
             return ErrorCode.NOT_COORDINATOR
         if self._guard is None or not self._guard.is_stale or self._is_fenced():
@@ -119,7 +119,7 @@ class _Transaction:
         return ErrorCode.INVALID_TXN_STATE
 
     def _is_fenced(self) -> bool:
-        """Return whether the log will refuse the producer's epoch, which is what the client must hear then."""
+        """Return whether the log will refuse the producer's epoch; the client must then get that error."""
         request, producers = self._request, self._producers
         return producers is not None and producers.is_fenced(request.producer_id, request.producer_epoch)
 
@@ -152,7 +152,7 @@ class _Transaction:
         return self._told(codes[place])
 
     def _told(self, code: ErrorCode) -> ErrorCode:
-        """Return what the client hears of an error of the transaction coordinator."""
+        """Return the client's error code for an error code of the transaction coordinator."""
         if code in _PASSING_ERRORS:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if code is ErrorCode.PRODUCER_FENCED:
@@ -163,7 +163,7 @@ class _Transaction:
 
 
 class _Commit:
-    """The offsets of some topics that can be committed, and the answer for all of their partitions."""
+    """The offsets of some topics that can be committed, and the response for all of their partitions."""
 
     def __init__(self, image: ClusterImage, part: TopicsPart) -> None:
         self.is_continued = part.is_continued
@@ -186,7 +186,7 @@ class _Commit:
         self.stored: Token | None = None
 
     async def respond(self) -> list[TxnOffsetCommitResponseTopic]:
-        """Return the answer, once the offsets are committed."""
+        """Return the topics of the response, after the offsets are committed."""
         errors: Sequence[ErrorCode] = ()
         if self.stored is not None:
             outcome = await outcome_of(self.stored)

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers, versions 1 and 2: a transaction coordinator ends a transaction in partitions that this broker leads.
+"""WriteTxnMarkers, versions 1 and 2: writes end markers of transactions to partitions that this broker leads.
 
-An operator who aborts a hanging transaction sends it too. It is answered once the markers are committed, and the group
-coordinator has applied those of group offsets; a marker that takes too long is REQUEST_TIMED_OUT and sent again.
-Version 1 says nothing of the protocol of the transaction, which is then the first.
+Sent by transaction coordinators, and by an operator who aborts a hanging transaction. The response is sent once the
+markers are committed and the group coordinator has applied those of group offsets. A marker that takes too long is
+REQUEST_TIMED_OUT, and the sender repeats it. Version 1 does not name the transaction's protocol, which is then V1.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _write(services: Services, where: TopicPartition, marker: Marker) -> Promise
 
 
 async def _wait(services: Services, written: Sequence[Promise[None]]) -> None:
-    """Return when all promises are done, or the time is up."""
+    """Return when all promises are done, or after the time limit."""
     missing = [each for each in written if not each.done()]
     if not missing:
         return

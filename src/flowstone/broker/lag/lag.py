@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 class Lags:
     def __init__(self, services: Services, remote_offsets: RemoteOffsets | None = None) -> None:
-        """`remote_offsets` knows logs of other brokers; None if there is one broker."""
+        """Create it without state. `remote_offsets` reads other brokers' logs; None if there is one broker."""
         self._services, self._clock, self._remote_offsets = services, services.clock, remote_offsets
         self._rates = AppendRates()
         self._timestamps = UnreadTimestamps(services.workers)

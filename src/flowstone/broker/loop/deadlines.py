@@ -9,6 +9,7 @@ queue and a timer until the timer fires, even if all its waits were over long be
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from flowstone.ports.clock import Clock
@@ -32,7 +33,8 @@ def rounded_ms(timeout_ms: int) -> int:
 
 
 class Wait(Protocol):
-    def done(self) -> bool: ...
+    @property
+    def is_done(self) -> bool: ...
 
     def timed_out(self) -> None: ...
 
@@ -51,7 +53,13 @@ class Deadlines:
         if queue is None:
             queue = self._queues[timeout_ms] = _Queue()
             self._set_timer(timeout_ms, timeout_ms / 1000)
-        queue.add(self._clock.monotonic() + timeout_ms / 1000, wait)
+        waits = queue.waits
+        while waits and waits[0][1].is_done:
+            waits.popleft()
+        if len(waits) >= queue.full_at:
+            queue.waits = waits = deque(each for each in waits if not each[1].is_done)
+            queue.full_at = 2 * len(waits) + ENDED_KEPT_MAX
+        waits.append((self._clock.monotonic() + timeout_ms / 1000, wait))
 
     def _set_timer(self, timeout_ms: int, delay_s: float) -> None:
         self._clock.call_later(delay_s, lambda: self._look(timeout_ms))
@@ -65,30 +73,19 @@ class Deadlines:
             self._set_timer(timeout_ms, next_due - now)
 
 
+@dataclass(slots=True)
 class _Queue:
-    """Waits of one length, the oldest first."""
+    """Waits of one length, the oldest first, with the times at which they end."""
 
-    __slots__ = ("_full_at", "_waits")
-
-    def __init__(self) -> None:
-        self._waits: deque[tuple[float, Wait]] = deque()
-        self._full_at = ENDED_KEPT_MAX
-
-    def add(self, due: float, wait: Wait) -> None:
-        waits = self._waits
-        while waits and waits[0][1].done():
-            waits.popleft()
-        if len(waits) >= self._full_at:
-            self._waits = waits = deque(each for each in waits if not each[1].done())
-            self._full_at = 2 * len(waits) + ENDED_KEPT_MAX
-        waits.append((due, wait))
+    waits: deque[tuple[float, Wait]] = field(default_factory=deque)
+    full_at: int = ENDED_KEPT_MAX  # the number of waits at which the ended ones are removed
 
     def end(self, now: float) -> float | None:
         """End the waits that are due; return when the next one is due, or None if none is left."""
-        waits = self._waits
+        waits = self.waits
         while waits:
             due, wait = waits[0]
-            if wait.done():
+            if wait.is_done:
                 waits.popleft()
             elif due <= now:
                 waits.popleft()

@@ -30,7 +30,7 @@ class BusyPoller:
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], monotonic: Callable[[], float], poll_s: float
     ) -> None:
-        """`poll_s` is how long the loop polls after an answer; 0 for never."""
+        """Create an idle poller. The loop polls for up to `poll_s` after a response; 0 turns polling off."""
         self._call_soon, self._monotonic, self._poll_s = call_soon, monotonic, poll_s
         self._connection: object = None
         self._row = 0

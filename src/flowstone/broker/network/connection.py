@@ -341,11 +341,11 @@ class Connection:
             if not self._unanswered:
                 self._outbox.put(answer, size_bytes)
                 return None
-            slot = Slot(answer, size_bytes)
+            slot = Slot(answer)
+            slot.size_bytes = size_bytes
             self._unanswered_bytes += size_bytes
         else:
-            slot = Slot()
-            slot.wait_for(answer, self._answered, self._schedule_flush)
+            slot = Slot(answer, self._answered, self._schedule_flush)
         self._unanswered.append(slot)
         if isinstance(answer, Deferred) and isinstance(answer.outcome, LargeAnswer):
             return answer.outcome

@@ -47,11 +47,7 @@ class Outbox:
         on_sendable: Callable[[], None],
         on_broken: Callable[[Exception], None],
     ) -> None:
-        """Send to `channel`. Chunks given to `put` are counted in `unsent` already, and subtracted as they are sent.
-
-        `read` runs a function in a worker. `on_sendable` is called when `flush` can send more than the last time, and
-        `on_broken` when nothing can be sent any more.
-        """
+        """Create an empty outbox for `channel`. Its chunks are counted in `unsent` until they are sent."""
         self._channel, self._unsent, self._read = channel, unsent, read
         self._on_sendable, self._on_broken = on_sendable, on_broken
         self._chunks: deque[Chunk] = deque()
@@ -128,7 +124,8 @@ class Outbox:
             chunk = self._chunks[at]
             left_bytes -= len(chunk)
             if not isinstance(chunk, _IN_MEMORY):
-                small = self._read_small(chunk) if left_bytes >= 0 else None
+                is_small = len(chunk) <= SMALL_SLICE_BYTES and left_bytes >= 0 and not self._slice_sent
+                small = self._read_small(chunk) if is_small else None
                 if small is None:
                     return run, True
                 self._chunks[at] = chunk = small
@@ -136,9 +133,7 @@ class Outbox:
         return run, False
 
     def _read_small(self, chunk: FileSlice) -> bytes | None:
-        """Return the bytes of a small slice, or None if it is large, not in the page cache or partly sent."""
-        if len(chunk) > SMALL_SLICE_BYTES or self._slice_sent:
-            return None
+        """Return the bytes of a small slice, or None if they are not all in the page cache."""
         try:
             data = chunk.file.read_cached(chunk.position, len(chunk))
         except OSError as error:

@@ -117,8 +117,8 @@ def error_counter(struct: Struct) -> ErrorCounter | None:
         return _count_code if has_code else None
 
     def count(message: Any, errors: Counter[int]) -> None:
-        if has_code:
-            _count_code(message, errors)
+        if has_code and message.error_code:
+            errors[message.error_code] += 1
         for name, is_array, count_inner in parts:
             value = getattr(message, name)
             if is_array:

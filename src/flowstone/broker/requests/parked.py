@@ -63,7 +63,7 @@ class Watched(Protocol):
 
 
 class ParkedFetch(Promise[Any]):
-    """The response of a parked fetch: made after `missing_bytes` more bytes, a change, or the deadline."""
+    """A parked fetch: its response is made when `missing_bytes` more are there, on a change, or at the deadline."""
 
     __slots__ = ("_missing_bytes", "_partition_count", "_read_again", "_waiting", "_watched", "_woken")
 
@@ -78,6 +78,7 @@ class ParkedFetch(Promise[Any]):
     ) -> None:
         """`partition_count` is the number of partitions that the request names itself, without a session."""
         super().__init__()
+        self.add_done_callback(ParkedFetch._leave)
         self._partition_count = partition_count
         waiting.parked_partitions += partition_count
         self._waiting, self._missing_bytes, self._read_again = waiting, missing_bytes, read_again
@@ -97,7 +98,7 @@ class ParkedFetch(Promise[Any]):
             self.interrupted()
 
     def interrupted(self) -> None:
-        if self._woken or self._is_done:
+        if self._woken or self.is_done:
             return
         self._woken = True
         try:
@@ -111,7 +112,7 @@ class ParkedFetch(Promise[Any]):
             self.set_result(response)
 
     def _has_read(self, reading: asyncio.Future[Any]) -> None:
-        if self._is_done:
+        if self.is_done:
             return
         error = reading.exception()
         if error is not None:
@@ -119,12 +120,11 @@ class ParkedFetch(Promise[Any]):
         else:
             self.set_result(reading.result())
 
-    def _settle(self) -> None:
+    def _leave(self) -> None:
         self._waiting.fetches.discard(self)
         self._waiting.parked_partitions -= self._partition_count
         for each in self._watched:
             each.unwatch(self)
-        super()._settle()
 
 
 class Uncommitted(NamedTuple):
@@ -137,15 +137,16 @@ class Uncommitted(NamedTuple):
 
 
 class ParkedProduce(Promise[Any]):
-    """The response of a parked produce: made when its records are committed everywhere, or at the deadline."""
+    """A parked produce: its response is made when its records are committed, or at the deadline."""
 
-    __slots__ = ("_answer", "_open", "_waiting")
+    __slots__ = ("_answer", "_open")
 
     def __init__(
         self, waiting: Waiting, uncommitted: list[Uncommitted], timeout_ms: int, answer: Callable[[], Any]
     ) -> None:
         super().__init__()
-        self._waiting, self._answer = waiting, answer
+        self.add_done_callback(waiting.produces.discard)
+        self._answer = answer
         self._open = dict(enumerate(uncommitted))
         waiting.produces.add(self)
         waiting.deadlines.add(self, timeout_ms)
@@ -157,14 +158,10 @@ class ParkedProduce(Promise[Any]):
             self._committed(key, ErrorCode.REQUEST_TIMED_OUT)
 
     def _committed(self, key: int, code: ErrorCode) -> None:
-        if self._is_done:
+        if self.is_done:
             return
         uncommitted = self._open.pop(key)
         if code is not ErrorCode.NONE:
             uncommitted.on_failed(code)
         if not self._open:
             self.set_result(self._answer())
-
-    def _settle(self) -> None:
-        self._waiting.produces.discard(self)
-        super()._settle()

@@ -38,7 +38,7 @@ _PRODUCER_ID, _PRODUCER_ID_POSITION = Struct(">q"), 43  # in a record batch
 
 
 class Allowance:
-    """A token bucket: a number that is used up one by one and refilled with time."""
+    """A token bucket: tokens are taken one by one and refilled at a steady rate."""
 
     __slots__ = ("_at_s", "_left", "_most", "_per_s", "last_id", "refused_s")
 

@@ -1,19 +1,21 @@
-"""Whether the transaction coordinator knows of a partition that a producer writes to in a transaction.
+"""Verifies with the transaction coordinator that a partition is part of a producer's transaction.
 
-A transactional batch must not open a transaction in a partition that the coordinator does not know to be part of it: no
-marker would ever end it there (KIP-890). So the first batch of a transaction in a partition waits until the coordinator
-has been asked; those that follow need not. A client of the first protocol has added the partition itself, which is
-verified; for one of the second, the coordinator adds it now. The version of the Produce request says which it is.
+A transactional batch must not open a transaction in a partition that the coordinator does not know to be part of it,
+because no marker would ever end it there (KIP-890). The first batch of a transaction in a partition therefore waits for
+the coordinator's answer; the following ones do not. A client of protocol V1 has added the partition itself, and the
+coordinator verifies that; for a client of V2 the coordinator adds it now. The version of the Produce request determines
+the protocol.
 
-A coordinator on the same broker is looked at instead, where its state is committed: then nothing waits.
+If the coordinator is on the same broker and all that it has seen is committed, its state is read at once, and the batch
+does not wait.
 
-Order: all batches of a producer whose transactions are being verified wait in one queue, in the order in which they
-came, over whatever connection. Other producers do not wait. What waits is a copy of the request's records. Its bytes
-are limited (`HELD_BYTES_MAX`), and a producer that holds much is refused before one that holds little.
+Order: all batches of a producer whose transactions are being verified wait in one queue, in the order of their arrival
+over all connections. Other producers do not wait. The queue holds copies of the requests' records. Their bytes are
+limited (`HELD_BYTES_MAX`), and a producer that holds much is refused before one that holds little.
 
-An answer is used only as long as it is true. The end marker of the transaction may be in the log before the answer
-arrives: a guard that is made before the question says whether one has come, and the leader epoch must be the same. What
-the coordinator refuses is told in the codes that the request's version knows.
+An answer is used only while it is valid. The transaction's end marker may be in the log before the answer arrives: a
+guard that is made before the question records whether one has come, and the leader epoch must be the same. The
+coordinator's refusals are converted to error codes that the request's version knows.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ _TOLD_AS_IT_IS = frozenset(
 
 
 class AddsPartitions(Protocol):
-    """The part of the transaction coordinator that is asked."""
+    """The part of the transaction coordinator that adds and verifies partitions."""
 
     def is_verified(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
@@ -77,21 +79,21 @@ class AddsPartitions(Protocol):
         *,
         verify_only: bool,
     ) -> Awaitable[Mapping[TopicPartition, ErrorCode]]:
-        """Add the partitions to the producer's transaction, or say of each whether it is part of it.
+        """Add the partitions to the producer's transaction, or verify that they are in it; return a code for each.
 
-        Raises ApiError if nothing could be asked.
+        Raises ApiError if the coordinator cannot be asked.
         """
 
 
 def is_transactional(records: Bytes) -> bool:
-    """Return whether the batch says that it is part of a transaction; the batch may be anything."""
+    """Return whether the batch's header marks it as transactional; the bytes need not be a valid batch."""
     return len(records) > _ATTRIBUTES_POSITION and bool(records[_ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG)
 
 
 def produce_error(code: ErrorCode, api_version: int) -> ErrorCode:
-    """Return what a Produce request of this version is told when the coordinator has answered `code`.
+    """Return the error code in a Produce response of this version for the coordinator's `code`.
 
-    A client of the first protocol tries again after NOT_ENOUGH_REPLICAS, without asking for metadata first.
+    A client of protocol V1 retries after NOT_ENOUGH_REPLICAS, without requesting metadata first.
     """
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -113,7 +115,7 @@ class _Turn:
 
 
 class TransactionVerification:
-    """The queues of one broker, and the memory of what waits in them."""
+    """The queues of all producers of one broker, and a limit on the memory of what waits in them."""
 
     def __init__(self, clock: Clock, held_bytes_max: int = HELD_BYTES_MAX) -> None:
         self.clock = clock
@@ -126,23 +128,23 @@ class TransactionVerification:
         return self._budget.used_bytes
 
     def is_busy(self, producer_id: int) -> bool:
-        """Return whether batches of the producer are being verified, or wait for that."""
+        """Return whether batches of the producer are being verified or wait for that."""
         return producer_id in self._turns
 
     def hold(self, producer_id: int, size_bytes: int) -> None:
-        """Count the bytes of a request that waits. Raises ApiError if the producer, or all together, hold too many."""
+        """Reserve memory for a waiting request. Raises ApiError if the producer, or all together, hold too much."""
         if self._budget.used_bytes and not self._held.may_grow(producer_id, size_bytes):
             told = "too many transactional batches wait for their transaction coordinators; try again"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, told)
         self._held.set_size(producer_id, self._held.size_of(producer_id) + size_bytes)
 
     def release(self, producer_id: int, size_bytes: int) -> None:
-        """Take back what `hold` has counted."""
+        """Release memory that `hold` has reserved."""
         self._held.set_size(producer_id, self._held.size_of(producer_id) - size_bytes)
 
     @asynccontextmanager
     async def turn(self, producer_id: int) -> AsyncIterator[None]:
-        """Wait until every request of the producer that came before has been dealt with."""
+        """Wait until every earlier request of the producer is finished."""
         turn = self._turns.setdefault(producer_id, _Turn())
         turn.request_count += 1
         try:
@@ -155,10 +157,10 @@ class TransactionVerification:
 
 
 class MarkerGuard:
-    """Whether an end marker that forbids a batch was written to a partition while its coordinator was asked.
+    """A watch on a partition for an end marker that forbids a batch, while the coordinator is asked.
 
-    Under the second protocol a marker with the batch's own epoch ends the transaction before, because the epoch rises
-    with each end; such a marker forbids nothing. There is one guard of a producer in a partition at a time.
+    Under V2 a marker with the batch's own epoch ends the previous transaction, because each end raises the epoch; such
+    a marker forbids nothing. A producer has at most one guard per partition at a time.
     """
 
     __slots__ = ("_epoch", "_is_second_protocol", "_partition", "_producer_id", "is_stale")
@@ -179,10 +181,9 @@ class MarkerGuard:
 
 
 class _Asked(NamedTuple):
-    """A partition that the coordinator was asked about, and what it said."""
+    """A partition that the coordinator was asked about, and its answer."""
 
     guard: MarkerGuard
-    leader_epoch: int
     error: ApiError | None
 
 
@@ -192,23 +193,27 @@ class ProducedTransaction:
     def __init__(
         self, verification: TransactionVerification, coordinator: AddsPartitions, transactional_id: str, version: int
     ) -> None:
-        """`version` is the request's."""
+        """Create it without batches; `version` is the version of the Produce request."""
         self._verification, self._coordinator = verification, coordinator
         self._transactional_id, self._version = transactional_id, version
         self._is_implicit = version >= FIRST_VERSION_WITH_IMPLICIT_ADDING
         self._transaction_version = TRANSACTIONS_V2 if self._is_implicit else TRANSACTIONS_V1
         self._producer: tuple[int, int] | None = None  # id and epoch
         self._has_turn = False
+        # The leader epoch of each partition that was led here when the coordinator was asked.
+        self._led: dict[Partition, int] = {}
         self._asked: dict[Partition, _Asked] = {}
         self._verified: Partition | None = None  # for the append that follows in the same iteration of the loop
 
     @property
     def producer_id(self) -> int | None:
-        """The producer of the request's transactional batches; None as long as there was none of these."""
+        """Return the producer of the transactional batches, or None before the first one."""
         return self._producer[0] if self._producer is not None else None
 
     def note(self, records: Bytes) -> None:
-        """Note whose batch it is. Raises ApiError if the request's transactional batches are of several producers."""
+        """Note the producer of a transactional batch. Raises ApiError if the request's batches have several
+        producers.
+        """
         if not is_transactional(records) or len(records) < HEADER_BYTES:
             return
         producer = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
@@ -219,9 +224,9 @@ class ProducedTransaction:
             raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, told)
 
     def is_due(self, partition: Partition, records: Bytes) -> bool:
-        """Return whether the batch must wait: for the coordinator, or for other batches of its producer that do.
+        """Return whether the batch must wait: for the coordinator, or for earlier batches of its producer.
 
-        If not, it must be appended at once, before anything else happens. Raises ApiError if it is no batch.
+        If not, it must be appended at once, before anything else runs. Raises ApiError if the bytes are not a batch.
         """
         if self._has_turn or not is_transactional(records):
             return False
@@ -237,7 +242,9 @@ class ProducedTransaction:
         return not is_verified
 
     def version_for(self, partition: Partition, records: Bytes) -> int:
-        """Return the transaction version with which the batch is to be appended now. Raises ApiError if it must not."""
+        """Return the transaction version with which to append the batch now. Raises ApiError if it must not be
+        appended.
+        """
         if not is_transactional(records):
             return UNVERIFIED
         verified, self._verified = self._verified, None
@@ -245,9 +252,10 @@ class ProducedTransaction:
             return self._transaction_version
         if _needs_no_coordinator(partition, parse_header(records)):
             return self._transaction_version
+        if self._led.get(partition) != partition.leader_epoch:
+            told = f"broker {partition.leader_id} leads {partition.topic_partition}"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, told)
         asked = self._asked.get(partition)
-        if asked is not None and asked.leader_epoch != partition.leader_epoch:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if asked is not None and asked.error is not None:
             raise asked.error
         if asked is None or asked.guard.is_stale:
@@ -257,7 +265,7 @@ class ProducedTransaction:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for the producer's turn. What the coordinator is asked in it is forgotten at its end."""
+        """Wait until all earlier requests of the producer are finished; forget the coordinator's answers at the end."""
         if self._producer is None:
             yield
             return
@@ -272,9 +280,13 @@ class ProducedTransaction:
                 self._asked = {}
 
     async def verify(self, batches: AsyncIterator[tuple[Partition, Bytes]]) -> None:
-        """Ask the coordinator about the partitions of those batches that need it; `version_for` knows the answer."""
+        """Ask the coordinator about the partitions of those batches that need it; `version_for` uses the answers.
+
+        `batches` are those whose partitions this broker leads. `version_for` refuses all others.
+        """
         guards: dict[Partition, MarkerGuard] = {}
         async for partition, records in batches:
+            self._led[partition] = partition.leader_epoch
             if partition in guards or not is_transactional(records) or len(records) < HEADER_BYTES:
                 continue
             try:
@@ -286,7 +298,7 @@ class ProducedTransaction:
                     partition, header.producer_id, header.producer_epoch, is_second_protocol=self._is_implicit
                 )
                 guards[partition] = guard
-                self._asked[partition] = _Asked(guard, partition.leader_epoch, None)
+                self._asked[partition] = _Asked(guard, None)
         if guards:
             codes = await self._ask([partition.topic_partition for partition in guards])
             for partition in guards:
@@ -299,7 +311,9 @@ class ProducedTransaction:
         return ApiError(produce_error(code, self._version), told)
 
     async def _ask(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ErrorCode]:
-        """Ask, and again while the transaction before is being ended, if the client would ask again at once."""
+        """Ask the coordinator; repeat while the previous transaction is being ended, if the client would repeat at
+        once.
+        """
         clock = self._verification.clock
         ends_s = clock.monotonic() + CONCURRENT_RETRIES_S_MAX
         while True:
@@ -327,7 +341,7 @@ class ProducedTransaction:
 
 
 def _needs_no_coordinator(partition: Partition, header: BatchHeader) -> bool:
-    """Return whether the batch continues an open transaction, or is refused anyway because its epoch is over."""
+    """Return whether the batch continues an open transaction, or will be refused for its outdated epoch."""
     producers = partition.log.producers
     if producers.has_open_transaction(header.producer_id, header.producer_epoch):
         return True

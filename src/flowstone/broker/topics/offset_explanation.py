@@ -76,7 +76,7 @@ class Explaining:
         }
 
     async def _transaction(self, partition: Partition, header: BatchHeader, offset: int) -> Document:
-        """Whether read_committed consumers see the record, and which open transaction holds it back from them."""
+        """Return whether read_committed consumers see the record, and which open transaction prevents it."""
         log = partition.log
         stable_offset = partition.last_stable_offset
         is_aborted, held_by = False, None
@@ -96,7 +96,7 @@ class Explaining:
         }
 
     async def _open_transaction(self, partition: Partition) -> Document | None:
-        """Return the open transaction that began first; None if there is none, but a marker is not committed yet."""
+        """Return the earliest open transaction, or None if only the commit of a marker is awaited."""
         log = partition.log
         oldest = next(iter(log.producers.open_transactions()), None)
         if oldest is None:

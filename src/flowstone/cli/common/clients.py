@@ -58,11 +58,11 @@ def reader_config(bootstrap: str) -> dict[str, Any]:
 
 def connect(bootstrap: str) -> AdminClient:
     """Return a client of a broker that answers. Raises CommandError at once if nothing listens there."""
-    _check_reachable(bootstrap)
+    check_reachable(bootstrap)
     return AdminClient(client_config(bootstrap))
 
 
-def _check_reachable(bootstrap: str) -> None:
+def check_reachable(bootstrap: str) -> None:
     """Raise CommandError if the connection is refused, which the library would retry."""
     reason = "no address was given"
     for address in filter(None, bootstrap.split(",")):

@@ -11,10 +11,10 @@ from typing import Any
 
 
 def plain_value(value: Any, *, assume_utc: bool = False) -> Any:
-    """Return `value` as JSON has it.
+    """Return `value` in a form that JSON can represent.
 
-    What JSON lacks becomes text (times as ISO 8601, decimals in full, bytes as base64), seconds (time spans), or null
-    (NaN and infinities). `assume_utc`: a time without a zone is one of UTC.
+    Other types become text (times as ISO 8601, decimals in full, bytes as base64), seconds (time spans), or null (NaN
+    and infinities). `assume_utc`: a time without a zone is one of UTC.
     """
     match value:
         case float() if not math.isfinite(value):

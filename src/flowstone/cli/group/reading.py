@@ -41,7 +41,7 @@ class GroupReader:
 
     @property
     def problem(self) -> str | None:
-        """Why lag in seconds and headroom are unknown, as the rest of a sentence; None if they are known."""
+        """Return why lag in seconds and headroom are unknown, as the rest of a sentence; None if they are known."""
         return self._pages.problem
 
     def names(self) -> list[str]:

@@ -29,7 +29,7 @@ class TopicView(dataset.Dataset):  # type: ignore[misc]
     """
 
     def __init__(self, connect: Callable[[], Cluster], topic: str, start: Places, end: Places, *, binary: bool) -> None:
-        """`connect` is called for each scan: an engine may run several at once."""
+        """Create a view that has read nothing. `connect` is called for each scan: an engine may run several at once."""
         self._connect, self._topic, self._start, self._end = connect, topic, start, end
         self._binary = binary
         self.failure: FlowstoneError | None = None

@@ -41,7 +41,7 @@ _EPILOG = (
 
 
 def run_up(arguments: list[str]) -> int:
-    """Run the command and return the exit status. ConfigError and StartupError carry messages for users."""
+    """Run the command and return the exit status. Raises ConfigError or StartupError, with a message for users."""
     options = build_parser().parse_args(arguments)
     log_output.set_up_logging(options.log_format, options.log_level)
     values = _values(options)

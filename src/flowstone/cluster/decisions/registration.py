@@ -58,13 +58,14 @@ def found_cluster(
 def register_broker(
     image: ClusterImage, broker: BrokerImage, *, is_clean: bool, new_id: IdSource, is_empty: bool = False
 ) -> tuple[list[MetadataRecord], Registration]:
-    """Register a broker that starts or is a member again; the first one creates the cluster. Its epoch is the record's
-    offset.
+    """Register a broker that starts or joins again; the first one creates the cluster.
 
-    Unless it `is_clean` (it stopped in order, or never stopped), what it had on disk may be shorter than what it had
-    said: it is in sync with nothing but what nobody else is in sync with. One that `is_empty` had to start without its
-    former data: StartupError where it would make others drop what they still have. StartupError too if its release
-    does not support the cluster's feature levels.
+    The new broker epoch is the offset of the record. Unless the broker `is_clean` (it stopped in order, or never
+    stopped), its logs may be shorter than it had reported: it leaves every ISR in which it is not the only member. A
+    broker that `is_empty` starts without its former data.
+
+    Raises StartupError if an empty broker would make others drop records that they still have, or if its release does
+    not support the cluster's feature levels.
     """
     check_supported(image, broker)
     records, cluster_id = found_cluster(image, new_id, broker.features)
@@ -96,7 +97,7 @@ def reserve_producer_ids(image: ClusterImage) -> tuple[list[MetadataRecord], ran
 
 
 def _take_up(image: ClusterImage, node_id: int, *, is_clean: bool) -> Sequence[MetadataRecord]:
-    """Return the changes of a broker's partitions that follow from its new life."""
+    """Return the changes of a broker's partitions that follow from its new registration."""
     changes, alive = PartitionChanges(), alive_brokers(image) | {node_id}
     for topic, partition, state in in_sync_with(image, node_id):
         wanted = settle(state if is_clean else withdraw(state, node_id), alive)

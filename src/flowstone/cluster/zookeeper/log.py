@@ -151,7 +151,7 @@ class ZooKeeperLog:
             self._worker = asyncio.ensure_future(self._work())
 
     async def _work(self) -> None:
-        """Work while there is something to do. An append's caller may be cancelled, but not the append."""
+        """Process appends and changes until none are left. An append's caller may be cancelled, but not the append."""
         try:
             while (self._has_news and not self._is_closed) or self._waiting:
                 if self._has_news:

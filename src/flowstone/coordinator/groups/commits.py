@@ -143,7 +143,7 @@ def delete(turn: Turn, token: Any, request: DeleteOffsetsRequest) -> None:
 
 
 def remove_partitions(turn: Turn, partitions: Iterable[TopicPartition]) -> None:
-    """These partitions are deleted: an offset in them must not be found by a later topic of the same name."""
+    """Remove the offsets of deleted partitions, so that a later topic of the same name does not find them."""
     wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
     found = [*turn.shard.offsets.found_in(wanted), *turn.shard.pending.found_in(wanted)]
     for group_id, topic, partition in dict.fromkeys(found):

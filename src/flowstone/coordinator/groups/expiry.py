@@ -1,18 +1,23 @@
-"""Removal of expired offsets (`offsets.retention.minutes`), and of groups that have neither members nor offsets.
+"""Removal of expired offsets (`offsets.retention.minutes`), of deleted topics' offsets, and of groups without either.
 
 - A group without members: its offsets expire that long after it became empty.
 - A group that no member ever joined (stand-alone consumers): each offset that long after it was committed.
 - A Stable consumer group: the same, for topics that no member subscribes to any more.
 - An offset with a retention time of its client: when that is over, in the same three cases.
 - An offset of a partition for which a newer one is pending in an open transaction: not before that transaction ends.
+- An offset of a topic that does not exist, when the shard was just loaded: the topic may have been deleted while no
+  broker hosted the shard, and a later topic of that name must not find the offset.
 - A group without members and offsets, pending ones included: removed a minute after it became empty
   (`EMPTY_GROUP_KEPT_MS`).
 
-The check of offsets runs at an interval and in slices, because a shard may hold millions of offsets. A check in between
-examines only groups without offsets; it runs as long as there are such groups.
+Checks run in slices, because a shard may hold millions of offsets: the one for deleted topics once, after loading, the
+one of all offsets at an interval. A check in between examines only groups without offsets; it runs as long as there are
+such groups.
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 from flowstone.coordinator.groups.config import EMPTY_GROUP_KEPT_MS, EXPIRY_OFFSETS_PER_TICK, EXPIRY_PAUSE_MS
 from flowstone.coordinator.groups.group import AnyGroup
@@ -21,21 +26,28 @@ from flowstone.coordinator.groups.state import Turn
 from flowstone.coordinator.groups.timers import EXPIRY_TIMER
 
 
+class _Check(Enum):
+    """The kinds of checks, of which one runs at a time."""
+
+    DELETED_TOPICS = 1
+    ALL_OFFSETS = 2
+    EMPTY_GROUPS = 3
+
+
 class Expiry:
     """The progress of the check under way, and the time of the next one. Soft state: a reload starts over."""
 
     def __init__(self) -> None:
         self._unchecked: list[str] = []
-        self._looks_at_offsets = False
+        self._kind = _Check.EMPTY_GROUPS
         self._finds_young = False  # whether an empty group was found that is not due yet
         self._offsets_due_ms = 0
 
     def schedule(self, turn: Turn) -> None:
         """Schedule the first checks of a shard that was just loaded."""
         self._offsets_due_ms = turn.now_ms + turn.shard.config.offsets_retention_check_interval_ms
-        turn.shard.timers.schedule(EXPIRY_TIMER, self._offsets_due_ms)
-        if any(_has_nothing(turn, group) for group in turn.shard.groups.values()):
-            turn.check_empty_groups_later()
+        self._kind, self._unchecked = _Check.DELETED_TOPICS, list(turn.shard.groups)
+        turn.shard.timers.schedule(EXPIRY_TIMER, turn.now_ms if self._unchecked else self._offsets_due_ms)
 
     def check(self, turn: Turn) -> None:
         """Run one slice of a check; schedule the next slice, or the next check."""
@@ -47,26 +59,34 @@ class Expiry:
             if group is None:
                 continue
             budget -= 1
-            if self._looks_at_offsets:
-                budget -= len(turn.shard.offsets.of_group(group.group_id))
-                _check_group(turn, group)
-            elif _has_nothing(turn, group):
-                if turn.now_ms - group.state_timestamp_ms >= EMPTY_GROUP_KEPT_MS:
-                    turn.append(GroupRemoved(group.group_id))
-                else:
-                    self._finds_young = True
+            if self._kind is _Check.EMPTY_GROUPS:
+                self._check_empty(turn, group)
+                continue
+            budget -= len(turn.shard.offsets.of_group(group.group_id))
+            if self._kind is _Check.ALL_OFFSETS:
+                _remove_expired(turn, group)
+            else:
+                self._finds_young |= _remove_of_deleted_topics(turn, group) or _has_nothing(turn, group)
         if self._unchecked:
             turn.shard.timers.schedule(EXPIRY_TIMER, turn.now_ms + EXPIRY_PAUSE_MS)
         else:
             self._end(turn)
 
+    def _check_empty(self, turn: Turn, group: AnyGroup) -> None:
+        if not _has_nothing(turn, group):
+            return
+        if turn.now_ms - group.state_timestamp_ms >= EMPTY_GROUP_KEPT_MS:
+            turn.append(GroupRemoved(group.group_id))
+        else:
+            self._finds_young = True
+
     def _begin(self, turn: Turn) -> None:
         self._unchecked = list(turn.shard.groups)
         self._finds_young = False
-        self._looks_at_offsets = turn.now_ms >= self._offsets_due_ms
+        self._kind = _Check.ALL_OFFSETS if turn.now_ms >= self._offsets_due_ms else _Check.EMPTY_GROUPS
 
     def _end(self, turn: Turn) -> None:
-        if self._looks_at_offsets:
+        if self._kind is _Check.ALL_OFFSETS:
             self._offsets_due_ms = turn.now_ms + turn.shard.config.offsets_retention_check_interval_ms
         turn.shard.timers.schedule(EXPIRY_TIMER, self._offsets_due_ms)
         if self._finds_young:
@@ -79,7 +99,18 @@ def _has_nothing(turn: Turn, group: AnyGroup) -> bool:
     return group.is_unused and not shard.offsets.of_group(group_id) and not shard.pending.of_group(group_id)
 
 
-def _check_group(turn: Turn, group: AnyGroup) -> None:
+def _remove_of_deleted_topics(turn: Turn, group: AnyGroup) -> bool:
+    """Remove the group's offsets in partitions that do not exist; return whether there were any."""
+    offsets, pending = turn.shard.offsets.of_group(group.group_id), turn.shard.pending.of_group(group.group_id)
+    names = {topic for topic, _ in (*offsets, *pending)}
+    counts = {name: turn.shard.topics.partition_count(name) for name in names}
+    missing = [place for place in dict.fromkeys((*offsets, *pending)) if place[1] >= counts[place[0]]]
+    for topic, partition in missing:
+        turn.append(OffsetRemoved(group.group_id, topic, partition))
+    return bool(missing)
+
+
+def _remove_expired(turn: Turn, group: AnyGroup) -> None:
     offsets = turn.shard.offsets.of_group(group.group_id)
     pending = turn.shard.pending.of_group(group.group_id)
     topics_in_use, empty_since_ms = group.topics_in_use(), group.empty_since_ms

@@ -28,7 +28,7 @@ class AnyGroup(Protocol):
 
     @property
     def protocol_type_name(self) -> str:
-        """Return what ListGroups shows as the protocol type, empty if no member ever joined."""
+        """Return the protocol type as ListGroups shows it, empty if no member ever joined."""
         ...
 
     @property
@@ -70,11 +70,11 @@ class AnyGroup(Protocol):
         ...
 
     def check_commit(self, request: CommitRequest) -> ErrorCode:
-        """Return why the sender may not commit, or NONE."""
+        """Return NONE if the sender may commit, or else the error code."""
         ...
 
     def check_transactional_commit(self, request: CommitRequest) -> ErrorCode:
-        """Return why the one who asks may not commit in a transaction, or NONE."""
+        """Return NONE if the sender may commit in a transaction, or else the error code."""
         ...
 
     def session_timeout_ms(self, member_id: str) -> int:

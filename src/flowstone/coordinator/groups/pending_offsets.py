@@ -1,4 +1,4 @@
-"""Offsets of a shard that were committed in transactions still open: hard state, changed by replayed records only.
+"""Offsets of a shard that were committed in open transactions: hard state, changed only by replayed records.
 
 They count once their producer's marker says commit, and are forgotten if it says abort. What was written of the same
 partition of the same group after them wins, as in Kafka: a plain commit, a tombstone, or the offset of a transaction
@@ -20,7 +20,7 @@ _Place = tuple[str, int]
 
 
 class _Written(NamedTuple):
-    """A producer's last offset for a place, and its number in the order in which the shard's were written."""
+    """A producer's pending offset for one partition of a group, with its position in the order of all writes."""
 
     number: int
     record: OffsetCommitted
@@ -30,7 +30,7 @@ _NONE: Mapping[_Place, Mapping[int, _Written]] = MappingProxyType({})
 
 
 def pending_bytes(metadata: str) -> int:
-    """Return about what a pending offset with this metadata takes in memory."""
+    """Return an estimate of the memory in bytes of a pending offset with this metadata."""
     return PENDING_OFFSET_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(metadata)
 
 
@@ -44,7 +44,7 @@ class PendingOffsets:
         self._written_count = 0
 
     def of_group(self, group_id: str) -> Mapping[_Place, Mapping[int, _Written]]:
-        """Return what is pending of a group, by topic and partition."""
+        """Return a group's pending offsets by topic and partition."""
         return self.by_group.get(group_id, _NONE)
 
     def found_in(self, partitions: Mapping[_Place, object]) -> list[tuple[str, str, int]]:
@@ -54,11 +54,11 @@ class PendingOffsets:
         ]
 
     def size_bytes(self, group_id: str) -> int:
-        """Return about what a group's pending offsets take in memory."""
+        """Return an estimate of the memory in bytes of a group's pending offsets."""
         return self._size_bytes.get(group_id, 0)
 
     def add(self, producer_id: int, records: Iterable[OffsetCommitted]) -> None:
-        """Hold offsets that the producer has written in its open transaction."""
+        """Store offsets that the producer has written in its open transaction."""
         for record in records:
             group_id, place = record[0], record[1:3]
             self._forget(group_id, place, producer_id)
@@ -69,13 +69,13 @@ class PendingOffsets:
             self._size_bytes[group_id] = self._size_bytes.get(group_id, 0) + pending_bytes(record.metadata)
 
     def drop_older(self, records: Iterable[GroupRecord]) -> None:
-        """Forget the offsets of places that records outside of any transaction have written or removed since."""
+        """Drop the pending offsets that newer records outside of any transaction have replaced or removed."""
         for record in records:
             if record[0] in self.by_group and isinstance(record, OffsetCommitted | OffsetRemoved):
                 self._drop_before(record[0], record[1:3], self._written_count + 1)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[OffsetCommitted]:
-        """Forget what the producer has written, and return it; if it is committed, forget what others wrote before."""
+        """Remove and return the producer's pending offsets; after a commit also remove other producers' older ones."""
         ended = []
         for group_id, place in tuple(self._by_producer.get(producer_id, ())):
             number, record = self.by_group[group_id][place][producer_id]
@@ -91,7 +91,7 @@ class PendingOffsets:
             self._forget(group_id, place, producer_id)
 
     def _forget(self, group_id: str, place: _Place, producer_id: int) -> None:
-        """Forget what a producer has written for a place, if it has."""
+        """Remove the producer's pending offset for one partition of a group, if there is one."""
         places = self.by_group.get(group_id, {})
         writers = places.get(place, {})
         written = writers.pop(producer_id, None)

@@ -86,7 +86,7 @@ class _Writer:
 
 
 class _Reader:
-    """Fails with struct.error, IndexError, ValueError or ProtocolError where the bytes end or make no sense."""
+    """A reader of stored fields; raises struct.error, IndexError, ValueError or ProtocolError if they are malformed."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._position = data, 0
@@ -337,7 +337,7 @@ def _read_member(reader: _Reader) -> StoredMember:
 
 
 def _value_reader(value: bytes) -> _Reader | None:
-    """Return what reads a value of this version, or None if the version is a newer broker's."""
+    """Return the reader for a value's version, or None if the version is a newer broker's."""
     (version,) = _SHORT.unpack_from(value)
     if version < 0:
         raise ValueError(f"{version} is not a version")

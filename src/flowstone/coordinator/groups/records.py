@@ -58,7 +58,7 @@ class GroupStored(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return an estimate of its size in the log: text counts as if each character took three bytes."""
+        """Return an estimate of the record's size in the log; text counts as if each character took three bytes."""
         return sum(
             len(each.subscription)
             + len(each.assignment)

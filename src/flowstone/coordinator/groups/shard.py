@@ -51,6 +51,7 @@ from flowstone.coordinator.groups.records import (
 )
 from flowstone.coordinator.groups.state import GroupEffects, ShardState, Turn
 from flowstone.coordinator.groups.timers import Timer, TimerKind
+from flowstone.coordinator.groups.topics import Topics
 from flowstone.coordinator.groups.transactional_commits import EndTransactionRequest, TransactionalCommitRequest
 from flowstone.memory_budget import MemoryAccount, MemoryBudget
 from flowstone.types import TopicPartition
@@ -58,12 +59,14 @@ from flowstone.wire.end_markers import EndMarker
 
 
 class GroupShard:
-    def __init__(self, config: GroupConfig, new_member_id: Callable[[str], str], budget: MemoryBudget) -> None:
+    def __init__(
+        self, config: GroupConfig, new_member_id: Callable[[str], str], budget: MemoryBudget, topics: Topics
+    ) -> None:
         """Create an empty shard; `budget` limits the memory of all shards of the broker.
 
-        `new_member_id` returns a unique id, given a client or instance id.
+        `new_member_id` returns a unique id, given a client or instance id. `topics` are those of the cluster now.
         """
-        self._state = ShardState(config, new_member_id, MemoryAccount(budget))
+        self._state = ShardState(config, new_member_id, MemoryAccount(budget), topics)
         self.next_deadline = self._state.timers.next_deadline
         self._expiry = Expiry()
 
@@ -146,16 +149,25 @@ class GroupShard:
         return turn.effects
 
     def join(self, now_ms: int, token: Any, request: JoinRequest) -> GroupEffects:
-        return self._run_and_measure(joining.join, now_ms, token, request)
+        turn = Turn(self._state, now_ms)
+        joining.join(turn, token, request)
+        self._state.measure(request.group_id)
+        return turn.effects
 
     def sync(self, now_ms: int, token: Any, request: SyncRequest) -> GroupEffects:
-        return self._run_and_measure(membership.sync, now_ms, token, request)
+        turn = Turn(self._state, now_ms)
+        membership.sync(turn, token, request)
+        self._state.measure(request.group_id)
+        return turn.effects
 
     def heartbeat(self, now_ms: int, token: Any, request: HeartbeatRequest) -> GroupEffects:
         return self._run(membership.heartbeat, now_ms, token, request)
 
     def leave(self, now_ms: int, token: Any, request: LeaveRequest) -> GroupEffects:
-        return self._run_and_measure(membership.leave, now_ms, token, request)
+        turn = Turn(self._state, now_ms)
+        membership.leave(turn, token, request)
+        self._state.measure(request.group_id)
+        return turn.effects
 
     def commit_offsets(self, now_ms: int, token: Any, request: CommitRequest) -> GroupEffects:
         return self._run(commits.commit, now_ms, token, request)
@@ -210,18 +222,6 @@ class GroupShard:
     def close(self) -> None:
         """Release the memory of all groups: the shard is discarded, or moves to another broker."""
         self._state.account.close()
-
-    def _run_and_measure(
-        self,
-        handle: Callable[[Turn, Any, Any], None],
-        now_ms: int,
-        token: Any,
-        request: JoinRequest | SyncRequest | LeaveRequest,
-    ) -> GroupEffects:
-        turn = Turn(self._state, now_ms)
-        handle(turn, token, request)
-        self._state.measure(request.group_id)
-        return turn.effects
 
     def _run(self, handle: Callable[[Turn, Any, Any], None], now_ms: int, token: Any, request: Any) -> GroupEffects:
         turn = Turn(self._state, now_ms)

@@ -17,6 +17,7 @@ from flowstone.coordinator.groups.offsets import OffsetStore
 from flowstone.coordinator.groups.pending_offsets import PendingOffsets
 from flowstone.coordinator.groups.records import GroupRecord
 from flowstone.coordinator.groups.timers import EXPIRY_TIMER, Timer, TimerKind, Timers
+from flowstone.coordinator.groups.topics import Topics
 from flowstone.memory_budget import MemoryAccount
 
 GroupEffects = Effects[GroupRecord]
@@ -27,6 +28,7 @@ class ShardState:
     config: GroupConfig
     new_member_id: Callable[[str], str]
     account: MemoryAccount
+    topics: Topics
     groups: dict[str, AnyGroup] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     pending: PendingOffsets = field(default_factory=PendingOffsets)

@@ -1,9 +1,9 @@
-"""TxnOffsetCommit, and the end of the transactions it writes in: offsets that count together with a producer's records.
+"""TxnOffsetCommit and the end of its transaction: offsets that take effect together with a producer's records.
 
-The group's offsets are pending until the producer's end marker (`pending_offsets`). A member that names itself is
-checked against its group, so that one that was removed cannot commit what its successor reads again (KIP-447). Older
-clients name neither member nor generation: they are fenced by their producer epoch alone. A commit keeps no session
-alive, and it is taken while the group waits for its assignment, as in Kafka.
+The group's offsets are pending until the producer's end marker (`pending_offsets`). If the request names a member, it
+is checked against the group, so that a removed member cannot commit offsets that its successor reads again (KIP-447).
+Older clients name neither member nor generation: they are fenced by their producer epoch alone. A commit does not keep
+a session alive, and it is accepted while the group waits for its assignment, as in Kafka.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from flowstone.wire.end_markers import EndMarker
 
 
 class TransactionalCommitRequest(NamedTuple):
-    """What to commit, and in whose transaction. The answer is a CommitResponse."""
+    """Offsets to commit in a producer's transaction. The response is a CommitResponse."""
 
     producer: TransactionalProducer
     commit: CommitRequest
 
 
 class EndTransactionRequest(NamedTuple):
-    """The end of a producer's transaction. The answer is None."""
+    """The end of a producer's transaction. The response is None."""
 
     producer: TransactionalProducer
     marker: EndMarker
@@ -70,7 +70,7 @@ def _has_memory(turn: Turn, commit: CommitRequest) -> bool:
 
 
 def end_transaction(turn: Turn, token: Any, request: EndTransactionRequest) -> None:
-    """End the producer's transaction, be anything of it pending or not: the log's own state depends on the marker."""
+    """End the producer's transaction, even if it has no pending offsets: the log's own state needs the marker."""
     turn.effects.producer, turn.effects.marker = request.producer, request.marker
     turn.effects.transaction_version = request.transaction_version
     turn.reply(token, None)

@@ -1,9 +1,9 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: partitions become part of a transaction, or are looked for in it.
+"""AddPartitionsToTxn and AddOffsetsToTxn: add partitions to a transaction, or verify that they are in it.
 
-A group's offsets are written to a partition of `__consumer_offsets`, which takes part like any other.
+A group's offsets are written to a partition of `__consumer_offsets`, which is added like any other.
 
-A prepared transaction is asked about first: after a roll-over the producer goes on with the next producer id, which
-only the completed transaction has, and would otherwise be told that it is fenced.
+The check for a prepared transaction comes first. After a roll-over the producer goes on with the next producer id,
+which only the completed transaction has; the other checks would fence it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _add(turn: Turn, request: AddPartitionsRequest) -> ErrorCode:
 
 
 def verify_partitions(turn: Turn, token: Any, request: AddPartitionsRequest) -> None:
-    """Say of each partition whether it is in the ongoing transaction of this producer id and epoch."""
+    """Reply for each partition whether it is in the ongoing transaction of this producer id and epoch."""
     code = _check_producer(turn, request)
     if code is not ErrorCode.NONE:
         turn.reply(token, VerifyPartitionsResponse(dict.fromkeys(request.partitions, code)))

@@ -1,7 +1,7 @@
-"""DescribeTransactions and ListTransactions: what operators see.
+"""DescribeTransactions and ListTransactions, the requests of operators.
 
-A large shard is listed in slices, so that a request may be answered by a later call. Transactional ids that come or go
-meanwhile may be listed or not.
+A large shard is listed in slices, so that a request may be answered by a later call. Transactional ids that are created
+or removed meanwhile may or may not be listed.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def describe(turn: Turn, token: Any, transactional_id: str) -> None:
 
 
 class Listing:
-    """One ListTransactions under way."""
+    """A ListTransactions request that is being answered in slices."""
 
     def __init__(self, token: Any, request: ListTransactionsRequest) -> None:
-        """Raises PatternError if the request's pattern cannot be compiled."""
+        """Create a listing that has not started. Raises PatternError if the request's pattern cannot be compiled."""
         self._token, self._request = token, request
         self._unlisted: list[str] | None = None  # until its turn comes
         self._states = {_STATES[each] for each in request.states if each in _STATES}
@@ -63,7 +63,7 @@ class Listing:
         self._listed: list[ListedTransaction] = []
 
     def run_slice(self, turn: Turn) -> bool:
-        """List some more; return whether the request has been answered."""
+        """List the next slice; return whether the request has been answered."""
         if self._unlisted is None:
             self._unlisted = list(turn.shard.transactions)
         pattern = self._pattern

@@ -1,4 +1,4 @@
-"""What an operator may set about transactions, and the limits nobody may."""
+"""Settings of the transaction coordinator, and limits that cannot be changed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PATTERN_WORK_PER_SLICE = 50_000
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """Kafka's settings of the same meaning; the defaults are Kafka's."""
+    """The coordinator's settings, with the meaning and the defaults of Kafka's settings."""
 
     transaction_max_timeout_ms: int = 900_000  # transaction.max.timeout.ms
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000  # transactional.id.expiration.ms

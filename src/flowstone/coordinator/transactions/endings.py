@@ -91,7 +91,7 @@ def _end_v2(turn: Turn, request: EndTransactionRequest, before: TransactionStore
 
 
 def _is_repeated(request: EndTransactionRequest, stored: TransactionStored) -> bool:
-    """Return whether this EndTxn 5 has decided the stored transaction: it comes again, its answer may be lost."""
+    """Return whether an EndTxn 5 repeats the one that decided the stored transaction, because its response was lost."""
     if stored.client_version < V2 or not (stored.state.is_prepared or stored.state.is_complete):
         return False
     if request.producer_id == stored.producer_id:
@@ -100,10 +100,10 @@ def _is_repeated(request: EndTransactionRequest, stored: TransactionStored) -> b
 
 
 def fence(turn: Turn, before: TransactionStored, *, last_epoch: int) -> ErrorCode:
-    """Abort an ongoing transaction whose producer is gone or late, and raise the epoch so that it cannot go on.
+    """Abort an ongoing transaction whose producer was replaced or timed out, and raise the epoch to fence the producer.
 
-    The finalized feature says how. `last_epoch` is the epoch of a producer that asked for it itself, if one did; with
-    V2 its producer may always find out that the transaction was aborted, and go on.
+    The finalized `transaction.version` decides how. `last_epoch` is the epoch of the producer if it requested this
+    itself. Under V2 a producer can always find out that its transaction was aborted, and continue.
     """
     if turn.shard.transaction_version() < _FEATURE_THAT_RAISES_EPOCHS:
         _decide(turn, transitions.fenced_v1(before, last_epoch=last_epoch, now_ms=turn.now_ms))
@@ -133,7 +133,7 @@ def _decide(turn: Turn, prepared: TransactionStored) -> TransactionStored:
 
 
 def resume(turn: Turn, prepared: TransactionStored) -> None:
-    """Go on with a transaction that was decided before the shard was loaded."""
+    """Complete a transaction that was decided before the shard was loaded: send its markers again."""
     if prepared.partitions:
         turn.send_markers(prepared)
     else:
@@ -141,7 +141,7 @@ def resume(turn: Turn, prepared: TransactionStored) -> None:
 
 
 def markers_written(turn: Turn, task: SendMarkers, partitions: Iterable[TopicPartition]) -> None:
-    """Note partitions that need no marker any more; with the last one the transaction is complete."""
+    """Note partitions that need no marker any more. The transaction is complete when none is left."""
     marking = _marking_of(turn, task)
     if marking is None:
         return
@@ -163,6 +163,6 @@ def send_refused_again(turn: Turn) -> None:
 
 
 def _marking_of(turn: Turn, task: SendMarkers) -> Marking | None:
-    """Return what is under way for this very task; None for one of an earlier transaction or an earlier shard."""
+    """Return the markers that `task` writes, or None if it belongs to an earlier transaction or an earlier shard."""
     marking = turn.shard.markings.get(task.transactional_id)
     return marking if marking is not None and marking.task is task else None

@@ -88,7 +88,9 @@ def _renew(turn: Turn, request: InitProducerIdRequest, before: TransactionStored
 
 
 def _is_last(request: InitProducerIdRequest, before: TransactionStored) -> bool:
-    """Return whether the client has what the record replaced, so that it never got the answer with the current pair."""
+    """Return whether the client has the id and epoch before the current ones: it never got the response with the
+    current ones.
+    """
     if request.producer_epoch != before.last_producer_epoch:
         return False
     if request.producer_id == before.producer_id:

@@ -1,6 +1,6 @@
-"""What goes into a TransactionShard and what comes out, independent of API versions; handlers translate both ways.
+"""Requests, responses and tasks of a TransactionShard, independent of API versions; handlers convert them.
 
-The shard always answers in the newest version's terms: see `error_for_version`.
+Error codes in responses are those of the newest version of each API: see `error_for_version`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ _PRODUCER_FENCED_SINCE = {22: 4, 24: 2, 25: 2, 26: 2}
 
 
 def error_for_version(api_key: int, api_version: int, code: ErrorCode) -> ErrorCode:
-    """Return the error code as a client that speaks this version of the API knows it."""
+    """Return the error code to send to a client that uses this version of the API."""
     if code is ErrorCode.PRODUCER_FENCED and api_version < _PRODUCER_FENCED_SINCE[api_key]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 
 class InitProducerIdRequest(NamedTuple):
-    """Producer id and epoch are those the client has, since InitProducerId 3."""
+    """A request for a producer id. The client sends its current producer id and epoch since version 3 of
+    InitProducerId.
+    """
 
     transactional_id: str
     timeout_ms: int
@@ -45,7 +47,7 @@ class InitProducerIdResponse(NamedTuple):
 
 
 class AddPartitionsRequest(NamedTuple):
-    """One transaction of AddPartitionsToTxn, or the offsets partition of the group of an AddOffsetsToTxn."""
+    """A request to add or verify partitions: one transaction of AddPartitionsToTxn, or one AddOffsetsToTxn."""
 
     transactional_id: str
     producer_id: int
@@ -55,17 +57,17 @@ class AddPartitionsRequest(NamedTuple):
 
 
 class AddPartitionsResponse(NamedTuple):
-    """The code is that of every partition.
+    """The result of adding partitions: one error code for all of them.
 
-    POLICY_VIOLATION is a limit of ours. Clients abort the transaction; for an implicit addition the handler answers
-    TRANSACTION_ABORTABLE instead.
+    POLICY_VIOLATION means that a limit of Flowstone's is reached, and clients abort the transaction. For an implicit
+    addition the handler answers TRANSACTION_ABORTABLE instead.
     """
 
     error_code: ErrorCode = ErrorCode.NONE
 
 
 class VerifyPartitionsResponse(NamedTuple):
-    """TRANSACTION_ABORTABLE is the code of a partition that is not in the transaction."""
+    """The result of verifying partitions: TRANSACTION_ABORTABLE for each that is not in the transaction."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
@@ -79,7 +81,7 @@ class EndTransactionRequest(NamedTuple):
 
 
 class EndTransactionResponse(NamedTuple):
-    """Producer id and epoch are those to go on with; only V2 has them."""
+    """The result of EndTxn. Under V2 it has the producer id and epoch of the producer's next transaction."""
 
     error_code: ErrorCode = ErrorCode.NONE
     producer_id: int = NO_PRODUCER_ID
@@ -87,7 +89,7 @@ class EndTransactionResponse(NamedTuple):
 
 
 class DescribedTransaction(NamedTuple):
-    """The partitions of a transaction that is being ended are those without a marker."""
+    """The state of a transactional id. A transaction that is being ended lists only the partitions without a marker."""
 
     transactional_id: str
     error_code: ErrorCode = ErrorCode.NONE
@@ -100,7 +102,7 @@ class DescribedTransaction(NamedTuple):
 
 
 class ListTransactionsRequest(NamedTuple):
-    """Empty filters let everything through; the duration does so below zero."""
+    """The filters of ListTransactions. Empty ones match all transactions, as does a negative duration."""
 
     states: tuple[str, ...] = ()
     producer_ids: tuple[int, ...] = ()

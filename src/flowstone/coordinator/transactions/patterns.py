@@ -1,11 +1,12 @@
-"""Regular expressions of clients, matched in a time that is linear in the text.
+r"""Regular expressions from clients, matched in a time that is linear in the length of the text.
 
-Python's own backtrack: a pattern of twenty characters may take hours on a text of forty. Here a pattern becomes an
-automaton whose sets of states are followed, as in RE2, and has to match the whole text. What such an automaton cannot
-do (back references, look-around) is refused, and so is what is rare in names of transactional ids (named classes).
+Python's own `re` backtracks: a pattern of twenty characters may take hours on a text of forty. Here a pattern is
+compiled to a nondeterministic automaton, and sets of its states are followed, as in RE2. The pattern must match the
+whole text. Back references and look-around, which an automaton cannot do, are refused. So are named classes, which are
+rare in transactional ids.
 
-Understood are literals, `.`, classes with ranges and negation, `\\d \\w \\s \\D \\W \\S`, escapes, groups, `|`, `* + ?`
-and `{m,n}`, lazy or not, and `^` and `$`, which say nothing as the whole text has to match at the pattern's ends.
+Supported are literals, `.`, classes with ranges and negation, `\d \w \s \D \W \S`, escapes, groups, `|`, `* + ?` and
+`{m,n}`, greedy or lazy. `^` and `$` have no effect, because the pattern matches the whole text in any case.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SPECIAL = frozenset("\\.[](){}|*+?^$")
 
 
 class PatternError(ValueError):
-    """The pattern is not one, is too large, or asks for what is not supported."""
+    """The pattern is invalid, too large, or uses an unsupported construct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,9 @@ class CharacterSet:
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """A state waits for a character of `accepts` and goes on to `targets`; without `accepts` it goes on at once."""
+    """A state of the automaton: a character in `accepts` leads to `targets`; if that is None, no character is
+    needed.
+    """
 
     accepts: CharacterSet | None
     targets: list[_State]
@@ -54,17 +57,17 @@ class _State:
 
 @dataclass(slots=True)
 class _Fragment:
-    """A part of the automaton: where it begins, and the state without targets where it ends."""
+    """A part of the automaton: its first state, and its last one, which has no targets yet."""
 
     start: _State
     end: _State
 
 
 class Pattern:
-    """A compiled pattern, and the steps of its automaton that were taken before."""
+    """A compiled pattern, with a cache of the automaton's transitions."""
 
     def __init__(self, text: str) -> None:
-        """Raises PatternError if the text cannot be compiled."""
+        """Compile a pattern. Raises PatternError if it is invalid, too large or not supported."""
         self.followed_count = 0  # the states that were followed so far, which is the time it took
         fragment = _Compiler(text).compile()
         self._end = fragment.end
@@ -72,7 +75,7 @@ class Pattern:
         self._steps: dict[tuple[frozenset[_State], str], frozenset[_State]] = {}
 
     def matches(self, text: str) -> bool:
-        """Return whether the pattern matches the whole text, which is not longer than a limit."""
+        """Return whether the pattern matches the whole text, whose length the caller has limited."""
         if len(text) > PATTERN_TEXT_CHARACTERS_MAX:
             return False
         states, steps = self._start, self._steps
@@ -92,7 +95,7 @@ class Pattern:
 
 
 def _closure(states: list[_State]) -> frozenset[_State]:
-    """Return the states and those that can be reached from them without a character."""
+    """Return these states and those that can be reached from them without consuming a character."""
     reached = set(states)
     while states:
         state = states.pop()
@@ -172,7 +175,7 @@ class _Compiler:
         return _Fragment(copies[fragment.start], copies[fragment.end])
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """Read how often the last atom is repeated, with no upper bound as None."""
+        """Parse the repetition `{m,n}` after an atom; an upper bound of None means unlimited."""
         for sign, least_count, most_count in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):
             if self._take(sign):
                 return least_count, most_count

@@ -49,7 +49,7 @@ _TIMES = Struct(">qq")
 
 
 def encode_all(records: Sequence[TransactionRecord]) -> list[bytes]:
-    """The records as they stand in one batch, whose timestamp they have."""
+    """Return the records as stored in one batch; each has the batch's timestamp."""
     return [encode_record(offset_delta, 0, *encode(record)) for offset_delta, record in enumerate(records)]
 
 
@@ -60,7 +60,10 @@ def encode(record: TransactionRecord) -> CoordinatorRecord:
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """None for a version of key or value that is not known. StorageFault if it makes no sense."""
+    """Return the typed record, or None for an unknown version of key or value.
+
+    Raises StorageFault if the bytes are malformed.
+    """
     try:
         reader = _Reader(key)
         if reader.int16() != KEY_VERSION:
@@ -82,7 +85,7 @@ def _value(record: TransactionStored) -> bytes:
 
 
 def _partitions(record: TransactionStored) -> bytes:
-    """Null in Empty, and there only, as in Kafka."""
+    """Return the encoded partitions; null for an Empty transaction only, as in Kafka."""
     if record.state is TransactionState.EMPTY:
         return encode_uvarint(0)
     numbers: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
-"""What is stored about transactions: the typed records of `__transaction_state`.
+"""The typed records of `__transaction_state`.
 
-A record is a whole: it replaces everything known about its transactional id. The field names are those of Kafka's
-TransactionLogValue. Their binary form is in `record_format`.
+A record replaces everything known about its transactional id. The field names are those of Kafka's TransactionLogValue.
+The binary form is in `record_format`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LAST_CLIENT_EPOCH = PRODUCER_EPOCH_MAX - 1
 
 
 class TransactionState(IntEnum):
-    """The states by the numbers that are stored."""
+    """The states of a transactional id, with the numbers under which they are stored."""
 
     EMPTY = 0  # has a producer id and epoch, and never had a transaction with them
     ONGOING = 1  # has partitions
@@ -68,10 +68,10 @@ class TransactionStored(NamedTuple):
         return self.producer_epoch >= LAST_CLIENT_EPOCH
 
     def check_producer(self, producer_id: int, producer_epoch: int) -> ErrorCode:
-        """Return what a producer with this id and epoch is told: NONE if it is the current one.
+        """Return the error code for a request with this producer id and epoch: NONE if they are the current ones.
 
-        Kafka takes the producer of the exhausted id for a stranger, which is fatal to it. Here it is fenced like any
-        other that was aborted by time, and goes on after EndTxn 5.
+        For the producer of an exhausted id Kafka returns INVALID_PRODUCER_ID_MAPPING, which is fatal to it. Here it is
+        fenced like any producer whose transaction timed out, and can continue after EndTxn 5.
         """
         if producer_id != self.producer_id and not self.has_rolled_over_from(producer_id, producer_epoch):
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING

@@ -1,7 +1,7 @@
-"""Transactions that are open for too long are aborted, transactional ids that nobody uses are forgotten.
+"""Periodic scans of a shard: abort transactions that have timed out, and remove unused transactional ids.
 
-Both scans run at their interval and in slices. A scan that has nothing to find is not due: an idle shard asks for no
-wake-up because of transactions, and an empty one for none at all.
+Both scans run at their interval and in slices. A scan that cannot find anything is not scheduled: an idle shard needs
+no wake-up for timeouts, and an empty shard none at all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Scan:
         return self._due_ms if self._unchecked or candidates else None
 
     def run(self, turn: Turn, candidates: Collection[str]) -> None:
-        """Check the next slice if it is due; `candidates` are the ids of a scan that begins now."""
+        """Check the next slice if it is due. A new pass goes over `candidates`, the transactional ids to check."""
         if turn.now_ms < self._due_ms or not (self._unchecked or candidates):
             return
         if not self._unchecked:
@@ -49,7 +49,7 @@ class Scan:
 
 
 def abort_if_timed_out(turn: Turn, stored: TransactionStored) -> None:
-    """Abort the transaction once it is as old as its timeout; without a new producer id, at the next scan."""
+    """Abort the transaction if its timeout has passed. Without a new producer id the next scan tries again."""
     if stored.state is not TransactionState.ONGOING or stored.timeout_ms == NO_TIMEOUT_MS:
         return
     if turn.now_ms - stored.start_ms >= stored.timeout_ms:

@@ -2,31 +2,30 @@
 
 Pure and synchronous. Every request method takes the time, an opaque token and a request, and returns `Effects`: the
 records to append, the replies and the tasks that are due. Every token is answered exactly once, unless the shard is
-thrown away before; all but long ListTransactions are answered by the call itself.
+discarded before. Every request but a long ListTransactions is answered by the call itself.
 
-What the runtime must do is what it does for every coordinator (`coordinator.runtime`): replay each record right after
-the call that gave it, release replies and tasks once everything the shard had seen is committed, and throw the shard
-away if an append fails. A task is a `SendMarkers`; the sender of the markers reports with `markers_written` and
-`markers_refused`.
+The runtime's duties are those for every coordinator (`coordinator.runtime`): replay each record right after the call
+that returned it, release replies and tasks once everything the shard had seen is committed, and discard the shard if an
+append fails. A task is a `SendMarkers`; the sender of the markers reports with `markers_written` and `markers_refused`.
 
-Kafka remembers for every transactional id which transition it is appending, and answers CONCURRENT_TRANSACTIONS
-meanwhile. Of these pending states none is needed here but one:
+Kafka keeps a pending state per transactional id while the append of a transition is in progress, and answers
+CONCURRENT_TRANSACTIONS during that time. Here no pending state is needed:
 
 - Empty, Ongoing, Prepare* and PrepareEpochFence: the next request already sees the state that is being appended. Its
-  own answer waits until that is committed. If the commit fails, both requests are told to look for the coordinator
+  own response waits until that is committed. If the commit fails, both clients are told to look up the coordinator
   again, and the next shard decides by what is in the log.
-- Dead: a tombstone is replayed like anything else. A request that comes meanwhile finds no transactional id, and its
-  record follows the tombstone in the log.
-- Complete*: Kafka sets it as soon as markers are being sent. Here Prepare* itself says so. Until the markers are
-  written the producer may come with the id and epoch of its next transaction, which the shard must not refuse as
+- Dead: a tombstone is replayed like any other record. A request that arrives meanwhile finds no transactional id, and
+  its record follows the tombstone in the log.
+- Complete*: Kafka sets it as soon as markers are being sent. Here Prepare* has that meaning. Until the markers are
+  written the producer may use the id and epoch of its next transaction, and the shard must not refuse them as
   unknown: additions and EndTxn 5 check for Prepare* before anything else.
 
 Markers are sent once Prepare* is committed, and Complete* is appended once they are written. A shard that loads
-Prepare* sends them all again; leaders take a marker twice. An answer about markers counts only with the task it is
-about, so that one that comes late cannot complete a later transaction of the same epoch.
+Prepare* sends all of them again; leaders accept a marker twice. A report about markers counts only for the task that it
+names, so that a late one cannot complete a later transaction of the same epoch.
 
-Hard state changes in `replay` only: the last record of each transactional id. Soft state is memory only and dies with
-the shard: which markers are written, how far the scans are, listings under way.
+Hard state changes in `replay` only: the last record of each transactional id. Soft state is in memory only and is lost
+with the shard: which markers are written, the progress of scans, listings in progress.
 """
 
 from __future__ import annotations
@@ -61,11 +60,11 @@ class TransactionShard:
         transaction_version: Callable[[], int],
         budget: MemoryBudget,
     ) -> None:
-        """`coordinator_epoch` is the leader epoch of the shard's partition: leaders fence the markers of older ones.
+        """Create an empty shard; `budget` limits the memory of all shards of the broker.
 
-        `next_producer_id` gives a producer id that was never given before, or None if there is none at hand.
-
-        `transaction_version` is the finalized feature. `budget` limits the memory of all shards of the broker.
+        `coordinator_epoch` is the leader epoch of the shard's partition: leaders fence the markers of older epochs.
+        `next_producer_id` returns an unused producer id, or None if none is available now. `transaction_version`
+        returns the finalized level of the feature.
         """
         self._state = ShardState(
             config, coordinator_epoch, next_producer_id, transaction_version, MemoryAccount(budget)
@@ -75,9 +74,9 @@ class TransactionShard:
         self._listings = Listings()
 
     def replay(self, records: Iterable[TransactionRecord], producer: object = None) -> None:
-        """Apply stored records, in their order: those just appended, or some read while loading.
+        """Apply stored records in order: those just appended, or some that were read while loading.
 
-        Nobody writes to this topic in a transaction, so `producer` has no meaning here, and there are no markers.
+        Nothing is written to this topic in a transaction, so `producer` has no meaning here.
         """
         for record in records:
             if isinstance(record, TransactionRemoved):
@@ -86,10 +85,10 @@ class TransactionShard:
                 self._state.store(record)
 
     def replay_marker(self, producer: object, marker: object) -> None:
-        """Pass over a marker."""
+        """Ignore an end marker, because nothing is written to this topic in a transaction."""
 
     def loaded(self, now_ms: int) -> TransactionEffects:
-        """The log has been replayed: what was decided goes on, and may have waited for a coordinator for long."""
+        """Complete decided transactions after the log was replayed: they may have waited for a coordinator for long."""
         turn = Turn(self._state, now_ms)
         for stored in self._state.transactions.values():
             if stored.state.is_prepared:
@@ -126,22 +125,23 @@ class TransactionShard:
     def markers_written(
         self, now_ms: int, task: SendMarkers, partitions: Iterable[TopicPartition]
     ) -> TransactionEffects:
-        """These partitions of the task need no marker any more: it is committed there, or they are deleted."""
+        """Note the partitions of a task that need no marker any more: it is committed, or the partition was deleted."""
         turn = Turn(self._state, now_ms)
         endings.markers_written(turn, task, partitions)
         return turn.effects
 
     def markers_refused(self, now_ms: int, task: SendMarkers) -> TransactionEffects:
-        """A leader has fenced the producer or this coordinator: nobody sends this task's markers now.
+        """Note that a leader fenced the task's producer or coordinator epoch, so that no more of its markers are being
+        sent.
 
-        Another coordinator has taken over, most likely. If not, the task is given once more, after a while.
+        Most likely another coordinator has taken over. If not, the task is returned again after `MARKERS_RETRY_MS`.
         """
         turn = Turn(self._state, now_ms)
         endings.markers_refused(turn, task)
         return turn.effects
 
     def tick(self, now_ms: int) -> TransactionEffects:
-        """Whatever is due: timeouts, old transactional ids, refused markers, long listings."""
+        """Handle everything that is due: timeouts, unused transactional ids, refused markers, long listings."""
         turn = Turn(self._state, now_ms)
         self._timeouts.run(turn, self._state.ongoing)
         self._expiry.run(turn, self._state.transactions)
@@ -159,7 +159,7 @@ class TransactionShard:
         return min((each for each in deadlines if each is not None), default=None)
 
     def close(self) -> None:
-        """Give back the memory of all transactional ids: the shard is thrown away, or served by another broker."""
+        """Release the memory of all transactional ids: the shard is discarded, or another broker hosts it now."""
         self._state.account.close()
 
     def _run(

@@ -1,7 +1,7 @@
-"""What all parts of a shard share: its transactions and the markers under way; and one turn of work on them.
+"""The state that all parts of a shard share: its transactions and their markers; and the context of one call.
 
-A `Turn` is one call into the shard: the time it happens at and the effects it collects. Within a turn at most one
-record is written per transactional id, for what it changes is seen only once it is replayed.
+A `Turn` is one call into the shard: its time, and the effects that it collects. At most one record is written per
+transactional id in a call, because its effect is visible only after it was replayed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TransactionEffects = Effects[TransactionRecord]
 
 @dataclass(slots=True)
 class Marking:
-    """The markers of one prepared transaction. Soft state: after a reload all of them are sent again."""
+    """The unwritten markers of a prepared transaction. Soft state: after a reload all of them are sent again."""
 
     task: SendMarkers
     unmarked: set[TopicPartition]
@@ -68,7 +68,7 @@ class ShardState:
 
 
 def size_bytes(transactional_id: str, partition_count: int) -> int:
-    """Return what a transactional id takes in memory at most."""
+    """Return an upper bound of a transactional id's memory in bytes."""
     id_bytes = TRANSACTIONAL_ID_OVERHEAD_BYTES + TEXT_CHARACTER_BYTES * len(transactional_id)
     return id_bytes + PARTITION_BYTES * partition_count
 

@@ -1,6 +1,6 @@
-"""How one stored transaction follows from another: pure functions from record to record, without any check.
+"""The next stored transaction for each event: pure functions from record to record, without checks.
 
-Every one stamps the time, and keeps the producer id it replaces as the previous one.
+Each of them sets the time of the update, and stores the producer id that it replaces as the previous one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def producer_id_replaced(
 
 
 def initialized_again(before: TransactionStored, timeout_ms: int, now_ms: int) -> TransactionStored:
-    """Return the record for an InitProducerId whose answer was lost: the same id and epoch once more."""
+    """Return the record for an InitProducerId whose response was lost: the same producer id and epoch."""
     return _emptied(before, timeout_ms, now_ms)
 
 
@@ -73,7 +73,10 @@ def prepared_v1(before: TransactionStored, *, is_commit: bool, now_ms: int) -> T
 
 
 def prepared_v2(before: TransactionStored, *, is_commit: bool, next_producer_id: int, now_ms: int) -> TransactionStored:
-    """Raise the epoch by one; with a next producer id it may be the very last, which no client gets to see."""
+    """Return the record of a transaction decided under V2, with the epoch raised by one.
+
+    With a next producer id the epoch may be the very last one, which no client is given.
+    """
     return _prepared(before, now_ms, is_commit=is_commit)._replace(
         producer_epoch=min(before.producer_epoch + 1, PRODUCER_EPOCH_MAX),
         last_producer_epoch=before.producer_epoch,
@@ -83,7 +86,7 @@ def prepared_v2(before: TransactionStored, *, is_commit: bool, next_producer_id:
 
 
 def fenced_v1(before: TransactionStored, *, last_epoch: int, now_ms: int) -> TransactionStored:
-    """Abort, and raise the epoch so that the producer of this transaction cannot go on with it."""
+    """Return the record of an aborted transaction with the epoch raised, so that its producer is fenced."""
     return prepared_v1(before, is_commit=False, now_ms=now_ms)._replace(
         producer_epoch=min(before.producer_epoch + 1, PRODUCER_EPOCH_MAX), last_producer_epoch=last_epoch
     )
@@ -113,7 +116,7 @@ def completed(prepared: TransactionStored, now_ms: int) -> TransactionStored:
 
 
 def producer_to_go_on(record: TransactionStored) -> tuple[int, int]:
-    """Return the producer id and epoch of the producer's next transaction."""
+    """Return the producer id and epoch for the producer's next transaction."""
     if record.next_producer_id != NO_PRODUCER_ID:
         return record.next_producer_id, 0
     return record.producer_id, record.producer_epoch

@@ -145,7 +145,7 @@ class _Building:
         return BuiltBranch(self._path, tuple(segments), *offsets, *sizes, tuple(self._unsynced), inherited)
 
     def _abort_open(self, end_offset: int, split: bytes) -> InheritedTransactions | None:
-        """Have the transactions that are open at the end aborted in the branch."""
+        """Return markers that abort, in the branch, the transactions open at its end; None if there are none."""
         plan = self._plan
         sizes = {each.base_offset: each.size_bytes for each in plan.whole}
         if plan.cut is not None:

@@ -95,7 +95,8 @@ class Compaction:
             if self._known_transactions is None:
                 self._transactions()
                 return Then.AGAIN  # the limit may have changed
-            if at.header.last_offset in self._known_transactions.aborted:
+            # The keys of markers are no keys of records: many a topic has these as keys, the integers 0 and 1.
+            if at.header.is_control or at.header.last_offset in self._known_transactions.aborted:
                 self._map.mapped_end = at.header.next_offset
                 return Then.NEXT
         try:

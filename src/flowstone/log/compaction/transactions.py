@@ -1,13 +1,13 @@
-"""The transactions in a log as its compaction needs them (C4), read from the log's own batches.
+"""The transactions in a log as compaction needs them (C4), read from the log's own batches.
 
 A producer's transactional batches, from its first one after a marker to its next marker, are one transaction. Kafka's
 rules:
 
-- records of an aborted transaction go, whatever their keys; they hide nothing that was written before them;
-- nothing from the first batch of an open transaction on is touched: it may be aborted yet;
-- a marker may go, a delete.retention.ms later, once no batch of its transaction is left.
+- records of an aborted transaction are removed, whatever their keys, and do not replace earlier records;
+- nothing from the first batch of an open transaction on is changed, because it may still be aborted;
+- a marker may be removed once no batch of its transaction is left and delete.retention.ms has passed.
 
-Only made for logs in which a transactional batch or a marker was met: it reads every header.
+Made only for logs in which a transactional batch or a marker was found, because it reads every header.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Transactions:
         return min((batches[0].base_offset for batches in self._open.values()), default=OFFSET_MAX)
 
     def add(self, header: BatchHeader, batch: bytes) -> None:
-        """Add the next transactional batch or marker, all its bytes. Raises CorruptBatch if a marker is malformed."""
+        """Add the next transactional batch or marker; `batch` is all of its bytes. Raises CorruptBatch for a malformed
+        marker.
+        """
         producer_id = header.producer_id
         if not header.is_control:
             self._open.setdefault(producer_id, []).append(header)

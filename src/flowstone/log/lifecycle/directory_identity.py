@@ -132,7 +132,7 @@ class LogDirectory:
         return {name.rpartition(".")[0] for name in names if name.endswith(DELETE_SUFFIX)}
 
     def condemned_name(self, topic_partition: TopicPartition) -> str:
-        """Return what is left of a partition's name in that of its condemned directory."""
+        """Return the part of a partition's name that the name of its condemned directory contains."""
         return self._other_name(str(topic_partition), DELETE_SUFFIX).rpartition("/")[2].rpartition(".")[0]
 
     def condemn(self, path: str) -> str:
@@ -142,7 +142,7 @@ class LogDirectory:
         return target
 
     def set_aside(self, path: str) -> str:
-        """Gives a partition's directory a name that no start takes up, nor removes, and returns it."""
+        """Rename a partition's directory so that no start opens or removes it; return the new path."""
         target = self._other_name(path, STRAY_SUFFIX)
         self.files.rename(path, target)
         return target

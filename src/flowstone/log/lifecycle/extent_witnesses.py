@@ -1,13 +1,4 @@
-"""What durable files beside a log's segments say of its extent, and whether the segments that were found agree.
-
-The witnesses: the checkpoints of log starts and recovery points, the table of log extents, what a clean stop left
-(`clean_stop_state`), and, after a clean stop of which no checkpoint is left, producer snapshots and leader epochs.
-After any other stop the last two prove nothing: they may have reached the disk before the records they speak of.
-
-A log that begins later or ends earlier than a witness says has lost files. Its partition goes offline: a `StorageFault`
-names the witness, both offsets and the remedy. A log start moves on disk before its segments go, and a recovery point
-moves back before a log is cut, so that no crash looks like loss.
-"""
+"""Checks the start and end of a log's segments against what other durable files of its directory record."""
 
 from __future__ import annotations
 

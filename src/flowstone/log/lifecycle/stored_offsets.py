@@ -19,7 +19,7 @@ class StoredOffsets(NamedTuple):
 
     @property
     def promised_end(self) -> int:
-        """Return the offset below which everything was durable: none of it may be missing, and none is cut off."""
+        """Return the offset below which everything was durable: those records must not be missing or cut off."""
         return max(self.recovery_point, self.durable_end)
 
 

@@ -32,10 +32,10 @@ class TransactionIndexRecovery:
         self._ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
 
     def run(self, markers_in: Mapping[int, bool], derive: Derive) -> ProducerStates:
-        """Give every segment its index; return the producers.
+        """Restore the transaction index of every segment; return the producer states.
 
-        `markers_in` says of the segments that were checked, by base offset, whether they have markers. `derive` reads
-        the log for producers, and for the aborted transactions from an offset on if it is given one.
+        `markers_in` maps the base offset of each segment that was checked to whether it has markers. `derive` reads
+        producer states from the log and, from a given offset on, the aborted transactions.
         """
         self._find_files()
         derived = derive(self._first_unsure(markers_in))

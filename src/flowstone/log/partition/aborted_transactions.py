@@ -1,9 +1,4 @@
-"""The aborted transactions that a read_committed reader must leave out of what it reads.
-
-Searches the transaction indexes of a log's segments forward from the reader's first offset: a transaction is decided by
-a marker that lies after its records, maybe segments later. The first entry whose last stable offset reaches the
-reader's end ends the search: whatever is decided later began beyond that end.
-"""
+"""Lookup of the aborted transactions whose records a read_committed reader must skip."""
 
 from __future__ import annotations
 
@@ -30,7 +25,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class LongSearch(NotCached):
-    """A search too long for the event loop: `warm` runs it in a thread, and the next call finds its result."""
+    """A search is too long for the event loop: `warm` runs it in a thread, and the next call finds its result."""
 
     def __init__(self, segments: Sequence[Segment], start: int, end: int, found: FoundAborts) -> None:
         super().__init__(segments[0].log.get(), 0, 0)

@@ -40,11 +40,9 @@ def load_producers(
     seen_ms: int,
     aborts_from: int | None = None,
 ) -> DerivedProducers:
-    """Load the newest good snapshot not beyond the end and apply every batch after it. Other snapshots are removed.
+    """Return the producer states: those of the newest valid snapshot, with every later batch applied.
 
-    `names` are those in the directory. What lies below `from_offset`, where a segment begins, says nothing about
-    producers but for their open transactions. From `aborts_from` on, where a segment begins, the aborted transactions
-    are wanted too, so that no newer snapshot will do.
+    Snapshots beyond `end_offset` or invalid ones are removed.
     """
     first_offset = segments[0].base_offset
     oldest_offset = max(first_offset, from_offset)
@@ -81,7 +79,7 @@ def load_producers(
 
 
 def apply_stored(states: ProducerStates, file: File, batch: ScannedBatch, seen_ms: int) -> DecidedTransaction | None:
-    """Take note of a batch that lies in a log file; return the transaction that it decides, if it decides one."""
+    """Apply a batch from a log file to the producer states; return the transaction that it decides, if any."""
     header = batch.header
     if header.producer_id < 0:
         return None
@@ -125,7 +123,7 @@ def _snapshot_offsets(names: Sequence[str]) -> list[int]:
 
 
 def read_epochs(directory: PartitionDirectory) -> bytes:
-    """Return what the partition's file of leader epochs holds; nothing if there is none."""
+    """Return the content of the partition's file of leader epochs, empty if there is none."""
     path = f"{directory.path}/{LEADER_EPOCH_CHECKPOINT}"
     return directory.files.read(path) if directory.files.exists(path) else b""
 

@@ -36,7 +36,7 @@ class Durability:
         return log
 
     def take_dirty(self) -> FlushTask | None:
-        """Return what makes all of the log durable up to its end, or None if it is. `flushed` must follow."""
+        """Return the task that makes the whole log durable, or None if it is. `flushed` must be called afterwards."""
         log = self._log
         end, directory = log.end, log.directory
         if log.flushed_end.offset == end.offset and not directory.has_unsynced:
@@ -47,7 +47,7 @@ class Durability:
         return directory.take(end, self._generation, active.log.get())
 
     def flushed(self, task: FlushTask) -> int:
-        """Take note that a task has run; return how many bytes were not durable before."""
+        """Note that a task has run; return how many bytes became durable."""
         if task.generation != self._generation or self._is_held:
             return 0
         log = self._log
@@ -63,7 +63,7 @@ class Durability:
 
     @contextmanager
     def held(self, end: LogPosition) -> Iterator[None]:
-        """Count what lies from `end` on as not durable inside the block, whatever is flushed meanwhile."""
+        """Treat everything from `end` on as not durable inside the block, whatever is flushed meanwhile."""
         self.lower(end)
         self._is_held = True
         try:
@@ -76,14 +76,14 @@ class Durability:
         self._generation += 1
 
     def lower(self, end: LogPosition) -> None:
-        """Count what lies from `end` on as not durable; the outcome of a running flush is ignored."""
+        """Treat everything from `end` on as not durable; the result of a running flush is ignored."""
         self._generation += 1
         self._log.flushed_end = min(self._log.flushed_end, end)
 
     # A clean close
 
     def prepare_close(self) -> None:
-        """Have written what shortens the next start: the indexes of the active segment, and a snapshot of producers."""
+        """Write the files that shorten the next start: the active segment's indexes and a snapshot of producers."""
         log = self._log
         active, directory = log.store.segments.active, log.directory
         release_unused(active)
@@ -94,9 +94,9 @@ class Durability:
         directory.write_snapshot(log.end.offset, log.producers.encode_snapshot())
 
     def is_closed(self) -> bool:
-        """Return whether a clean close has nothing to do."""
+        """Return whether the files are those of a clean close, so that a close has nothing to write."""
         return self._closed_at == (self._log.end, self._generation) and not self._log.directory.has_unsynced
 
     def note_as_closed(self) -> None:
-        """The log is as a clean close has left it: as long as that is so, the next one has nothing to do."""
+        """Note that the files are those of a clean close; until the next change a close has nothing to write."""
         self._closed_at = self._log.end, self._generation

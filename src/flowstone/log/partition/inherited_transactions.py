@@ -1,4 +1,4 @@
-"""The transactions that were open where a branch left its source, or a backup ended; the copy aborts them.
+"""Transactions left open at the end of a branch or a restored backup: the copy of the log aborts them with markers.
 
 The coordinator knows nothing of the copy, so that no marker would ever end them there. A copy therefore goes on with an
 abort marker for each: the first batches that are not its source's. With real markers, whatever reads the copy agrees:
@@ -36,7 +36,7 @@ class InheritedTransactions(NamedTuple):
     markers: tuple[BatchHeader, ...]
 
     def take_up(self, active: Segment, seen_ms: int) -> ProducerStates:
-        """Give the copy's active segment, which holds the markers, its indexes; return the producers."""
+        """Set the indexes of the copy's active segment, which holds the markers; return the producer states."""
         states = ProducerStates.decode_snapshot(self.snapshot)
         assert states is not None
         for header in self.markers:
@@ -55,7 +55,7 @@ def find_inherited(
     end_offset: int,
     cut_batch: BatchHeader | None,
 ) -> ProducerStates:
-    """Return the producers of a log up to an offset that have an open transaction there.
+    """Return the states of those producers of a log that have an open transaction at `end_offset`.
 
     `segment_sizes`, by base offset, end at the last whole batch; `cut_batch` follows if the end lies within a batch.
     Raises OSError.

@@ -33,7 +33,7 @@ def cut_log(log: PartitionLog, cut: Cut) -> None:
 
 
 def _forget_after(log: PartitionLog, end_offset: int) -> None:
-    """Cut the state derived from the log to its new end."""
+    """Remove from the derived state everything at or after the log's new end."""
     log.first_dirty_offset = min(log.first_dirty_offset, end_offset)
     log.directory.remove_snapshots_after(end_offset)
     if log.branch_point is not None and end_offset < log.branch_point.offset:

@@ -31,7 +31,12 @@ def aborted_transactions(log: PartitionLog, start: int, end: int, records: LogSl
         raise file_error(log.topic_partition, error) from error
 
 
-def read(log: PartitionLog, offset: int, max_bytes: int, until: LogPosition, at_least_one: bool) -> LogSlice | None:
+def read(log: PartitionLog, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
+    """Return bytes of one segment up to `until`, from the batch that contains `offset`, or the first one after it.
+
+    Returns None if there are none, or if the first batch is above `max_bytes` and `at_least_one` is not set. Raises
+    NotCached.
+    """
     if not log.log_start_offset <= offset <= log.end.offset:
         raise ApiError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -55,6 +60,7 @@ def read(log: PartitionLog, offset: int, max_bytes: int, until: LogPosition, at_
 
 
 def position_of(log: PartitionLog, offset: int) -> LogPosition:
+    """Return where the batch that contains `offset`, or the first one after it, begins. Raises NotCached."""
     assert log.log_start_offset <= offset <= log.end.offset
     if offset == log.end.offset:
         return log.end
@@ -63,9 +69,11 @@ def position_of(log: PartitionLog, offset: int) -> LogPosition:
 
 
 def find_timestamp(log: PartitionLog, target_ms: int) -> LogSlice | None:
+    """Return the batch with the first record at or after `target_ms` (see `timestamps`). Raises NotCached."""
     segments = log.store.segments.from_offset(log.log_start_offset)
     return timestamps.find_batch(segments, target_ms, log.log_start_offset)
 
 
 def max_timestamp(log: PartitionLog) -> tuple[int, LogSlice] | None:
+    """Return the newest timestamp and the first batch that has it, or None for an empty log. Raises NotCached."""
     return timestamps.newest_batch(log.store.segments.from_offset(log.log_start_offset))

@@ -131,7 +131,7 @@ class PartitionLog:
         epochs: LeaderEpochs,
         producers: ProducerStates,
     ) -> None:
-        """Take over what recovery found; all of it is durable. The last segment is the active one."""
+        """Set the state that recovery found, all of it durable. The last segment is the active one."""
         self.store.adopt(segments)
         self.log_start_offset = log_start_offset
         self.epochs, self.producers = epochs, producers
@@ -154,7 +154,7 @@ class PartitionLog:
 
     @property
     def recovery_point(self) -> int:
-        """Everything below it survives a power loss."""
+        """Return the offset below which everything survives a power loss."""
         return self.flushed_end.offset
 
     @property
@@ -167,7 +167,7 @@ class PartitionLog:
 
     @property
     def producers_from(self) -> int:
-        """Return the offset below which batches say nothing about producers: they were written to another topic."""
+        """Return the offset below which batches do not affect producer states: they were written to another topic."""
         return self.branch_point.offset if self.branch_point is not None else 0
 
     @property
@@ -192,7 +192,7 @@ class PartitionLog:
 
     @property
     def has_transactions(self) -> bool:
-        """Return whether there has been a transaction: then the active segment needs an index of them."""
+        """Return whether the log ever had a transaction, so that the active segment needs a transaction index."""
         return self.producers.has_transactions or any(
             segment.transactions.has_file or segment.transactions.size_bytes for segment in self.store.segments[-2:]
         )
@@ -306,8 +306,10 @@ class PartitionLog:
     # Reading
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return up to where a read_committed reader may see records: where the first undecided transaction begins, or
-        the partition's high watermark. A transaction is undecided until its marker is below that.
+        """Return the offset up to which a read_committed reader may see records.
+
+        That is the first offset of the earliest undecided transaction, or else the partition's high watermark. A
+        transaction is undecided until its marker is below the high watermark.
         """
         undecided = self.producers.undecided
         if undecided is None:
@@ -321,25 +323,11 @@ class PartitionLog:
         """
         return log_reader.aborted_transactions(self, start, end, read) if self.has_transactions else []
 
-    def read(self, offset: int, max_bytes: int, until: LogPosition, *, at_least_one: bool) -> LogSlice | None:
-        """Return bytes of one segment up to `until`, from the batch that contains `offset`, or the first one after it.
-
-        Returns None if there are none, or if the first batch is above `max_bytes` and `at_least_one` is not set. Raises
-        NotCached.
-        """
-        return log_reader.read(self, offset, max_bytes, until, at_least_one)
-
-    def position_of(self, offset: int) -> LogPosition:
-        """Return where the batch that contains `offset`, or the first one after it, begins. Raises NotCached."""
-        return log_reader.position_of(self, offset)
-
-    def find_timestamp(self, target_ms: int) -> LogSlice | None:
-        """Return the batch with the first record at or after `target_ms` (see `timestamps`). Raises NotCached."""
-        return log_reader.find_timestamp(self, target_ms)
-
-    def max_timestamp(self) -> tuple[int, LogSlice] | None:
-        """Return the newest timestamp and the first batch that has it, or None for an empty log. Raises NotCached."""
-        return log_reader.max_timestamp(self)
+    # Methods that are written elsewhere.
+    read = log_reader.read
+    position_of = log_reader.position_of
+    find_timestamp = log_reader.find_timestamp
+    max_timestamp = log_reader.max_timestamp
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.end.offset)
@@ -352,7 +340,7 @@ class PartitionLog:
         self.end = self.store.end
 
     def closing_task(self) -> FlushTask | None:
-        """What makes all of the log durable, with what shortens the next start; None if all of that is there."""
+        """Return the task that makes the log durable and shortens the next start, or None if nothing is left to do."""
         if not self.directory.exists or self.durability.is_closed():
             return None
         self.durability.prepare_close()

@@ -33,7 +33,7 @@ def encode_snapshot(entries: Sequence[SnapshotEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[SnapshotEntry] | None:
-    """Return the entries, or None if the bytes are no whole snapshot of version 1."""
+    """Return the entries, or None if the bytes are not a complete snapshot of version 1."""
     if len(data) < _HEAD.size + _COUNT.size:
         return None
     version, checksum = _HEAD.unpack_from(data)

@@ -63,7 +63,7 @@ _TRANSACTION_FLAGS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class SequenceGap(ApiError):
-    """A batch is ahead of its producer: an earlier one is missing. Kafka has no error code of its own for this."""
+    """A batch is ahead of its producer's sequence: an earlier batch is missing. Kafka has no error code for this."""
 
 
 class ProducerBatch(NamedTuple):
@@ -153,9 +153,10 @@ class ProducerStates:
         return repeated
 
     def check_own(self, batch: Bytes, header: BatchHeader, transaction_version: int) -> EndMarker | None:
-        """Return the end marker in a batch that the broker made itself, or None if it is an ordinary batch.
+        """Return the end marker in a batch made by the broker itself, or None if it is an ordinary batch.
 
-        Raises ApiError if its producer's epoch or its coordinator has been replaced. It needs no sequence.
+        Raises ApiError if the epoch of its producer or of its coordinator has been replaced. Sequence numbers are not
+        checked.
         """
         if header.is_control:
             marker = read_end_marker(batch, 0, header)
@@ -168,7 +169,7 @@ class ProducerStates:
         return None
 
     def check_marker(self, header: BatchHeader, marker: EndMarker, transaction_version: int) -> None:
-        """Raise ApiError if an end marker is of a coordinator, or of a producer epoch, that has been replaced."""
+        """Raise ApiError if an end marker has an outdated coordinator epoch or producer epoch."""
         producer = self.get(header.producer_id)
         if producer is None:
             return
@@ -209,9 +210,9 @@ class ProducerStates:
     def apply(
         self, header: BatchHeader, base_offset: int, seen_ms: int, marker: EndMarker | None = None
     ) -> DecidedTransaction | None:
-        """Take note of a producer's batch at `base_offset`; return the transaction that it decides, if it decides one.
+        """Apply a producer's batch at `base_offset`; return the transaction that it decides, if any.
 
-        `marker` is what a control batch says. A control batch without it changes nothing.
+        `marker` is the end marker in a control batch. A control batch without one changes nothing.
         """
         # Unpacked at once: a named field of a tuple takes ten times as long as a local, and this runs for every batch.
         _, _, _, _, _, attributes, delta, _, newest_ms, producer_id, epoch, sequence, _ = header
@@ -232,7 +233,7 @@ class ProducerStates:
         return None
 
     def _enter(self, producer_id: int, epoch: int, seen_ms: int) -> Producer:
-        """Return the producer under this epoch; the sequences of another one are forgotten."""
+        """Return the producer's state under this epoch; the sequences of another epoch are forgotten."""
         producer = self.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = Producer(epoch, seen_ms)
@@ -279,11 +280,11 @@ class ProducerStates:
         ]
 
     def last_offsets(self) -> tuple[int, ...]:
-        """Return the last offset of each producer, in order: the states can be derived from the batches there."""
+        """Return the last offset of each producer, in order: the batches there suffice to rebuild the states."""
         return tuple(sorted(producer.batches[-1].last_offset for _, producer in self._all() if producer.batches))
 
     def known_by_markers(self) -> tuple[tuple[int, int], ...]:
-        """Return id and epoch of each producer known only by a marker, from which its epoch is derived."""
+        """Return the id and epoch of each producer that is known only by an end marker."""
         return tuple((each, producer.epoch) for each, producer in self._all() if not producer.batches)
 
     def _all(self) -> list[tuple[int, Producer]]:
@@ -305,7 +306,7 @@ class ProducerStates:
         self.undecided, self.has_transactions = None, False
 
     def forget_sequences(self) -> None:
-        """Forget every producer except for its open transaction: what follows was written to another topic."""
+        """Forget all producers without an open transaction, and all sequences: the log continues as another topic's."""
         self._producers.clear()
         for producer in self._in_transaction.values():
             producer.batches, producer.is_from_snapshot = (), False
@@ -316,7 +317,7 @@ class ProducerStates:
         return encode_snapshot([*self.entries()])
 
     def entries(self) -> Iterator[SnapshotEntry]:
-        """Yield what is remembered of each producer; the states may change meanwhile."""
+        """Yield the snapshot entry of each producer; the states may change meanwhile."""
         return (self._entry(producer_id, producer) for producer_id, producer in self._all())
 
     def _entry(self, producer_id: int, producer: Producer) -> SnapshotEntry:
@@ -335,7 +336,7 @@ class ProducerStates:
 
     @classmethod
     def decode_snapshot(cls, data: bytes) -> ProducerStates | None:
-        """Return the states, or None if the bytes are no whole snapshot of version 1."""
+        """Return the states in a snapshot, or None if the bytes are not a complete snapshot of version 1."""
         entries = decode_snapshot(data)
         if entries is None:
             return None

@@ -1,9 +1,4 @@
-"""Whether the records of a stored batch can be read, which a correct checksum does not prove.
-
-A batch that nobody can decompress, or that has fewer records than it claims, stops every consumer at its offset. The
-broker does not take such batches (`validation`), but one may have been stored by an older version, or on a topic with
-`flowstone.validation=header`. Pure; for tools and for the scrubber.
-"""
+"""Decides whether the records of a stored batch can be read, which a correct checksum does not prove."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class SegmentStore:
         self._set_roll_age()
 
     def adopt(self, segments: Sequence[Segment]) -> None:
-        """Take over what recovery found; the last segment is the active one."""
+        """Set the segments that recovery found; the last one is the active one."""
         self.segments = SegmentList(segments)
         self._set_roll_age()
 
@@ -215,10 +215,7 @@ class SegmentStore:
 
 
 def _roll_age_ms(config: TopicConfig, name: str) -> int:
-    """segment.ms less a share of its jitter that differs by name, so that partitions do not roll together.
-
-    An active segment is never compacted: where compaction must not wait longer, neither does the roll.
-    """
+    """Return segment.ms minus a share of its jitter, which differs by name so that partitions do not roll together."""
     jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
     age_ms = config.segment_ms - int(random.Random(name).random() * jitter_ms) if jitter_ms else config.segment_ms
     return min(age_ms, config.max_compaction_lag_ms) if "compact" in config.cleanup_policy else age_ms

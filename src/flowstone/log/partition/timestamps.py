@@ -1,8 +1,4 @@
-"""Offsets by time: which batch holds the first record at or after a timestamp, and which record of it.
-
-The first question is answered on the loop from the segments' time indexes; the second may have to decompress the
-batch, so `first_record_at` takes its bytes and runs wherever the caller likes.
-"""
+"""Lookup of offsets by time: the batch with the first record at or after a timestamp, and that record in it."""
 
 from __future__ import annotations
 

@@ -86,9 +86,10 @@ class UndecidedTransactions:
         return DecidedTransaction(producer_id, first_offset, marker_offset, stable_offset, is_commit)
 
     def first_unstable_offset(self, high_watermark: int) -> int:
-        """Return where the first transaction begins that is undecided below the high watermark, or the high watermark.
+        """Return the first offset of the earliest transaction that is undecided below the high watermark, or that
+        watermark.
 
-        Decided transactions below it are forgotten: a high watermark that falls again does not bring them back.
+        Decided transactions below it are forgotten: a high watermark that moves back does not restore them.
         """
         decided = self._decided
         while decided and decided[0].marker_offset < high_watermark:

@@ -114,7 +114,7 @@ def check_batch(
 def place_batch(
     records: Bytes, header: BatchHeader, stored: BatchHeader, base_offset: int, leader_epoch: int
 ) -> list[Bytes]:
-    """The batch's bytes at their place in the log; all but the first few are the client's."""
+    """Return the batch's bytes for its position in the log; all but the first few are the client's own bytes."""
     if stored is header:
         return [prefix(base_offset, header.batch_length, leader_epoch), memoryview(records)[PREFIX_BYTES:]]
     payload = memoryview(records)[HEADER_BYTES:]
@@ -141,7 +141,7 @@ def _open_inline(records: Bytes, header: BatchHeader, config: TopicConfig, now_m
 
 
 def _open(batch: Bytes, header: BatchHeader, max_bytes: int) -> Bytes:
-    """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if that is impossible."""
+    """Return the batch's records, decompressed. Raises PayloadTooLarge, or RecordError if decompression fails."""
     codec, payload = header.codec, memoryview(batch)[HEADER_BYTES:]
     try:
         check_portable(codec, payload)
@@ -194,9 +194,8 @@ def needs_worker(header: BatchHeader, config: TopicConfig) -> bool:
 def prepare_batch(
     batch: Bytes, config: TopicConfig, now_ms: int, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> Prepared | None:
-    """Return the batch under the topic's codec, its records checked first. For a worker thread; raises RecordError.
-
-    Returns None if the records take more than `max_bytes`, but may not take more than `DECOMPRESSED_BYTES_MAX`.
+    """Validate the batch's records and return the batch under the topic's codec. For a worker thread. Raises
+    RecordError.
     """
     header = parse_header(batch)
     _check_size(header, header.size_bytes, len(batch), config)

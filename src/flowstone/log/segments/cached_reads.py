@@ -10,6 +10,7 @@ the system's read-ahead is turned off (`page_cache.end_read_ahead`): with read-a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from flowstone.errors import StorageFault
@@ -35,15 +36,13 @@ class NotCached(Exception):
         bring_in(self.file, self.position, self.count)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LogSlice:
     """A reference to `count` bytes of a log file: one or more batches, the last of which may be incomplete."""
 
-    __slots__ = ("count", "file", "position")
-
-    def __init__(self, file: File, position: int, count: int) -> None:
-        self.file = file
-        self.position = position
-        self.count = count
+    file: File
+    position: int
+    count: int
 
     def __len__(self) -> int:
         return self.count

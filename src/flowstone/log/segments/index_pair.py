@@ -98,7 +98,7 @@ class SegmentIndexes:
         self.open_sealed(len(self.offsets) * OFFSET_ENTRY.size, len(self.times) * TIME_ENTRY.size)
 
     def open_sealed(self, offset_index_bytes: int | None, time_index_bytes: int | None) -> None:
-        """Use the files as they are; None is a missing one."""
+        """Use the existing files of a sealed segment; a size of None means that the file is missing."""
         self.offsets = self.times = None
         self.own_from = sys.maxsize
         if offset_index_bytes is not None and offset_index_bytes % OFFSET_ENTRY.size == 0:

@@ -75,7 +75,7 @@ class FlushTask(NamedTuple):
                 self._remove_outdated(path)
 
     def _remove_outdated(self, path: str) -> None:
-        """Remove an outdated file that a full disk prevents from being replaced: the log allows to derive it again."""
+        """Remove an outdated file that a full disk prevents from being replaced: it can be rebuilt from the log."""
         if self.files.exists(path):
             self.files.remove(path)
         self.files.sync_directory(posixpath.dirname(path))
@@ -176,7 +176,7 @@ class PartitionDirectory:
         return self._snapshots
 
     def keep_snapshots(self, offsets: list[int]) -> None:
-        """Take over these snapshots and remove all but the newest."""
+        """Set the snapshots that were found, and remove all but the newest."""
         offsets = sorted(offsets)
         for offset in offsets[:-SNAPSHOTS_KEPT]:
             self.remove_snapshot(offset)

@@ -111,7 +111,7 @@ class Segment:
         self.note(position, base_offset, size_bytes, last_offset, timestamp)
 
     def append_found(self, data: Bytes, headers: Sequence[BatchHeader]) -> None:
-        """Write batches unchanged, at the end and with one call. Raises OSError as `append` does."""
+        """Write a leader's batches unchanged, at the end and with one call. Raises OSError as `append` does."""
         self.log.pinned = True
         self.log.get().write(self.size_bytes, [data])
         for header in headers:

@@ -52,7 +52,7 @@ class SegmentList(Sequence[Segment]):
 
     def locate(self, offset: int) -> tuple[Segment, int, int]:
         """Return segment, position and size of the first batch that ends at or after an offset that the log has had."""
-        segment = self._segments[self.at(offset)]
+        segment = self._segments[bisect_right(self._bases, offset) - 1]
         located = segment.locate(offset)
         if located is None:
             raise segment.fault(segment.size_bytes, offset)

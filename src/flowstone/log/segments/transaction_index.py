@@ -48,12 +48,12 @@ def encode_aborts(entries: Iterable[AbortEntry]) -> bytes:
 
 
 def decode_aborts(data: Bytes) -> Iterator[AbortEntry]:
-    """Yield the entries of whole bytes of an index."""
+    """Yield the entries in the bytes of an index."""
     return map(AbortEntry._make, TRANSACTION_ENTRY.iter_unpack(data))
 
 
 def is_sound(data: Bytes, base_offset: int, end_offset: int) -> bool:
-    """Return whether the bytes can be the index of a segment with these offsets."""
+    """Return whether the bytes are a valid index of a segment with these offsets."""
     if len(data) % TRANSACTION_ENTRY.size:
         return False
     next_offset = base_offset
@@ -118,7 +118,7 @@ class TransactionIndex:
         self.size_bytes = len(self._entries)
 
     def open_active(self, data: bytes, *, has_file: bool) -> None:
-        """Go on with these entries."""
+        """Set the entries of the active segment, which further entries follow."""
         self._entries, self.size_bytes, self.has_file = data, len(data), has_file
         self._markers = array("q", [_marker_offset(data, at) for at in _positions(data)])
 
@@ -140,7 +140,7 @@ class TransactionIndex:
     # Sealed segments
 
     def open_sealed(self, size_bytes: int | None) -> None:
-        """Use the file as it is; None is a missing one."""
+        """Use the existing file of a sealed segment; a size of None means that the file is missing."""
         self.has_file, self.size_bytes = size_bytes is not None, size_bytes or 0
         self.seal()
 

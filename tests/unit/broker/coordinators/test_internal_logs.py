@@ -38,7 +38,7 @@ def log(partition: Partition, workers: Workers) -> PartitionInternalLog:
 def test_what_is_appended_is_committed_once_it_is_on_disk(log: PartitionInternalLog, partition: Partition) -> None:
     told: list[ErrorCode] = []
     assert log.append(a_batch(3)) == 3
-    log.when_committed(3, told.append)
+    log.when_committed(told.append)
     assert (told, log.is_committed) == ([], False)
     flush(partition)
     assert (told, log.is_committed) == ([ErrorCode.NONE], True)
@@ -47,7 +47,7 @@ def test_what_is_appended_is_committed_once_it_is_on_disk(log: PartitionInternal
 def test_what_waits_for_a_commit_hears_that_the_disk_failed(log: PartitionInternalLog, partition: Partition) -> None:
     told: list[ErrorCode] = []
     log.append(a_batch())
-    log.when_committed(1, told.append)
+    log.when_committed(told.append)
     partition.local.fail(FAULT)
     assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
 
@@ -56,7 +56,7 @@ def test_nobody_waits_for_a_partition_that_has_failed(log: PartitionInternalLog,
     told: list[ErrorCode] = []
     log.append(a_batch())
     partition.local.fail(FAULT)
-    log.when_committed(1, told.append)
+    log.when_committed(told.append)
     assert (told, log.is_committed) == ([ErrorCode.KAFKA_STORAGE_ERROR], False)
     with pytest.raises(ApiError):
         log.append(a_batch())
@@ -89,10 +89,10 @@ def test_a_coordinator_without_a_lease_answers_not_even_what_was_committed_befor
     """There may be another one by now, who knows of later commits."""
     world, told = ReplicaWorld(), list[ErrorCode]()
     log = PartitionInternalLog(world.partition, workers)
-    log.when_committed(0, told.append)
+    log.when_committed(told.append)
     assert log.is_committed
     world.clock.advance(LEASE_S)
-    log.when_committed(0, told.append)
+    log.when_committed(told.append)
     assert told == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert not log.is_committed
 
@@ -102,5 +102,5 @@ def test_a_coordinator_that_has_its_lease_again_answers_again(workers: Workers) 
     log = PartitionInternalLog(world.partition, workers)
     world.clock.advance(LEASE_S)
     world.lease.extend(world.clock.monotonic() + LEASE_S)
-    log.when_committed(0, told.append)
+    log.when_committed(told.append)
     assert told == [ErrorCode.NONE]

@@ -31,6 +31,7 @@ NEWER = Record(0, 1, record_format.encode(OffsetCommitted("newer", "t", 0, 9))[0
 BATCH_BYTES_MAX = 1 << 20
 SETTINGS = {"offsets_topic_num_partitions": "1", "log_cleaner_backoff_ms": "20", "log_segment_delete_delay_ms": "0"}
 COMPACTED_TIMEOUT_S = 30.0
+REMOVED_TIMEOUT_S = 5.0
 
 Start = Callable[[], RunningApp]
 
@@ -61,8 +62,8 @@ def offset_batch(group_id: str, offset: int, producer: TransactionalProducer | N
     return batch
 
 
-def committed(client: Client, group_id: str) -> int:
-    topics = [m.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+def committed(client: Client, group_id: str, topic: str = "t") -> int:
+    topics = [m.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
     response: Any = client.ask(7, m.OffsetFetchRequest(group_id=group_id, topics=topics))
     assert response.error_code == ErrorCode.NONE
     return int(response.topics[0].partitions[0].committed_offset)
@@ -88,6 +89,18 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(start: Start, is_co
             append(app, end_marker(PRODUCER.producer_id, PRODUCER.producer_epoch + 1, 1, is_commit, 1))
     with start() as app, app.client() as client:
         assert committed(client, "g") == found
+
+
+def test_an_offset_of_a_topic_deleted_while_nobody_hosted_the_group_is_not_found_by_a_later_topic(start: Start) -> None:
+    with start() as app, begin(app):
+        (stale,) = encode_batches(record_format, [OffsetCommitted("g", "gone", 0, 8)], 1, BATCH_BYTES_MAX)
+        append(app, stale)
+    with start() as app, app.client() as client:
+        deadline = time.monotonic() + REMOVED_TIMEOUT_S
+        while committed(client, "g", "gone") != -1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        client.create_topic("gone", 1)
+        assert (committed(client, "g", "gone"), committed(client, "g")) == (-1, 5)
 
 
 def test_records_of_a_newer_broker_are_skipped_with_a_warning_for_each_kind(

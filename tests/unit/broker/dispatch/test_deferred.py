@@ -27,8 +27,7 @@ class Answering:
         self.parked: Promise[bytes] = Promise()
         self.may_end = asyncio.Event()
         self.heard: list[tuple[bool, list[Any] | None]] = []
-        self.slot = Slot()
-        self.slot.wait_for(Deferred(asyncio.ensure_future(self._work()), encode), self._on_answered, self._on_parked)
+        self.slot = Slot(Deferred(asyncio.ensure_future(self._work()), encode), self._on_answered, self._on_parked)
 
     async def _work(self) -> Promise[bytes]:
         await self.may_end.wait()
@@ -89,8 +88,7 @@ def failure_of(happen: Callable[[asyncio.Future[Any]], object], encode: Callable
     async def scenario() -> str:
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answered: list[Slot] = []
-        slot = Slot()
-        slot.wait_for(Deferred(outcome, encode), answered.append)
+        slot = Slot(Deferred(outcome, encode), answered.append)
         happen(outcome)
         await settle()
         assert answered == [slot]

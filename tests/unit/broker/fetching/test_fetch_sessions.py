@@ -39,7 +39,7 @@ def sessions(slots: int = 2) -> tuple[FetchSessions, SimulatedClock]:
 
 
 def partitions_of(session) -> list[tuple[int, int]]:
-    return [(each.index, each.fetch_offset) for each in session.partitions]
+    return [(each.index, each.fetch_offset) for each in session.partitions.values()]
 
 
 def test_without_a_session_every_request_stands_alone():
@@ -115,7 +115,7 @@ def watching_session() -> tuple[FetchSessions, SimulatedClock, FetchSession, lis
     session = cache.open(request(0, 0, 0, 1, 2), False)
     partitions = [a_partition(IN_PAGE_CACHE)[0] for _ in range(3)]
     for wanted, partition in zip(session.to_read(), partitions, strict=True):
-        session.found(wanted, partition)
+        wanted.watch(partition, session)
         session.settled(wanted)
     assert cache.open(request(session.session_id, 1), False).to_read() == []
     return cache, clock, session, partitions
@@ -221,7 +221,7 @@ def following_session() -> tuple[FetchSession, Partition, Bell]:
     session = cache.open(request(0, 0, 0), False, Reader.REPLICA)
     partition, _ = a_partition(IN_PAGE_CACHE)
     for wanted in session.to_read():
-        session.found(wanted, partition)
+        wanted.watch(partition, session)
         session.settled(wanted)
     assert cache.open(request(session.session_id, 1), False, Reader.REPLICA).to_read() == []
     bell = Bell()

@@ -256,6 +256,28 @@ def test_a_parked_follower_is_answered_when_the_log_grows(tmp_path: Path, sessio
     run(ReplicatedTopic(tmp_path), scenario)
 
 
+@pytest.mark.parametrize("max_wait_ms", [0, 100])
+def test_a_follower_that_names_its_partition_again_hears_of_the_high_watermark_again(tmp_path: Path, max_wait_ms: int):
+    """It may have taken up a decision while the first answer was on its way, and dropped that answer."""
+
+    async def scenario(topic: ReplicatedTopic) -> None:
+        topic.network.separate(["host-1"], ["host-2"])
+        await topic.start(1, 2)
+        topic.brokers[1].append(batch_of(b"a"))
+        await eventually(lambda: topic.brokers[1].partition().local.position.offset == 1)
+        peer = await topic.brokers[1].connect()
+        follower = {"replica_state": replica(2), "current_leader_epoch": 1, "last_fetched_epoch": 1}
+        opened, found = await fetch(peer, 1, session_epoch=0, **follower)
+        assert found.high_watermark == 1
+        session = {"session_id": opened.session_id, "max_wait_ms": max_wait_ms}
+        _, again = await fetch(peer, 1, session_epoch=1, **session, **follower)
+        assert again.high_watermark == 1
+        idle = FetchRequest(replica_state=replica(2), min_bytes=1, session_epoch=2, **session)
+        assert not (await peer.ask(idle, FetchResponse, TIMEOUT_S)).responses
+
+    run(ReplicatedTopic(tmp_path), scenario)
+
+
 def test_a_follower_whose_log_is_another_hears_where_they_part_ways(tmp_path: Path):
     async def scenario(topic: ReplicatedTopic) -> None:
         topic.network.separate(["host-1"], ["host-2"])

@@ -92,6 +92,6 @@ def test_what_is_done_is_not_kept_behind_one_that_is_late() -> None:
         deadlines.add(wait, 1000)
         wait.is_done = True
     (queue,) = deadlines._queues.values()
-    assert len(queue._waits) <= 2 * ENDED_KEPT_MAX
+    assert len(queue.waits) <= 2 * ENDED_KEPT_MAX
     clock.advance(2)
     assert ended == ["late"]

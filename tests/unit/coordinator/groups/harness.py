@@ -50,6 +50,16 @@ def written(partitions: frozenset[TopicPartition]) -> str:
     return ",".join(str(partition) for partition in sorted(partitions))
 
 
+class ManyTopics:
+    """Topics of any name with many partitions, but for those in `deleted`."""
+
+    def __init__(self) -> None:
+        self.deleted: set[str] = set()
+
+    def partition_count(self, name: str) -> int:
+        return 0 if name in self.deleted else 1 << 20
+
+
 class InTransaction(NamedTuple):
     """What a producer has appended as a part of its transaction: records, or its end."""
 
@@ -69,6 +79,7 @@ class Coordinator:
         self._held: deque[tuple[int, Any, Any]] = deque()
         self._ids = itertools.count(1)
         self.budget = MemoryBudget(MEMORY_BYTES)
+        self.topics = ManyTopics()
         self.shard = self._new_shard()
         self.shard.loaded(self.now_ms)
 
@@ -119,4 +130,4 @@ class Coordinator:
                 self.shard.replay_marker(entry.producer, entry.marker)
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.config, lambda prefix: f"{prefix}-{next(self._ids)}", self.budget)
+        return GroupShard(self.config, lambda prefix: f"{prefix}-{next(self._ids)}", self.budget, self.topics)

@@ -11,6 +11,7 @@ from flowstone.coordinator.groups.records import GroupStored, OffsetCommitted, O
 from flowstone.coordinator.groups.shard import GroupShard
 from flowstone.memory_budget import MemoryBudget
 from flowstone.wire.end_markers import EndMarker
+from tests.unit.coordinator.groups.harness import ManyTopics
 
 FIRST, SECOND = TransactionalProducer(1, 0), TransactionalProducer(2, 0)
 COMMIT, ABORT = EndMarker(True, 0), EndMarker(False, 0)
@@ -22,7 +23,7 @@ def offset(at: int, partition: int = 0) -> OffsetCommitted:
 
 @pytest.fixture
 def shard() -> GroupShard:
-    return GroupShard(GroupConfig(), lambda prefix: prefix, MemoryBudget(1 << 20))
+    return GroupShard(GroupConfig(), lambda prefix: prefix, MemoryBudget(1 << 20), ManyTopics())
 
 
 def committed(shard: GroupShard) -> dict[int, int]:

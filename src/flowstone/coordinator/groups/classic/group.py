@@ -199,17 +199,21 @@ class Group:
     def supports(self, protocol_type: str, protocols: Collection[str]) -> bool:
         if not self.members:
             return bool(protocol_type) and bool(protocols)
-        return protocol_type == self.protocol_type and bool(self._common_protocols(protocols))
+        members = self.members.values()
+        return protocol_type == self.protocol_type and any(
+            all(name in member.protocols for member in members) for name in protocols
+        )
 
     def select_protocol(self) -> str:
         """Return the protocol that most members prefer among those that all support.
 
         The earliest member's choice breaks a tie.
         """
-        first = next(iter(self.members.values()))
-        candidates = self._common_protocols(first.protocols)
+        members = self.members.values()
+        first = next(iter(members))
+        candidates = {name for name in first.protocols if all(name in member.protocols for member in members)}
         assert candidates, f"group {self.group_id} has no protocol that all members support"
-        preferred = (next(name for name in member.protocols if name in candidates) for member in self.members.values())
+        preferred = (next(name for name in member.protocols if name in candidates) for member in members)
         return Counter(preferred).most_common(1)[0][0]
 
     def add(self, member: Member, protocol_type: str) -> None:
@@ -339,9 +343,6 @@ class Group:
             )
         member.assignment = stored.assignment
         return member
-
-    def _common_protocols(self, protocols: Collection[str]) -> set[str]:
-        return {name for name in protocols if all(name in member.protocols for member in self.members.values())}
 
 
 def as_classic(group: AnyGroup) -> Group:

@@ -39,32 +39,24 @@ from flowstone.errors import ErrorCode
 
 
 def join(turn: Turn, token: Any, request: JoinRequest) -> None:
-    error_code = _check(turn, request)
-    if error_code is not ErrorCode.NONE:
-        turn.reply(token, JoinResponse(error_code, request.member_id))
-        return
-    group = find(turn, request.group_id) or Group(request.group_id)
-    if not _fits(turn, group, request):
+    config, member_id = turn.shard.config, request.member_id
+    group = find(turn, request.group_id)
+    if not request.group_id:
+        turn.reply(token, JoinResponse(ErrorCode.INVALID_GROUP_ID, member_id))
+    elif not config.session_timeout_min_ms <= request.session_timeout_ms <= config.session_timeout_max_ms:
+        turn.reply(token, JoinResponse(ErrorCode.INVALID_SESSION_TIMEOUT, member_id))
+    elif group is None and member_id != UNKNOWN_MEMBER_ID:
+        turn.reply(token, JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+    elif not _fits(turn, group := group or Group(request.group_id), request):
         _turn_away(turn, group, request, token)
     elif not group.supports(request.protocol_type, dict(request.protocols)):
-        turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
-    elif request.member_id != UNKNOWN_MEMBER_ID:
+        turn.reply(token, JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+    elif member_id != UNKNOWN_MEMBER_ID:
         _join_known(turn, group, request, token)
     else:
         # A new group is stored only now: refused joins must not fill the memory.
         turn.shard.groups[request.group_id] = group
         _join_unknown(turn, group, request, token)
-
-
-def _check(turn: Turn, request: JoinRequest) -> ErrorCode:
-    if not request.group_id:
-        return ErrorCode.INVALID_GROUP_ID
-    config = turn.shard.config
-    if not config.session_timeout_min_ms <= request.session_timeout_ms <= config.session_timeout_max_ms:
-        return ErrorCode.INVALID_SESSION_TIMEOUT
-    if request.member_id != UNKNOWN_MEMBER_ID and request.group_id not in turn.shard.groups:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE
 
 
 def _fits(turn: Turn, group: Group, request: JoinRequest) -> bool:

@@ -32,7 +32,7 @@ def find(turn: Turn, group_id: str) -> Group | None:
 
 
 def rebalance(turn: Turn, group: Group, reason: str, clients_reason: str | None = None) -> None:
-    """Membership has changed: begin a rebalance, or see whether the one under way can now end.
+    """Begin a rebalance after a change of membership, or end the one in progress if all members have joined.
 
     A group enters PreparingRebalance: members learn of it from their heartbeats and join again.
     """
@@ -59,12 +59,7 @@ def rebalance(turn: Turn, group: Group, reason: str, clients_reason: str | None 
     elif group.all_joined:
         complete_join(turn, group)
     else:
-        turn.schedule(_phase_ms(group), TimerKind.JOIN, group)
-
-
-def _phase_ms(group: Group) -> int:
-    """Return how long a join or sync phase waits for missing members."""
-    return max(group.rebalance_timeout_ms, REBALANCE_PHASE_MIN_MS)
+        turn.schedule(max(group.rebalance_timeout_ms, REBALANCE_PHASE_MIN_MS), TimerKind.JOIN, group)
 
 
 def complete_join_if_ready(turn: Turn, group: Group) -> None:
@@ -105,11 +100,12 @@ def complete_join(turn: Turn, group: Group) -> None:
     group.protocol = group.select_protocol()
     group.state, group.state_timestamp_ms = GroupState.COMPLETING_REBALANCE, turn.now_ms
     group.pending_syncs = set(group.members)
-    turn.schedule(_phase_ms(group), TimerKind.SYNC, group)
-    for member_id in [each for each in group.members if each in group.joins]:
-        group.members[member_id].is_new = False
-        turn.keep_session(group, member_id)
-        answer_join(turn, group, member_id, joined(group, member_id))
+    turn.schedule(max(group.rebalance_timeout_ms, REBALANCE_PHASE_MIN_MS), TimerKind.SYNC, group)
+    for member_id, member in group.members.items():
+        if member_id in group.joins:
+            member.is_new = False
+            turn.schedule(member.session_timeout_ms, TimerKind.SESSION, group, member_id)
+            turn.reply(group.joins.pop(member_id), joined(group, member_id))
 
 
 def joined(group: Group, member_id: str) -> JoinResponse:
@@ -134,7 +130,8 @@ def joined(group: Group, member_id: str) -> JoinResponse:
 
 def park_join(turn: Turn, group: Group, member_id: str, token: object) -> None:
     """Park a member's join. A second join, after the client gave up on the first, replaces it."""
-    answer_join(turn, group, member_id, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
+    if member_id in group.joins:
+        turn.reply(group.joins[member_id], JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
     group.joins[member_id] = token
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowstone.broker.coordinators import waiting_additions
+from flowstone.coordinator.transactions.config import PARTITIONS_PER_TRANSACTION_MAX
 from flowstone.errors import ErrorCode
 from flowstone.wire import messages as m
 from tests.support.running_app import RunningApp
@@ -138,6 +139,23 @@ def test_partitions_become_part_of_the_transaction(producer: TransactionClient, 
     described = producer.describe()
     assert described.transaction_state == "Ongoing"
     assert {each.topic: list(each.partitions) for each in described.topics} == {TOPIC: [0, 1], OTHER: [0]}
+
+
+def test_more_partitions_than_a_transaction_may_have_are_refused_without_being_looked_for(
+    producer: TransactionClient, client: Client
+) -> None:
+    topic = m.AddPartitionsToTxnRequestTopic(name=TOPIC, partitions=list(range(PARTITIONS_PER_TRANSACTION_MAX + 1)))
+    transaction = m.AddPartitionsToTxnRequestTransaction(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        topics=[topic],
+    )
+    (result,) = client.ask(5, m.AddPartitionsToTxnRequest(transactions=[transaction])).results_by_transaction
+    (answered,) = result.topic_results
+    assert {each.partition_error_code for each in answered.results_by_partition} == {ErrorCode.POLICY_VIOLATION}
+    assert len(answered.results_by_partition) == len(topic.partitions)
+    assert producer.describe().transaction_state == "Empty"
 
 
 def test_the_next_transaction_begins_as_soon_as_the_last_is_complete(

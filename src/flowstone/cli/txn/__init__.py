@@ -1,0 +1,1 @@
+"""`flowstone txn`: transactions, their producers, and ending those that hang."""

@@ -1,0 +1,128 @@
+"""`exactly_once(df, ...)`: all rows of one output partition in one task, as the exactly-once sink needs them.
+
+The sink's tasks share one producer id, whose sequence numbers allow a partition one writer. The rows are therefore
+given the partitions that Kafka's partitioner would choose and are exchanged between the tasks by them. The column
+`partition` gets a mark in its metadata, by which the sink knows that this was done, and with settings of Spark under
+which no task runs twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+from pyspark.sql.types import StructType
+
+from flowstone.arrow.encode import slots_of
+from flowstone.client import BadAddress, BadAnswer, Cluster, GaveUp
+from pyspark_flowstone.connections import CLIENT_ID
+from pyspark_flowstone.positions import unreachable
+from pyspark_flowstone.sink_options import columns_written
+from pyspark_flowstone.values import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MARK = "flowstone.exactly_once"
+PARTITION, SLOT = "partition", "__flowstone_slot"
+# Spark's settings that must have these values, its defaults for them, and what happens otherwise.
+SETTINGS = (
+    ("spark.speculation", "false", "false", "a slow task is run a second time beside the first"),
+    ("spark.stage.maxConsecutiveAttempts", "1", "4", "a stage is run again while its old tasks still run"),
+    (
+        "spark.stage.ignoreDecommissionFetchFailure",
+        "false",
+        "false",
+        "a stage is run again while its old tasks still run",
+    ),
+)
+DEADLINE_S = 15.0
+
+
+def exactly_once(df: DataFrame, *, bootstrap: str, topic: str | Sequence[str]) -> DataFrame:
+    """Return the rows with the partition of each, all rows of a partition in one task: for `delivery=exactly-once`.
+
+    `topic` is the sink's topic; or several, and then each row names its own in the column `topic`. Rows that have a
+    partition keep it. To be called last, just before `write` or `writeStream`.
+
+    Raises OptionError if a column is missing, a topic does not exist, or Spark's settings could run a task twice.
+    """
+    topics = [topic] if isinstance(topic, str) else sorted(set(topic))
+    check_settings(df.sparkSession)
+    columns_written(df.schema, topic if isinstance(topic, str) else None)
+    counts = _partition_counts(bootstrap, topics)
+    names = set(df.columns)
+    inputs = [
+        F.col(name).cast(kind) if name in names else F.lit(None).cast(kind)
+        for name, kind in (("key", "binary"), (PARTITION, "int"))
+    ]
+    named = F.col("topic") if not isinstance(topic, str) else F.lit(topic)
+    slot = arrow_udf(slot_function(counts), "int")(named, *inputs)
+    first = first_slots(counts)
+    base = F.element_at(F.create_map(*[F.lit(each) for pair in first.items() for each in pair]), named)
+    placed = df.withColumn(SLOT, slot).repartitionById(sum(counts.values()), F.col(SLOT))
+    partition = (F.col(SLOT) - base).cast("int").alias(PARTITION, metadata={MARK: True})
+    return placed.withColumn(PARTITION, partition).drop(SLOT)
+
+
+def check_settings(spark: SparkSession) -> None:
+    """Raise OptionError if Spark could run a task twice with the session's settings."""
+    for name, needed, default, otherwise in SETTINGS:
+        value = spark.conf.get(name, default)
+        if value != needed:
+            raise OptionError(
+                f"{name}: it is {value}, and exactly-once needs {needed}, since otherwise {otherwise}; set it when the "
+                f'session is created, with .config("{name}", "{needed}")'
+            )
+
+
+def check_placed(schema: StructType) -> None:
+    """Raise OptionError if the rows did not come from `exactly_once`."""
+    if not any(each.name == PARTITION and MARK in (each.metadata or {}) for each in schema.fields):
+        raise OptionError(
+            "delivery: exactly-once needs all rows of a partition in one task; write "
+            "pyspark_flowstone.exactly_once(rows, bootstrap=..., topic=...) instead of the rows"
+        )
+
+
+def slot_function(counts: Mapping[str, int]) -> Callable[[pa.Array, pa.Array, pa.Array], pa.Array]:
+    """Return the function that Spark calls, in a Python worker, with columns of rows: the slot of each row.
+
+    A slot is a partition's place among the partitions of all topics.
+    """
+    names, sizes = list(counts), list(counts.values())
+
+    def slots(topic: pa.Array, key: pa.Array, partition: pa.Array) -> pa.Array:
+        numbers = pc.index_in(topic, value_set=pa.array(names, topic.type))
+        if numbers.null_count:
+            unknown = topic[pc.index(numbers.is_null(), True).as_py()].as_py()
+            raise OptionError(f"topic: a row is for {unknown!r}, which exactly_once was not told of")
+        # Small micro-batches without keys are not to fill the first partition only.
+        return slots_of(numbers, key, partition, sizes, random.randrange(max(sizes)))
+
+    return slots
+
+
+def first_slots(counts: Mapping[str, int]) -> dict[str, int]:
+    first, slots = {}, 0
+    for name, count in counts.items():
+        first[name] = slots
+        slots += count
+    return first
+
+
+def _partition_counts(bootstrap: str, topics: Sequence[str]) -> dict[str, int]:
+    try:
+        with Cluster(bootstrap, client_id=CLIENT_ID, deadline_s=DEADLINE_S) as cluster:
+            counts = cluster.ensure_topics(topics)
+    except (GaveUp, BadAnswer, BadAddress) as error:
+        raise unreachable(error) from error
+    for each in topics:
+        if each not in counts:
+            raise OptionError(f"topic: there is no topic {each}; create it with `flowstone topic create {each}`")
+    return {each: counts[each] for each in topics}
