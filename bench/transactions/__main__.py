@@ -45,7 +45,7 @@ class Sizes:
     rounds: int
 
 
-FULL = Sizes(seconds=3.0, transactions_read=2_000, fetches=200, rounds=5)
+FULL = Sizes(seconds=2.0, transactions_read=2_000, fetches=200, rounds=5)
 QUICK = Sizes(seconds=1.0, transactions_read=800, fetches=100, rounds=3)
 
 

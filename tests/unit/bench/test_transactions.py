@@ -5,18 +5,21 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from bench import wire
 from bench.cases import Case
 from bench.load import collect, started
 from bench.modes import FLOWSTONE, FLUSHED, KAFKA, MODES, NOT_FLUSHED
-from bench.servers import Flowstone
+from bench.servers import Flowstone, ServerError
 from bench.topics import RoundFailed, fresh_topic
-from bench.transactions import load, reads
+from bench.transactions import load, plain, reads
 from bench.transactions.__main__ import FULL, QUICK, catalogue
 from bench.transactions.gates import CROWD, PRODUCE, READ, verdicts
 from bench.transactions.load import Share, TransactionLoad, run_round
+from bench.workers import Load
 
 LOAD = TransactionLoad(records=3, partitions=2, seconds=0.2, producers=2)
 
@@ -97,3 +100,23 @@ def test_every_size_of_transactions_is_measured_in_both_modes() -> None:
                 "100 records, 4 partitions",
                 "100 producers, 10 records, 4 partitions",
             ]
+
+
+def test_plain_produce_and_fetch_are_compared_with_another_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "WARM_UP_ROUNDS", 0)
+    settings = NOT_FLUSHED.settings[FLOWSTONE]
+    small = Load(wire.record_batch(1_000, 100, 0), 100_000, acks=1)
+    with plain.Checkout(plain.HERE, settings) as now, plain.Checkout(plain.HERE, settings) as before:
+        (found,) = plain.ratios(now, before, small, rounds=1)
+    assert set(found) == set(plain.COSTS)
+    assert min(found.values()) > 0
+
+
+def test_another_checkout_runs_its_own_code(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "flowstone" / "cli"
+    package.mkdir(parents=True)
+    for each in (package.parent / "__init__.py", package / "__init__.py"):
+        each.touch()
+    (package / "main.py").write_text("def main():\n    return 'this is the other one'\n")
+    with pytest.raises(ServerError, match="this is the other one"), plain.Checkout(tmp_path, {}):
+        pass
