@@ -72,6 +72,9 @@ class WireSession:
         if answer.error_code:
             raise BadAnswer(f"the broker at {self._broker} does not say what it speaks: error {answer.error_code}")
         self._served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        if API_VERSIONS_KEY in self._served:
+            # From now on the newest version of both: only since version 4 are features listed that can be off.
+            self._versions.pop(API_VERSIONS_KEY, None)
 
     def _version(self, api: Api) -> int:
         version = self._versions.get(api.key)
