@@ -10,7 +10,6 @@ Partition leaders and group coordinators call it too, for producers that write w
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,12 +20,13 @@ from flowstone.broker.coordinators.internal_topics import transactions_topic
 from flowstone.broker.coordinators.local_markers import LocalMarkers
 from flowstone.broker.coordinators.marker_sender import MarkerSender
 from flowstone.broker.coordinators.producer_id_stock import ProducerIdStock
+from flowstone.broker.coordinators.refusal_log import RefusalLog
 from flowstone.broker.coordinators.transaction_search import FoundTransaction, listing_of, search
 from flowstone.broker.coordinators.waiting_additions import WaitingAdditions
 from flowstone.client.errors import ClientError
 from flowstone.cluster.image.cluster_image import NO_LEADER
 from flowstone.cluster.image.features import TRANSACTION_VERSION
-from flowstone.config import MIB, BrokerConfig
+from flowstone.config import BrokerConfig
 from flowstone.coordinator.effects import Effects
 from flowstone.coordinator.runtime import HostedShard, Token
 from flowstone.coordinator.transactions import record_format as transaction_records
@@ -46,10 +46,7 @@ from flowstone.wire.messages import (
 
 # How long another broker's coordinator may take to add or verify partitions.
 ADD_OR_VERIFY_TIMEOUT_S = 10.0
-# Refused transactional ids may come again and again; the log tells of it this often.
-REFUSAL_LOG_INTERVAL_S = 60.0
 
-logger = logging.getLogger(__name__)
 
 TransactionCall = Callable[[TransactionShard, int, Token], Effects[Any]]
 
@@ -63,11 +60,16 @@ class TransactionCoordinator:
         Markers have connections of their own, because their requests wait for commits.
         """
         config = services.config
-        self._node_id, self._clock, self._metadata = config.node_id, services.clock, services.metadata
+        self._node_id, self._metadata = config.node_id, services.metadata
         self.local_markers = local_markers
-        self.memory = MemoryBudget(config.transaction_memory_max_bytes, self._memory_refused)
+        refusals = RefusalLog(
+            "a transactional id or a partition of a transaction was refused: all transactional ids",
+            "transaction.memory.max.bytes",
+            "use fewer transactional ids",
+            services.clock.monotonic,
+        )
+        self.memory = MemoryBudget(config.transaction_memory_max_bytes, refusals.refused)
         self.counts = TransactionCounts()
-        self._refusal_logged_s = -REFUSAL_LOG_INTERVAL_S
         self.producer_ids = ProducerIdStock(services.metadata, services.clock)
         self._peers, self._marker_peers, self._search_peers = make_peers(), make_peers(), make_peers()
         self._additions = WaitingAdditions(services.clock, self._add_now)
@@ -225,18 +227,6 @@ class TransactionCoordinator:
 
     def _is_hosted(self, shard: HostedShard[TransactionShard], transactional_id: str) -> bool:
         return self._host.shard_of(transactional_id) is shard
-
-    def _memory_refused(self) -> None:
-        """Log that a transaction was refused because all together take too much memory, at most once a minute."""
-        now_s = self._clock.monotonic()
-        if now_s - self._refusal_logged_s >= REFUSAL_LOG_INTERVAL_S:
-            self._refusal_logged_s = now_s
-            logger.warning(
-                "a transactional id or a partition of a transaction was refused: all transactional ids take %d MiB of "
-                "memory and transaction.memory.max.bytes is %d MiB; raise it, or use fewer transactional ids",
-                self.memory.used_bytes // MIB,
-                self.memory.limit_bytes // MIB,
-            )
 
 
 def _transaction_of(asked: AddPartitionsRequest, *, verify_only: bool) -> AddPartitionsToTxnRequestTransaction:
