@@ -150,6 +150,18 @@ class TransactionCoordinator:
 
     # For partition leaders and group coordinators
 
+    def is_verified(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Return whether the partition is known here, for certain, to be in the producer's ongoing transaction.
+
+        If not, `add_or_verify` tells: the state may be on another broker, or not committed yet.
+        """
+        shard = self._host.shard_of(transactional_id)
+        return shard is not None and bool(
+            shard.look(lambda machine: machine.has_partition(transactional_id, producer_id, producer_epoch, partition))
+        )
+
     async def add_or_verify(
         self,
         transactional_id: str,

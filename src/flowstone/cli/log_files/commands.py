@@ -20,7 +20,7 @@ from flowstone.cli.log_files.output_forms import (
     report_document,
     report_lines,
 )
-from flowstone.cli.log_files.repair import move_log_start, repair_segment
+from flowstone.cli.log_files.repair import invalidate_transaction_index, move_log_start, repair_segment
 from flowstone.cli.log_files.verification import DataDirectory, PartitionReport
 from flowstone.log.lifecycle.directory_identity import LOCK_FILE
 from flowstone.ports.system_files import SystemFiles
@@ -72,7 +72,7 @@ def repair(
 
     The damaged batches are lost; every other record stays at its offset. Readers skip the lost offsets. The damaged
     file is kept with the suffix .damaged. If files are missing at the start of the log, the log then starts after them.
-    The broker must be stopped.
+    A wrong transaction index is invalidated, and the broker's next start rebuilds it. The broker must be stopped.
     """
     with system_errors(data_directory), _locked(data_directory):
         directory, topic_partition = DataDirectory(data_directory), TopicPartition(topic, partition)
@@ -86,15 +86,20 @@ def repair(
         if report.missing is not None:
             move_log_start(data_directory, topic_partition, report.missing)
         kept = _repair(report)
+        for path in report.bad_transaction_indexes:
+            invalidate_transaction_index(path)
     if json_output:
         moved = {"log_start_offset": report.missing.next_offset} if report.missing is not None else {}
-        print_document({"repaired": kept, **moved})
+        invalidated = {"invalidated": report.bad_transaction_indexes} if report.bad_transaction_indexes else {}
+        print_document({"repaired": kept, **invalidated, **moved})
         return
     if report.missing is not None:
         print(f"{topic_partition} begins at offset {report.missing.next_offset} from now on")
     for path, kept_path in kept.items():
         print(f"repaired {path}; the damaged file is now {kept_path}")
-    if not kept and report.missing is None:
+    for path in report.bad_transaction_indexes:
+        print(f"invalidated {path}; the broker's next start rebuilds it")
+    if not kept and report.missing is None and not report.bad_transaction_indexes:
         print("nothing to repair" + ("; the broker rebuilds bad indexes by itself" if report.bad_indexes else ""))
 
 

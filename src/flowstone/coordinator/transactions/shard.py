@@ -114,6 +114,13 @@ class TransactionShard:
     def verify_partitions(self, now_ms: int, token: Any, request: AddPartitionsRequest) -> TransactionEffects:
         return self._run(additions.verify_partitions, now_ms, token, request)
 
+    def has_partition(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Return whether the partition is in the ongoing transaction of this producer id and epoch."""
+        stored = self._state.transactions.get(transactional_id)
+        return stored is not None and additions.has_partition(stored, producer_id, producer_epoch, partition)
+
     def end_transaction(self, now_ms: int, token: Any, request: EndTransactionRequest) -> TransactionEffects:
         return self._run(endings.end_transaction, now_ms, token, request)
 
