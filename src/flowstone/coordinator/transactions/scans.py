@@ -49,10 +49,15 @@ class Scan:
 
 
 def abort_if_timed_out(turn: Turn, stored: TransactionStored) -> None:
-    """Abort the transaction if its timeout has passed. Without a new producer id the next scan tries again."""
+    """Abort the transaction if its timeout has passed. Without a new producer id the next scan tries again.
+
+    A transaction that began in the future was begun by a coordinator whose clock was ahead. Its timeout counts from the
+    load: otherwise it would stay open until the clock of this broker has caught up.
+    """
     if stored.state is not TransactionState.ONGOING or stored.timeout_ms == NO_TIMEOUT_MS:
         return
-    if turn.now_ms - stored.start_ms >= stored.timeout_ms:
+    start_ms = stored.start_ms if stored.start_ms <= turn.now_ms else turn.shard.loaded_ms
+    if turn.now_ms - start_ms >= stored.timeout_ms:
         fence(turn, stored, last_epoch=NO_PRODUCER_EPOCH)
 
 
