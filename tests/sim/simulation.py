@@ -189,8 +189,7 @@ class Simulation:
 
     def _start_clients(self) -> None:
         if self._loads.has_transactions:
-            racks = [machine.name for machine in self.cluster.machines]
-            self._transactions = TransactionLoad(self._client, self.history, racks, self._in_sync)
+            self._transactions = TransactionLoad(self._client, self.history, self.cluster)
             for each in self._transactions.running():
                 self._process.start(each)
         if self._loads.has_plain_traffic:
@@ -215,10 +214,6 @@ class Simulation:
         clients: list[Producer | Consumer | Member] = [*self._producers, *self._consumers, *self._members]
         for each in clients:
             self._process.start(each.run())
-
-    def _in_sync(self, partition: TopicPartition) -> Sequence[int]:
-        state = self.cluster.image.partition(partition)
-        return state.isr if state is not None else ()
 
     def _look(self) -> None:
         if self._is_looking:

@@ -162,7 +162,15 @@ def drop_markers_before_their_records() -> Patches:
 
 
 _SEEN_TOO_EARLY = ("precommitted read", "aborted read", "last stable offset")
-_BROKEN = ("torn transaction", "lost write", "aborted read", "precommitted read", "taken back", "consumed twice")
+_BROKEN = (
+    "refusal",
+    "torn transaction",
+    "lost write",
+    "aborted read",
+    "precommitted read",
+    "taken back",
+    "consumed twice",
+)
 
 BUGS: dict[str, Bug] = {
     bug.name: bug

@@ -74,6 +74,7 @@ class TransactionHistory:
         self._compacted = compacted
         self._transactions: dict[str, Transaction] = {}
         self._newest: dict[str, int] = {}  # the newest instance that has a producer id
+        self._begun: dict[str, int] = {}  # the newest instance, whether it has one or not
         self._seen: dict[TopicPartition, dict[int, Origin]] = {}
         self._places: dict[Origin, tuple[TopicPartition, int]] = {}
         self.committed_by: Counter[str] = Counter()
@@ -103,6 +104,18 @@ class TransactionHistory:
         """The transaction's commit will be asked for, for the first time; if it is the last, the instance dies."""
         transaction.fate = Fate.COMMITTING
         self._cluster.spring_commit_traps(is_last=is_last)
+
+    def begun(self, instance: Instance) -> None:
+        """The instance is about to ask for a producer id."""
+        self._begun[instance.producer] = max(instance.number, self._begun.get(instance.producer, 0))
+
+    def is_replaced(self, instance: Instance) -> bool:
+        """Return whether a newer instance may have fenced this one."""
+        return self._begun.get(instance.producer, 0) > instance.number
+
+    def refused_for_nothing(self, instance: Instance, what: str) -> None:
+        """A request was refused for good, and neither a newer instance nor a timeout can be the reason."""
+        self.note("refusal", TopicPartition(instance.producer, 0), instance.number, what)
 
     def initialized(self, instance: Instance) -> None:
         """The instance has heard its producer id and epoch: all before it are fenced from now on."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from flowstone.types import TopicPartition
 from flowstone.wire.message import Message
 from tests.sim.client import Client, Unanswered
+from tests.sim.cluster import Cluster
 from tests.sim.consumer import PartitionFetches
 from tests.sim.history import ClusterHistory
 
@@ -41,13 +42,13 @@ PRODUCERS = 3
 TIMEOUTS_MS = (1_000, 3_000)
 # Every transaction that was left open is ended after so long: the longest timeout, a scan, and the markers.
 STABLE_S_MAX = 8.0
-InSync = Callable[[TopicPartition], Sequence[int]]
 MakeClient = Callable[[dict[type[Message], int] | None], Client]
 
 
 class TransactionLoad:
-    def __init__(self, make_client: MakeClient, history: ClusterHistory, racks: list[str], in_sync: InSync) -> None:
-        self._make_client, self._in_sync = make_client, in_sync
+    def __init__(self, make_client: MakeClient, history: ClusterHistory, cluster: Cluster) -> None:
+        self._make_client, self._cluster = make_client, cluster
+        racks = [machine.name for machine in cluster.machines]
         self.partitions = [
             TopicPartition(topic.name, index) for topic in TOPICS for index in range(topic.partition_count)
         ]
@@ -71,12 +72,17 @@ class TransactionLoad:
         kind = TransactionRequestsV2 if is_v2 else TransactionRequests
         name = f"x{number}"
         group = next((each for each in self.groups if each.group_id.startswith(name)), None)
-        account = Account(name, self.partitions, self.partitions[number % ACCOUNTS_COUNT], group, is_v2)
+        account = Account(
+            name, self.partitions, self.partitions[number % ACCOUNTS_COUNT], group, is_v2, self._are_clocks_right
+        )
 
         def make_requests() -> TransactionRequests:
             return kind(self._make_client(versions), self._make_client(versions), name, timeout_ms)
 
         return TransactionalProducer(account, make_requests, self.history)
+
+    def _are_clocks_right(self) -> bool:
+        return not any(machine.clock.jumped_ms for machine in self._cluster.machines)
 
     def running(self) -> list[Coroutine[Any, Any, None]]:
         """Return what must be started."""
@@ -139,7 +145,8 @@ class TransactionLoad:
         }
         self.history.check(logs, positions)
         for partition in self.partitions:
-            for node_id in self._in_sync(partition):
+            state = self._cluster.image.partition(partition)
+            for node_id in state.isr if state is not None else ():
                 reader = self._reader(partition, node_id)
                 records = await _until_answered(self._client, reader.read_all)
                 self.history.check_log(partition, records, reader.name)

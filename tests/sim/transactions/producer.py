@@ -24,6 +24,7 @@ from .group_offsets import GroupOffsets
 from .history import Consumed, Instance, Transaction, TransactionHistory
 from .requests import TransactionRequests
 
+INITIALIZE = "InitProducerId"
 PAUSE_S_MAX = 0.3
 KEYS = (b"a", b"b", b"c", b"d", b"e")
 BATCHES_MAX, BATCH_RECORDS_MAX = 2, 2
@@ -31,6 +32,7 @@ CONSUMED_MAX = 3
 # What nobody answers for so long, an application gives up, and starts again.
 GIVE_UP_S = 8.0
 ZOMBIE_S_MAX = 3.0
+TIMEOUT_SHARE = 0.8  # of a timeout: before, nothing has timed out
 TIMED_OUT_S_MAX = 1.5  # beyond the timeout
 COORDINATOR_RETRIABLE = RETRIABLE | {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -81,6 +83,8 @@ class Account(NamedTuple):
     always: TopicPartition  # is written to in every transaction
     group: GroupOffsets | None
     is_v2: bool
+    # A coordinator whose clock is ahead takes a transaction for older than it is.
+    are_clocks_right: Callable[[], bool]
 
 
 class ProducerInstance:
@@ -95,10 +99,14 @@ class ProducerInstance:
         self._is_broken = False  # a batch was given up: with V1 only a new epoch makes its sequence right again
         self._position = 0
         self._last_words: asyncio.Task[None] | None = None
+        self._is_id_certain = True  # no request for a producer id was left unanswered: it may come late and fence
+        self._begun_s = 0.0  # when the transaction began
 
     async def initialize(self) -> None:
         """Replace all instances before. Raises InstanceOver if that does not succeed."""
-        await self._repeat("InitProducerId", self._requests.initialize)
+        self._history.begun(self._instance)
+        self._begun_s = self._client.clock.monotonic()
+        await self._repeat(INITIALIZE, self._requests.initialize)
         self._history.initialized(self._instance)
         if self._account.group is not None:
             self._position = await self._account.group.position(GIVE_UP_S)
@@ -108,6 +116,7 @@ class ProducerInstance:
         transaction = self._history.begin(self._instance)
         ending = self._random.choices([*_SHARES], [*_SHARES.values()])[0]
         self._added.clear()
+        self._begun_s = self._client.clock.monotonic()
         try:
             await self._write(transaction)
             if ending is Ending.BECOME_ZOMBIE:
@@ -226,7 +235,7 @@ class ProducerInstance:
             await self._repeat("EndTxn", lambda: self._requests.end(is_commit=False))
             if not self._account.is_v2 and self._is_broken:
                 producer = self._requests.producer
-                await self._repeat("InitProducerId", lambda: self._requests.initialize(producer))
+                await self._repeat(INITIALIZE, lambda: self._requests.initialize(producer))
                 self._sequences.clear()
         except MustAbort as refusal:
             raise InstanceOver from refusal
@@ -254,10 +263,22 @@ class ProducerInstance:
                     self._history.taken_from_fenced(self._instance, what)
                 return
             if code not in COORDINATOR_RETRIABLE:
+                if self._has_no_excuse():
+                    self._history.refused_for_nothing(
+                        self._instance, f"{what} of {self._requests.producer}: {code.name}"
+                    )
                 raise MustAbort(what, code, is_sure=is_first)
             is_first = False
+            self._is_id_certain &= what != INITIALIZE
             await self._client.back_off()
         raise InstanceOver
+
+    def _has_no_excuse(self) -> bool:
+        """Return whether a request of this instance must not be refused now; with V1 late requests are an excuse."""
+        age_s = self._client.clock.monotonic() - self._begun_s
+        is_young = age_s < TIMEOUT_SHARE * self._requests.timeout_ms / 1000
+        is_certain = self._is_id_certain and self._account.are_clocks_right()
+        return self._account.is_v2 and is_young and is_certain and not self._history.is_replaced(self._instance)
 
 
 class TransactionalProducer:
