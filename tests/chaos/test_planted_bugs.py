@@ -18,6 +18,7 @@ from .cluster import ChaosCluster
 from .history import Journal
 from .network import Loopback
 from .sabotaged_transactions import BUGS
+from .tellers import Staff
 
 SABOTAGED_UP = Path(__file__).with_name("sabotaged_transactions.py")
 EXPECTED = {
@@ -43,7 +44,7 @@ def test_the_checker_catches_brokers_that_break_transactions(tmp_path: Path, bug
         ChaosCluster(tmp_path, Loopback(), settings=SETTINGS, program=program) as cluster,
         Journal(tmp_path / "history.jsonl") as journal,
     ):
-        bank = Bank(cluster, journal, tmp_path / "tellers.log", fixed_desk_count=1)
+        bank = Bank(cluster, journal, tmp_path / "tellers.log", Staff(fixed=1, tellers=4))
         try:
             started_s = time.monotonic()
             bank.check_going(started_s, "the start")

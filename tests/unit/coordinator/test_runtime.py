@@ -188,6 +188,30 @@ def test_a_state_machine_is_closed_once_it_is_thrown_away_and_when_its_shard_clo
     on_a_bench(test)
 
 
+def test_a_state_machine_is_looked_at_only_while_all_it_has_seen_is_committed() -> None:
+    async def test(bench: Bench) -> None:
+        def value() -> int | None:
+            return bench.shard.look(lambda machine: machine.values.get("c", 0))
+
+        assert value() == 0
+        bench.add()
+        assert value() is None, "not committed"
+        bench.log.commit()
+        assert value() == 1
+        bench.add_in_round()
+        assert value() is None, "not appended"
+        bench.log.refuses_with = ErrorCode.NOT_ENOUGH_REPLICAS
+        bench.add()
+        assert value() is None, "not loaded"
+        bench.log.refuses_with = None
+        await bench.reload()
+        assert value() == 1
+        bench.shard.close(ErrorCode.NOT_COORDINATOR)
+        assert value() is None
+
+    on_a_bench(test, commits_at_once=False)
+
+
 def test_a_state_machine_that_could_not_be_loaded_is_closed() -> None:
     async def test(bench: Bench) -> None:
         bench.add()
