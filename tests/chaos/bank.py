@@ -32,6 +32,7 @@ ACCOUNT_PARTITIONS = 4
 ORDERS_PER_PARTITION_S = 8.0
 FEED_S = 0.5
 QUEUED_MAX = 5_000
+START_ATTEMPTS = 60
 OPEN_S_MAX = TRANSACTION_TIMEOUT_MS / 1000 + 10.0
 CALL_TIMEOUT_S = 30.0
 POLL_S, SAMPLE_S = 0.1, 0.5
@@ -155,7 +156,15 @@ class Bank:
         """Give a group offsets, so that from then on to have none is wrong."""
         consumer = self._consumer_of(group)
         try:
-            consumer.commit(offsets=[ClientPartition(*each, 0) for each in partitions], asynchronous=False)
+            places = [ClientPartition(*each, 0) for each in partitions]
+            for attempt in range(START_ATTEMPTS):
+                try:
+                    consumer.commit(offsets=places, asynchronous=False)
+                    break
+                except KafkaException:  # its coordinator is being made
+                    if attempt == START_ATTEMPTS - 1:
+                        raise
+                    time.sleep(SAMPLE_S)
         finally:
             consumer.close()
 
