@@ -37,6 +37,9 @@ def sql(
     ] = "earliest",
     end: Annotated[str, typer.Option(metavar="PLACE", help="Where to stop, in the same format.")] = "latest",
     binary: Annotated[bool, typer.Option("--binary", help="Return keys and values as BLOB instead of text.")] = False,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Omit records of aborted and open transactions.")
+    ] = False,
     json_output: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -55,7 +58,9 @@ def sql(
     with closing(duckdb.connect(":memory:")) as database:
         # Only the engine knows which tables the query uses; an unused view costs nothing.
         named = [topic for topic in topics if topic.lower() in query.lower()]
-        views = [TopicView(new_cluster, topic, *places, binary=binary) for topic in named]
+        views = [
+            TopicView(new_cluster, topic, *places, binary=binary, read_committed=read_committed) for topic in named
+        ]
         try:
             for topic, view in zip(named, views, strict=True):
                 database.register(topic, view)

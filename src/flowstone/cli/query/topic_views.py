@@ -28,10 +28,19 @@ class TopicView(dataset.Dataset):  # type: ignore[misc]
     is the error that ended a scan early, because the engine would replace its message.
     """
 
-    def __init__(self, connect: Callable[[], Cluster], topic: str, start: Places, end: Places, *, binary: bool) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Cluster],
+        topic: str,
+        start: Places,
+        end: Places,
+        *,
+        binary: bool,
+        read_committed: bool,
+    ) -> None:
         """Create a view that has read nothing. `connect` is called for each scan: an engine may run several at once."""
         self._connect, self._topic, self._start, self._end = connect, topic, start, end
-        self._binary = binary
+        self._binary, self._read_committed = binary, read_committed
         self.failure: FlowstoneError | None = None
         columns = schema((*COLUMNS, HEADERS))
         self._columns = columns if binary else _text_schema(columns)
@@ -39,7 +48,7 @@ class TopicView(dataset.Dataset):  # type: ignore[misc]
     @cached_property
     def _ranges(self) -> list[Range]:
         with self._connect() as cluster:
-            return settle(cluster, self._topic, self._start, self._end)
+            return settle(cluster, self._topic, self._start, self._end, read_committed=self._read_committed)
 
     @property
     def schema(self) -> Any:
@@ -53,7 +62,7 @@ class TopicView(dataset.Dataset):  # type: ignore[misc]
 
     def _read(self, names: Sequence[str]) -> Iterator[Any]:
         try:
-            for batch in read_ranges(self._connect(), self._ranges, names):
+            for batch in read_ranges(self._connect(), self._ranges, names, read_committed=self._read_committed):
                 yield batch if self._binary else _as_text(batch)
         except FlowstoneError as error:
             self.failure = error

@@ -11,6 +11,7 @@ import pytest
 
 import flowstone
 from flowstone.errors import ErrorCode
+from tests.support.transactional_records import ABORTED, COMMITTED, OPEN, TransactionalWriter
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Call = Callable[..., str]
@@ -128,3 +129,15 @@ def test_nothing_but_the_answer_is_printed_by_a_process_of_its_own(
 def test_without_duckdb_the_extra_is_named(refused: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert "run `pip install 'flowstone[sql]'`" in refused("sql", "select 1")
+
+
+def test_records_of_aborted_and_open_transactions_are_omitted_if_wanted(
+    call: Call, prepare: Prepare, broker: flowstone.Broker
+) -> None:
+    prepare("s_ledger")
+    writer = TransactionalWriter(broker.bootstrap, "s_ledger")
+    for outcome in (ABORTED, COMMITTED, OPEN):
+        writer.write(outcome, 2)
+    query = "select value from s_ledger order by 1"
+    assert call("sql", query, "--read-committed").splitlines()[1:] == ["committed 2 0", "committed 2 1"]
+    assert len(call("sql", query).splitlines()[1:]) == 6
